@@ -106,8 +106,7 @@ class ChangeLake:
     def run(self, *manifests: str, **options: Any) -> ReplicaMetrics:
         """Run the job."""
         given = {"output_url": self.output, "manifests": manifests, **options}
-        engine = SparkEngine(self.spark) if "refresh_url" in options else self.engine()
-        return run(engine, ReplicaConfig(**given))
+        return run(self.engine(), ReplicaConfig(**given))
 
     def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
         """Have the job merge records as they were fetched just now; ``columns`` as in :meth:`refreshing`."""

@@ -59,7 +59,7 @@ class LocalTable:
         )
         sent = [*parcels(iter, ends_of(pieces))(iter(came)), *self._told(pieces, everything)]
         lines = [line for batch in rewritten([plan])(iter(sent)) for line in batch.to_pylist()]
-        rows = [line for line in lines if not line["is_history"]]
+        rows = [line for line in lines if line["is_history"] is False]
         removed = {file.path for number in {line["piece"] for line in rows} for file in pieces[number].files}
         if rows:
             self.log.commit(read, table_schema(merge.columns), _files(rows), sorted(removed))

@@ -6,6 +6,7 @@ that ends too early may have left ahead of the snapshot; the next run takes that
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -51,6 +52,9 @@ class Incoming:
     :param sample: returns ids of some of them, in any order; called if they are many and the table has few rows.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
     :param everything: whether the new rows of records are wanted too for which nothing comes.
+    :param only_differing: columns, of which a record has to have another value than its row; ``None``: all records that
+        come are merged.
+    :param check: is given what was written, before it is committed.
     :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
     """
 
@@ -62,16 +66,25 @@ class Incoming:
     sample: Callable[[float], list[str]] = lambda _: []
     may_be_seen: bool = False
     everything: bool = False
+    only_differing: tuple[str, ...] | None = None
+    check: Callable[[Rewritten], None] = lambda _: None
     gone_at: int | None = None
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """How many rows were written anew; ``dirty`` and ``deleted`` of them."""
+    """How many rows were written anew; ``dirty`` and ``deleted`` of them.
+
+    Of records that were fetched: how many rows have no record in the org (``gone``), how many records were merged
+    (``incoming``), and the latest ``_refreshed_at`` of all (microseconds since the epoch).
+    """
 
     rows: int
     dirty: int
     deleted: int
+    gone: int = 0
+    incoming: int = 0
+    latest: int | None = None
 
 
 class DeltaSink:
@@ -151,6 +164,7 @@ class DeltaSink:
             are_changes=incoming.are_changes,
             may_be_seen=incoming.may_be_seen,
             everything=incoming.everything,
+            only_differing=incoming.only_differing,
             history=history,
             target=self._config.target_file_bytes,
         )
@@ -169,7 +183,9 @@ class DeltaSink:
         :param first: number of the table's first piece.
         """
         table, merge = incoming.table, incoming.merge
-        rows = [line for line in lines if not line["is_history"]]
+        rows = [line for line in lines if line["is_history"] is False]
+        rewritten = _rewritten(rows, lines)
+        incoming.check(rewritten)
         if rows:
             removed = {
                 file.path for number in {line["piece"] for line in rows} for file in plan.pieces[number - first].files
@@ -179,7 +195,11 @@ class DeltaSink:
         if table.history is not None:
             ended = _files(line for line in lines if line["is_history"])
             table = replace(table, history=self._with_versions(name, table.history, merge, ended))
-        return table, Rewritten(*(sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")))
+        return table, rewritten
+
+    def pieces(self, name: str, table: TableState) -> tuple[Piece, ...]:
+        """Return the pieces of a table."""
+        return pieces_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only snapshots ``gone`` have."""
@@ -247,6 +267,14 @@ def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
             if number is not None and number >= 0:
                 found.setdefault(each, set()).add(number)
     return found
+
+
+def _rewritten(rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> Rewritten:
+    counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
+    latest = max((each["latest"] for each in counts if each["latest"] is not None), default=None)
+    written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
+    fetched = {key: sum(each[key] for each in counts) for key in ("gone", "incoming")}
+    return Rewritten(**written, **fetched, latest=latest)
 
 
 def _files(lines: Iterable[Any]) -> list[TableFile]:

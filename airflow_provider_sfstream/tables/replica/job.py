@@ -39,7 +39,6 @@ for good. Not more than fit on a page of window ids."""
 def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     """Bring the replica forward.
 
-    :param engine: Spark's for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if there is nothing to apply, the windows hold no change events, their files were
         changed, a table is fed by another stream, kept by other rules for fields or made with another choice for

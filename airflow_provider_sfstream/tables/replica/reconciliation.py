@@ -1,4 +1,4 @@
-"""A table compared with all records of the org: what became of each, and checksums of both sides by id range.
+"""A table compared with all records of the org: what became of each, counted by range of ids.
 
 A comparison is as of a moment: that of the last change that the table has. A record that changed later is not compared,
 since its event may not have come yet; nor is a dirty row, of which the replica says so itself.
@@ -6,104 +6,179 @@ since its event may not have come yet; nor is a dirty row, of which the replica 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.pieces import Piece
+from airflow_provider_sfstream.tables.replica.rewriting import (
+    MOST_BYTES,
+    are_equal,
+    each_once,
+    is_between,
+    parts_of,
+)
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.rows.routing import combined
+from airflow_provider_sfstream.tables.rows.spool import Parcels
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """What a comparison says of a record: its row has the same values or others, there is no row for it, or no record for a
 row that is not deleted; it was changed after the moment of the comparison; its row is dirty."""
 
 RANGE_LETTERS = 12
-"""Ids with the same first letters are a range: at most 62^3, made one after another.
-
-Reports and metrics name a range by these letters, never by a whole id: an erasure cannot reach every copy of a result.
-"""
-
-IDS = pa.schema([("Id", pa.string())])
-"""Layout of what :func:`wrong` gives."""
-_WRONG = ("different", "missing", "gone")
-
-
-def moment(rows: Any) -> Any:
-    """Return when the last change was committed that a table's rows have, ``None`` if they have none."""
-    from pyspark.sql import functions as f
-
-    return rows.agg(f.max("_commit_time")).first()[0]
+"""Ids with the same first letters are a range: at most 62^3, made one after another."""
+_NONE = ""
+"""Verdict of a record that neither side should have."""
+WRONG = ("different", "missing", "gone")
+JUDGED = pa.schema(
+    [("id_prefix", pa.string()), ("verdict", pa.string()), ("count", pa.int64()), ("wrong", pa.string())]
+)
+"""How many records of a range have a verdict; or the id of a record whose row is ``wrong``."""
+MOMENTS = pa.schema([("latest", pa.int64())])
+_SECOND = 1_000_000
 
 
-def verdicts(rows: Any, images: Any, columns: Collection[str], applied_sequence: int, *, deletes: Deletes) -> Any:
-    """Return ``Id``, ``verdict``, and the checksums ``org`` and ``replica`` of each record that either side has.
+@dataclass(frozen=True)
+class Comparison:
+    """How a table is compared.
 
-    :param rows: of the table.
-    :param images: the records, as they were fetched.
+    :param schema: of the rows of the table, as far as they are compared: ``Id``, ``_dirty``, ``_sequence``,
+        ``_deleted``, and the columns.
+    :param images: schema of the records as fetched.
     :param columns: what is compared, beside whether a record is deleted.
     :param applied_sequence: of the last event applied when the fetch began: a row that has seen later ones is not
         compared.
+    :param moment: of the last change that the table has (microseconds since the epoch); ``None``: it has none.
     :param deletes: with ``"hard"``, a deleted record has no row.
     """
-    from pyspark.sql import functions as f
 
-    names = ["_deleted", *columns]
-    # Salesforce keeps SystemModstamp to the second: what changed in the second of the moment may have changed after it.
-    since = rows.agg(f.date_trunc("second", f.max("_commit_time")).alias("_moment"))
-    base = rows.select("Id", "_dirty", "_sequence", "_deleted", _checksum(names).alias("replica"))
-    record = images.select("Id", "_refreshed_at", f.col("_deleted").alias("_binned"), _checksum(names).alias("org"))
-    both = base.alias("row").join(record.alias("record"), "Id", "full_outer").crossJoin(f.broadcast(since))
-    here, there = f.col("replica").isNotNull(), f.col("org").isNotNull()
-    later = f.coalesce(f.col("_refreshed_at") >= f.col("_moment"), f.col("_moment").isNull())
-    later = later | f.coalesce(f.col("_sequence") > applied_sequence, f.lit(False))
-    no_row_is_right = ~here & f.lit(deletes == "hard") & f.col("_binned")
-    no_record_is_right = ~there & f.coalesce(f.col("_deleted"), f.lit(False))
-    verdict = (
-        f.when(f.coalesce(f.col("_dirty"), f.lit(False)), "dirty")
-        .when(f.col("org") == f.col("replica"), "equal")
-        .when(no_row_is_right | no_record_is_right, None)
-        .when(there & later, "changed_since")
-        .when(~there & f.coalesce(f.col("_sequence") > applied_sequence, f.lit(False)), "changed_since")
-        .when(~here, "missing")
-        .when(~there, "gone")
-        .otherwise("different")
-    )
-    return both.select("Id", verdict.alias("verdict"), "org", "replica").where("verdict IS NOT NULL")
+    location: TableLocation
+    pieces: tuple[Piece, ...]
+    schema: pa.Schema
+    images: pa.Schema
+    columns: tuple[str, ...]
+    applied_sequence: int
+    moment: int | None
+    deletes: Deletes
+    most_bytes: int = MOST_BYTES
 
 
-def ranges(compared: Any) -> list[dict[str, Any]]:
-    """Return the ranges of ids in order: ``id_prefix`` (the first letters of the ids), the number of records of each
-    verdict, and the checksum of either side over the compared records, as hex. Equal checksums: nothing is wrong.
+def compared_columns(columns: Iterable[str]) -> list[str]:
+    """Return the columns of a table that a comparison reads."""
+    return ["Id", "_dirty", "_sequence", "_deleted", *columns]
 
-    :param compared: as :func:`verdicts` gives it.
+
+def moments(batches: Batches) -> Batches:
+    """Give the latest ``_commit_time`` of rows of a table, for :data:`MOMENTS`."""
+    for batch in batches:
+        latest = pc.max(batch.column("_commit_time").cast(pa.int64()))
+        yield pa.RecordBatch.from_arrays([pa.array([latest.as_py()], pa.int64())], schema=MOMENTS)
+
+
+def judged(plan: Comparison) -> Rows:
+    """Return a function for ``mapInArrow`` that takes parcels of records as fetched, and gives :data:`JUDGED`.
+
+    All parcels of a piece must come to one task.
     """
-    from pyspark.sql import functions as f
 
-    was_compared = f.col("verdict").isin("equal", *_WRONG)
-    counts = [f.count_if(f.col("verdict") == verdict).alias(verdict) for verdict in get_args(Verdict)]
-    sums = [f.hex(f.coalesce(f.bit_xor(f.when(was_compared, f.col(side))), f.lit(0))) for side in ("org", "replica")]
-    grouped = compared.groupBy(f.substring("Id", 1, RANGE_LETTERS).alias("id_prefix")).agg(
-        *counts,
-        *(each.alias(f"{side}_checksum") for each, side in zip(sums, ("org", "replica"), strict=True)),
-    )
-    return [row.asDict() for row in grouped.orderBy("id_prefix").collect()]
+    def rows(batches: Batches) -> Batches:
+        with Parcels() as parcels:
+            for batch in batches:
+                parcels.add(batch)
+            for number in parcels.pieces():
+                for part, tables in parts_of(plan.pieces[number], number, parcels, plan.most_bytes):
+                    images = each_once(combined(plan.images, [plan.images.empty_table(), *tables]))
+                    for ids, verdicts in _verdicts(plan, part, images):
+                        yield from _told(ids, verdicts)
+                parcels.forget(number)
+
+    return rows
 
 
-def totals(found: Collection[dict[str, Any]]) -> dict[str, int]:
+def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return each range of ids, in order: ``id_prefix``, the letters that its ids begin with, and how many records it
+    has of each verdict."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        if line["wrong"] is None:
+            prefix = line["id_prefix"]
+            counts = found.setdefault(prefix, {"id_prefix": prefix} | dict.fromkeys(get_args(Verdict), 0))
+            counts[line["verdict"]] += line["count"]
+    return [found[prefix] for prefix in sorted(found)]
+
+
+def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many records there are of each verdict in all ranges."""
-    return {verdict: sum(each[verdict] for each in found) for verdict in get_args(Verdict)}
+    counted = dict.fromkeys(get_args(Verdict), 0)
+    for each in found:
+        counted |= {verdict: counted[verdict] + each[verdict] for verdict in counted}
+    return counted
 
 
-def wrong(compared: Any) -> Any:
-    """Return the ids of the records whose rows are not as they should be."""
-    from pyspark.sql import functions as f
+def _verdicts(plan: Comparison, piece: Piece, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yield ids of a piece, each once, with their verdicts."""
+    met = np.zeros(len(images), bool)
+    for rows in _stored(plan, piece):
+        at = pc.index_in(rows["Id"], value_set=images["Id"])
+        met[at.drop_null().to_numpy()] = True
+        yield rows["Id"], _verdict(plan, rows, images.take(at))
+    new = images.filter(pa.array(~met))
+    none = pa.RecordBatch.from_arrays([pa.nulls(len(new), field.type) for field in plan.schema], schema=plan.schema)
+    yield new["Id"], _verdict(plan, none, new)
 
-    return compared.where(f.col("verdict").isin(*_WRONG)).select("Id")
+
+def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> pa.Array:
+    """Return the verdicts of records; a row is null where its side has nothing."""
+    here, there = rows["Id"].is_valid(), images["Id"].is_valid()
+    both = pc.and_(here, there)
+    equal = pc.and_(both, are_equal(rows, images, ("_deleted", *plan.columns)))
+    has_seen_later = pc.fill_null(pc.greater(rows["_sequence"], plan.applied_sequence), False)
+    # Salesforce keeps SystemModstamp to the second: what changed in the second of the moment may have changed after it.
+    since = None if plan.moment is None else plan.moment // _SECOND * _SECOND
+    stamps = images["_refreshed_at"].cast(pa.int64())
+    is_later = pc.fill_null(pc.greater_equal(stamps, since), False) if since is not None else there
+    binned, deleted = (pc.fill_null(each["_deleted"], False) for each in (images, rows))
+    right = pc.or_(
+        pc.and_(pc.and_(pc.invert(here), binned), plan.deletes == "hard"), pc.and_(pc.invert(there), deleted)
+    )
+    changed = pc.or_(has_seen_later, pc.and_(there, is_later))
+    conditions = {
+        "dirty": pc.fill_null(rows["_dirty"], False),
+        "equal": equal,
+        _NONE: right,
+        "changed_since": changed,
+        "missing": pc.invert(here),
+        "gone": pc.invert(there),
+    }
+    struct = pa.StructArray.from_arrays(list(conditions.values()), [f"is_{name}" for name in conditions])
+    return pc.case_when(struct, *(pa.scalar(name) for name in conditions), pa.scalar("different"))
 
 
-def _checksum(names: Collection[str]) -> Any:
-    from pyspark.sql import functions as f
+def _stored(plan: Comparison, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece, a row group at a time."""
+    filesystem = plan.location.filesystem()
+    for file in piece.files:
+        with filesystem.open_input_file(file.path) as source:
+            stored = pq.ParquetFile(source, pre_buffer=True)
+            names = [name for name in plan.schema.names if name in stored.schema_arrow.names]
+            for number in range(stored.num_row_groups):
+                for batch in stored.read_row_group(number, names, use_threads=False).combine_chunks().to_batches():
+                    rows = as_table(batch, plan.schema)
+                    yield rows.filter(is_between(rows["Id"], piece.after, piece.through)) if piece.is_shared else rows
 
-    # A hash leaves nulls out, and would not tell (null, 1) from (1, null).
-    values = [f.col(f"`{name}`") for name in names]
-    return f.xxhash64(*values, *(value.isNull() for value in values))
+
+def _told(ids: pa.Array, verdicts: pa.Array) -> Batches:
+    table = pa.table({"id_prefix": pc.utf8_slice_codeunits(ids, 0, RANGE_LETTERS), "verdict": verdicts})
+    counted = table.filter(pc.not_equal(table["verdict"], _NONE)).group_by(["id_prefix", "verdict"])
+    lines = [{**row, "count": row.pop("count_all")} for row in counted.aggregate([([], "count_all")]).to_pylist()]
+    wrong = ids.filter(pc.is_in(verdicts, pa.array(WRONG))).to_pylist()
+    yield pa.RecordBatch.from_pylist([*lines, *({"wrong": id_} for id_ in wrong)], schema=JUDGED)

@@ -2,68 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
-from functools import reduce
-from operator import and_
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, StreamState
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Merge, RefreshMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
-_MOMENT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]XX"
-"""As REST (``+0000``) and the Bulk API (``Z``) write it."""
-
-
-def images(spark: Any, folder: str, refresh: TableRefresh, columns: dict[str, ColumnType]) -> Any:
-    """Return one row for each record: :data:`IMAGE_ENVELOPE`, and the columns that were fetched, of the table's types.
-
-    :param folder: the document's folder, as Hadoop names it.
-    :param columns: the table's columns.
-    :raises ArithmeticException: from Spark, when the rows are read, for a number that its column cannot hold.
-    """
-    from pyspark.sql import functions as f
-
-    types = _image_types(refresh, columns)
-    schema = ", ".join(f"`{name}` string" for name in types)
-    if refresh.files:
-        reader = spark.read.schema(schema).option("mode", "FAILFAST")
-        rows = reader.json([f"{folder}/{name}" for name in refresh.files])
-    else:
-        rows = spark.createDataFrame([], schema)
-    typed = [_typed(f.col(f"`{name}`"), type_).alias(name) for name, type_ in types.items()]
-    return rows.dropDuplicates(["Id"]).select(*typed)
-
-
-def differing(rows: Any, images: Any, columns: Iterable[str]) -> Any:
-    """Return the images of those rows that have another value in one of some columns.
-
-    :param rows: of the table. A column that they lack is null.
-    """
-    from pyspark.sql import functions as f
-
-    names = list(columns)
-    if not names:
-        return images.where("false")
-    values = [f.col(name) if name in rows.columns else f.lit(None) for name in names]
-    base = rows.select(
-        "Id", f.struct(*(each.alias(name) for each, name in zip(values, names, strict=True))).alias("_row")
-    )
-    same = [f.col(f"_row.`{name}`").eqNullSafe(f.col(f"`{name}`")) for name in names]
-    return images.join(base, "Id").where(~reduce(and_, same, f.lit(True))).drop("_row")
+_TIME, _DATE, _DATE_TIME = r"^\d\d:\d\d:\d\d", r"^\d{4}-\d\d-\d\d$", r"^\d{4}-\d\d-\d\dT"
 
 
 def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
-    """Return the Arrow schema of :func:`images`."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in _image_types(refresh, columns).items()])
+    """Return the Arrow schema of the records that were fetched: :data:`IMAGE_ENVELOPE`, and the columns that were
+    fetched, of the table's types.
+
+    :param columns: the table's columns.
+    """
+    types = {name: _ENVELOPE_TYPES[name] for name in IMAGE_ENVELOPE} | {name: columns[name] for name in refresh.columns}
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in types.items()])
+
+
+def typed(schema: pa.Schema) -> Rows:
+    """Return a function for ``mapInArrow`` that gives records with their values, which come as text.
+
+    :raises pyarrow.ArrowInvalid: for a text that is no value of its column.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            arrays = [_typed(batch.column(field.name), field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return rows
 
 
 def refresh_merge(
@@ -105,34 +84,24 @@ def flag_after(flag: Flag | None, refresh: TableRefresh, stream: StreamState) ->
     return replace(flag, reason="schema", columns=refresh.hidden) if refresh.hidden else None
 
 
-def _image_types(refresh: TableRefresh, columns: Columns) -> Columns:
-    return {name: _ENVELOPE_TYPES[name] for name in IMAGE_ENVELOPE} | {name: columns[name] for name in refresh.columns}
-
-
-def _typed(text: Any, type_: ColumnType) -> Any:
-    """Return a column of text as one of ``type_``. A text that is no such value is an error, not null."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    if type_ == "string":
+def _typed(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_string(type_):
         return text
-    if isinstance(type_, dict):  # no query gives it: the column of a field that is gone
-        return f.lit(None).cast(from_arrow_type(arrow_type(type_)))
-    if type_ == "timestamp":
-        return f.to_timestamp(text, _MOMENT)
-    if type_ in ("int", "long"):
-        return _whole_number(text).cast("int" if type_ == "int" else "bigint")
-    return text.cast(type_)
+    if pa.types.is_nested(type_):  # no query gives it: the column of a field that is gone
+        return pa.nulls(len(text), type_)
+    return _whole_number(text).cast(type_) if pa.types.is_integer(type_) else text.cast(type_)
 
 
-def _whole_number(text: Any) -> Any:
-    """Return a number; of a time the milliseconds since midnight, of a date or a date-time those since the epoch."""
-    from pyspark.sql import functions as f
-
-    is_time, is_moment = text.rlike(r"^\d\d:\d\d:\d\d"), text.rlike(r"^\d{4}-\d\d-\d\dT")
-    is_date = text.rlike(r"^\d{4}-\d\d-\d\d$")
-    # As text of one shape before it is parsed: what an expression is not for is null to it.
-    moment = f.when(is_moment, text).when(is_date, f.concat(text, f.lit("T00:00:00.000Z")))
-    moment = moment.when(is_time, f.concat(f.lit("1970-01-01T"), text))
-    number = f.when(~(is_time | is_moment | is_date), text).cast("decimal(38,9)").cast("bigint")
-    return f.coalesce(f.unix_millis(f.to_timestamp(moment, _MOMENT)), number)
+def _whole_number(text: pa.Array) -> pa.Array:
+    """Return numbers; of a time the milliseconds since midnight, of a date or a date-time those since the epoch."""
+    is_time, is_date = (pc.match_substring_regex(text, pattern) for pattern in (_TIME, _DATE))
+    is_moment = pc.match_substring_regex(text, _DATE_TIME)
+    moment = pc.case_when(
+        pa.StructArray.from_arrays([is_moment, is_date, is_time], ["moment", "date", "time"]),
+        text,
+        pc.binary_join_element_wise(text, "T00:00:00.000Z", ""),
+        pc.binary_join_element_wise("1970-01-01T", text, ""),
+    )
+    other = pc.if_else(pc.or_(pc.or_(is_time, is_date), is_moment), None, text)
+    number = other.cast(pa.decimal128(38, 9)).cast(pa.int64(), safe=False)
+    return pc.coalesce(moment.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), number)

@@ -6,6 +6,7 @@ files of a task that fails stay unnamed, so that they are never used.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, 
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
-from airflow_provider_sfstream.tables.rows.merging import Merge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.merging import Merge, RefreshMerge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.routing import combined, pieces_of
 from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
 
@@ -43,7 +44,9 @@ REWRITTEN = pa.schema(
     ]
 )
 """What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
-was rewritten and has no row left gives a line without a path."""
+was rewritten and has no row left gives a line without a path. Of records that were fetched one line has ``counts``, as
+JSON: rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the records that were merged
+(``incoming``). The lines of other counts have what came as such."""
 MOST_BYTES = 48 << 20
 """Bytes of incoming rows, as Arrow has them, that a task holds at a time: it needs some four times as much to fold and
 merge them, beside what Python and its libraries take."""
@@ -72,6 +75,8 @@ class Rewriting:
         there is one for each id.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
     :param everything: whether the new rows of records are wanted too for which nothing came.
+    :param only_differing: columns, of which a record has to have another value than its row; ``None``: all records that
+        come are merged.
     :param target: bytes of a file.
     :param most_bytes: bytes of incoming rows that are held at a time.
     """
@@ -84,6 +89,7 @@ class Rewriting:
     may_be_seen: bool = False
     everything: bool = False
     history: HistoryPlan | None = None
+    only_differing: tuple[str, ...] | None = None
     target: int = TARGET_BYTES
     most_bytes: int = MOST_BYTES
 
@@ -117,21 +123,28 @@ def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = No
 
 
 def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Iterator[dict[str, Any]]:
-    """Rewrite a piece: as a whole or, if memory is too small for what comes for it, one range of ids after another."""
-    count = -(-parcels.size(number) // plan.most_bytes)
+    for part, tables in parts_of(piece, number, parcels, plan.most_bytes):
+        yield from _Rewrite(plan, part, tables).run()
+
+
+def parts_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
+    """Yield a piece with the rows that came for it: as a whole or, if these are more than memory has room for, one
+    range of ids after another.
+
+    :param number: of the piece.
+    """
+    count = -(-parcels.size(number) // most_bytes)
     if count <= 1:
         tables = [unpacked(content) for content in parcels.read(number)]
         parcels.forget(number)
-        yield from _Rewrite(plan, piece, tables).run()
+        yield piece, tables
         return
-    ids = pa.chunked_array(
-        [chunk for content in parcels.read(number) for chunk in unpacked(content, ["Id"])["Id"].chunks]
-    )
+    ids = pa.concat_tables(unpacked(content, ["Id"]) for content in parcels.read(number))["Id"]
     ends = quantiles(sorted(pc.unique(ids).to_pylist()), count)
     for after, through in pairwise([piece.after, *ends, piece.through]):
         parts = (unpacked(content) for content in parcels.read(number))
         tables = [rows.filter(is_between(rows["Id"], after, through)) for rows in parts]
-        yield from _Rewrite(plan, replace(piece, after=after, through=through, is_shared=True), tables).run()
+        yield replace(piece, after=after, through=through, is_shared=True), tables
 
 
 class _Rewrite:
@@ -144,7 +157,10 @@ class _Rewrite:
         order = ["Id", "_sequence"] if plan.are_changes else []
         rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
         incoming.clear()
-        rows = self._without_seen(rows) if plan.are_changes else rows
+        rows = self._without_seen(rows) if plan.are_changes else each_once(rows)
+        self._latest = _latest(rows)
+        rows = self._differing(rows) if plan.only_differing is not None else rows
+        self._gone = 0
         self._change = fold(rows, plan.merge.columns) if plan.are_changes else rows
         self._incoming = None if plan.history is None else rows
         self._met = np.zeros(len(self._change), bool)
@@ -154,7 +170,7 @@ class _Rewrite:
     def run(self) -> list[dict[str, Any]]:
         """Return the lines of :data:`REWRITTEN`; none if the piece stays as it is."""
         if not (len(self._change) or self._plan.everything or self._piece.is_shared):
-            return []
+            return self._counts()
         output = _Output(self._files, self._schema, self._ends())
         history = _History(self._plan)
         try:
@@ -162,11 +178,27 @@ class _Rewrite:
                 output.append(self._merged(rows, history))
                 del rows
             output.append(self._new())
-            return [*output.close(), *history.close(self._incoming)]
+            return [*output.close(), *history.close(self._incoming), *self._counts()]
         except BaseException:
             output.abandon()
             history.abandon()
             raise
+
+    def _counts(self) -> list[dict[str, Any]]:
+        """Return the line with the counts of records that were fetched."""
+        if self._plan.are_changes:
+            return []
+        counts = {"gone": self._gone, "latest": self._latest, "incoming": len(self._change)}
+        return [{"counts": json.dumps(counts).encode()}]
+
+    def _differing(self, images: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the records as fetched whose row has another value in one of some columns."""
+        names = list(self._plan.only_differing or ())
+        stored = self._stored(["Id", *names])
+        at = pc.index_in(images["Id"], value_set=stored["Id"])
+        images = images.filter(at.is_valid())
+        rows = stored.take(at.drop_null())
+        return images.filter(pc.invert(are_equal(rows, images, names)))
 
     def _without_seen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return the changes with those marked as seen that the record as fetched has."""
@@ -223,6 +255,8 @@ class _Rewrite:
         places = places.filter(chosen)
         self._met[places.drop_null().to_numpy()] = True
         base = rows.filter(chosen)
+        if isinstance(self._plan.merge, RefreshMerge):
+            self._gone += _count(self._plan.merge.gone(base, self._change.take(places)))
         new, dropped = self._plan.merge(base, self._change.take(places))
         history.note(base, new, dropped)
         kept = pc.invert(dropped)
@@ -321,6 +355,31 @@ class _History:
         """End files that nobody will name."""
         if self._history is not None:
             self._output.abandon()
+
+
+def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return one row of each id."""
+    ids = pc.unique(rows["Id"])
+    return rows if len(ids) == len(rows) else rows.take(pc.index_in(ids, value_set=rows["Id"]))
+
+
+def are_equal(one: pa.RecordBatch, other: pa.RecordBatch, names: Iterable[str]) -> pa.BooleanArray:
+    """Return which rows have the same values in some columns; null is equal to null. Columns with structs and lists,
+    which no query gives, are equal if both are null."""
+    equal = pa.array(np.ones(len(one), bool))
+    for name in names:
+        both_null = pc.and_(one[name].is_null(), other[name].is_null())
+        if not pa.types.is_nested(one[name].type):
+            both_null = pc.or_(both_null, pc.fill_null(pc.equal(one[name], other[name]), False))
+        equal = pc.and_(equal, both_null)
+    return equal
+
+
+def _latest(rows: pa.RecordBatch) -> int | None:
+    """Return the latest time of ``_refreshed_at`` (microseconds since the epoch); ``None`` if there is none."""
+    if "_refreshed_at" not in rows.schema.names:
+        return None
+    return pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py()  # type: ignore[no-any-return]
 
 
 def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,10 +12,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.delta.partition_files import as_they_are
 from airflow_provider_sfstream.tables.replica.change_parcels import (
     WITHOUT_SCHEMA,
     ChangesPlan,
@@ -26,29 +29,32 @@ from airflow_provider_sfstream.tables.replica.change_parcels import (
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, Rewritten
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
+from airflow_provider_sfstream.tables.replica.pieces import ends_of
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.reconciliation import (
-    IDS,
-    moment,
+    JUDGED,
+    MOMENTS,
+    WRONG,
+    Comparison,
+    compared_columns,
+    judged,
+    moments,
     ranges,
     totals,
-    verdicts,
-    wrong,
 )
-from airflow_provider_sfstream.tables.replica.refresh import differing, image_schema, images, refresh_merge
+from airflow_provider_sfstream.tables.replica.refresh import image_schema, refresh_merge, typed
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema
-from airflow_provider_sfstream.tables.rows.event_batches import Rows
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, MarkMerge
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
-from airflow_provider_sfstream.tables.rows.routing import parcels, shaped
+from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
 from airflow_provider_sfstream.tables.rows.spool import unpacked
-from airflow_provider_sfstream.tables.runner.engine import LISTED, Frame
-from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
+from airflow_provider_sfstream.tables.runner.engine import LISTED, Engine, Frame
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +63,8 @@ _FEW_ROWS = 10
 """So many rows may be gone whatever share of a small table they are."""
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
+IDS = pa.schema([("Id", pa.string())])
+_COUNT = pa.schema([("count", pa.int64())])
 _RANGES_TOLD = 10
 """So many of the ranges that differ are in the metrics; all are in the report."""
 
@@ -75,11 +83,10 @@ class Applied:
 class ReplicaTables:
     """The tables below one output folder.
 
-    :param engine: Spark's for refreshes and comparisons.
     :param base: the output folder, as the engine names it.
     """
 
-    def __init__(self, engine: Any, base: str, config: ReplicaConfig) -> None:
+    def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
         self._engine, self._files, self._base = engine, engine.files, base
         self._lists = DirtyLists(engine, base)
         self._delta = DeltaSink(engine, base, config)
@@ -150,40 +157,38 @@ class ReplicaTables:
     ) -> Applied:
         """Merge records as they were fetched; nothing that readers see has changed until the new state is published.
 
-        :param folder: of the refresh, as Hadoop names it.
+        :param folder: of the refresh, as the engine names it.
         :param moved_on: whether the stream has had events applied since the fetch began.
         :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
         :raises ConfigurationError: if more are, or a column that no event carries is of another type by now.
         """
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         table = with_computed(name, table, refresh)
+        computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         columns, is_full = table.columns.columns, refresh.mode == "full"
-        fetched = rows = images(self._engine.spark, folder, refresh, columns).persist()
         merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
-        table, differed = _refreshed_through(table, rows), 0
-        try:
-            if refresh.mode == "computed":
-                rows = differing(self._rows(name, table), fetched, refresh.columns).persist()
-                differed = int(rows.count())
-            if refresh.mode in ("full", "records"):
-                self._check_gone(name, table, rows, refresh, max_deleted_fraction)
-            gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
-            schema = image_schema(refresh, columns)
+        gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
+
+        def check(rewritten: Rewritten) -> None:
+            self._check_gone(name, table, rewritten.gone, max_deleted_fraction)
+
+        rows, schema = self._images(refresh, columns, folder)
+        incoming = Incoming(
+            table,
+            merge,
+            schema,
+            are_changes=False,
+            count=refresh.fetched,
+            sample=partial(_some_ids, rows),
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
-            incoming = Incoming(
-                table,
-                merge,
-                schema,
-                are_changes=False,
-                count=refresh.fetched,
-                sample=partial(_ids, rows),
-                everything=is_full,
-                gone_at=_microseconds(gone_at),
-            )
-            after, rewritten = self._merge(name, incoming, rows)
-        finally:
-            rows.unpersist()
-            fetched.unpersist()
+            everything=is_full,
+            only_differing=refresh.columns if refresh.mode == "computed" else None,
+            check=check,
+            gone_at=_microseconds(gone_at),
+        )
+        after, rewritten = self._merge(name, incoming, rows)
+        differed = rewritten.incoming if refresh.mode == "computed" else 0
+        after = _refreshed_through(after, rewritten.latest)
         listed = self._lists.listed(table)
         if listed is not None and refresh.computed is not None:
             later = refresh.applied_sequence + 1
@@ -198,25 +203,36 @@ class ReplicaTables:
 
         All ranges of ids are in a file of their own, ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
 
-        :param folder: of the refresh, as Hadoop names it.
+        :param folder: of the refresh, as the engine names it.
         """
 
-        columns, rows = table.columns.columns, self._rows(name, table)
-        fetched = images(self._engine.spark, folder, refresh, columns)
-        judged = verdicts(
-            rows, fetched, refresh.columns, refresh.applied_sequence, deletes=table.effective_deletes
-        ).persist()
-        try:
-            found = ranges(judged)
-            merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
-            incoming = Incoming(table, merge, IDS, are_changes=False, count=0, gone_at=0)
-            after, rewritten = self._merge(name, incoming, wrong(judged))
-        finally:
-            judged.unpersist()
-        through = moment(rows)
+        columns, location = table.columns.columns, self._files.table_location(self._base).below(name)
+        moments_of_rows = self._delta.read(name, table).select("_commit_time").made(moments, MOMENTS).collected()
+        moment = max((row["latest"] for row in moments_of_rows if row["latest"] is not None), default=None)
+        images, schema = self._images(refresh, columns, folder)
+        read = [table_schema(columns).field(each) for each in compared_columns(refresh.columns)]
+        plan = Comparison(
+            location,
+            pieces := self._delta.pieces(name, table),
+            pa.schema(read),
+            schema,
+            refresh.columns,
+            refresh.applied_sequence,
+            moment,
+            table.effective_deletes,
+        )
+        sent = images.made(parcels(as_they_are, ends_of(pieces)), PARCEL)
+        lines = self._engine.routed(sent, range(len(pieces)), len(pieces)).made(judged(plan), JUDGED).collected()
+        found = ranges(lines)
+        wrong = [{"Id": each["wrong"]} for each in lines if each["wrong"] is not None]
+        merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
+        incoming = Incoming(table, merge, IDS, are_changes=False, count=0, gone_at=0)
+        after, rewritten = self._merge(
+            name, incoming, self._engine.rows_of(pa.RecordBatch.from_pylist(wrong, schema=IDS))
+        )
         report = {
             "table": name,
-            "as_of": None if through is None else through.astimezone(UTC).isoformat(),
+            "as_of": None if moment is None else (_EPOCH + timedelta(microseconds=moment)).isoformat(),
             "columns": list(refresh.columns),
             "records": totals(found),
             "ranges": found,
@@ -225,7 +241,7 @@ class ReplicaTables:
         self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
         after = self._with_list(name, after, rewritten.dirty + table.dirty, self._lists.listed(table))
         said = {key: report[key] for key in ("as_of", "records")}
-        differing = [each for each in found if each["org_checksum"] != each["replica_checksum"]]
+        differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
@@ -235,40 +251,27 @@ class ReplicaTables:
             live = [each.tables[name].dirty_list for each in kept if name in each.tables]
             remove_lists(self._files, self._base, name, live)
 
-    def _merge(self, name: str, incoming: Incoming, rows: Any) -> tuple[TableState, Rewritten]:
-        """Merge a DataFrame of Spark into a table."""
-        shape = shaped(incoming.schema)
-        merged, _ = self._delta.merge({name: incoming}, SparkFrame(rows), lambda ends: parcels(shape, ends[0]))
-        return merged[name]
+    def _images(self, refresh: TableRefresh, columns: Columns, folder: str) -> tuple[Frame, pa.Schema]:
+        """Return the records as fetched, which may be there twice, and their schema."""
+        schema = image_schema(refresh, columns)
+        return self._engine.text_rows(folder, refresh.files, schema.names).made(typed(schema), schema), schema
 
-    def _rows(self, name: str, table: TableState) -> Any:
-        """Return the rows of a table as a DataFrame of Spark."""
-        return self._delta.read(name, table).rows  # type: ignore[attr-defined]
+    def _merge(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, Rewritten]:
+        """Merge rows that are as they come into a table."""
+        merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: parcels(as_they_are, ends[0]))
+        return merged[name]
 
     def _with_list(self, name: str, table: TableState, at_most: int, changed: Frame | None) -> TableState:
         rows = self._delta.read(name, table) if at_most or changed is not None else None
         return self._lists.written(name, table, rows, changed)
 
-    def _check_gone(
-        self, name: str, table: TableState, images: Any, refresh: TableRefresh, max_deleted_fraction: float
-    ) -> None:
+    def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:
         """Make sure that not too many rows are about to be deleted because the org did not give their records."""
-        from pyspark.sql import functions as f
-
-        rows = self._rows(name, table).where(~f.col("_deleted"))
-        if refresh.mode == "full":
-            rows, given, kind = rows.where(f.col("_sequence") <= refresh.applied_sequence), images, "left_anti"
-        else:
-            given, kind = images.where("NOT _found"), "left_semi"
-            if given.count() <= _FEW_ROWS:
-                return
-        rows = rows.select("Id").persist()
-        try:
-            gone = int(rows.join(given.select("Id"), "Id", kind).count())
-            live = int(rows.count()) if gone else 0
-        finally:
-            rows.unpersist()
-        if gone > max(_FEW_ROWS, max_deleted_fraction * live):
+        if gone <= _FEW_ROWS:
+            return
+        counts = self._delta.read(name, table).select("_deleted").made(_live, _COUNT).collected()
+        live = sum(row["count"] for row in counts)
+        if gone > max_deleted_fraction * live:
             raise ConfigurationError(
                 f"{name}: of {live} rows that are not deleted, the org gave no record for {gone}, not even in its "
                 f"recycle bin. That is more than max_deleted_fraction={max_deleted_fraction}: the user of the "
@@ -302,14 +305,18 @@ def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Lan
     return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules, changes.references)
 
 
-def _refreshed_through(table: TableState, images: Any) -> TableState:
-    from pyspark.sql import functions as f
-
-    latest = images.agg(f.unix_micros(f.max("_refreshed_at"))).first()[0]
+def _refreshed_through(table: TableState, latest: int | None) -> TableState:
     if latest is None:
         return table
     moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
     return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
+
+
+def _live(batches: Batches) -> Batches:
+    """Give the number of rows that are not deleted."""
+    for batch in batches:
+        count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
+        yield pa.RecordBatch.from_pylist([{"count": count}], schema=_COUNT)
 
 
 def _sampled(run: ChangesPlan, name: str, rows: Frame, fraction: float) -> list[str]:
@@ -317,9 +324,14 @@ def _sampled(run: ChangesPlan, name: str, rows: Frame, fraction: float) -> list[
     return [row["Id"] for row in rows.made(sampled_ids(run, name, fraction), IDS).collected()]
 
 
-def _ids(rows: Any, fraction: float) -> list[str]:
-    """Return some ids of a DataFrame of Spark."""
-    return [row["Id"] for row in rows.select("Id").sample(fraction).collect()]
+def _some_ids(rows: Frame, fraction: float) -> list[str]:
+    """Return some ids of rows."""
+
+    def some(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
+
+    return [row["Id"] for row in rows.made(some, IDS).collected()]
 
 
 def _listed_since(sequence: int) -> Rows:

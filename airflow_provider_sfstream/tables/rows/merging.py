@@ -156,6 +156,13 @@ class RefreshMerge:
         dropped = _all(current, deleted, pc.invert(unsure)) if self.deletes == "hard" else _none(base)
         return _rows(base, new), dropped if self.is_full else pc.or_(dropped, pc.invert(exists))
 
+    def gone(self, base: pa.RecordBatch, image: pa.RecordBatch) -> pa.BooleanArray:
+        """Return which rows that are not deleted have no record in the org, not even in its recycle bin."""
+        live = pc.and_(_has(base), pc.invert(_true(base["_deleted"])))
+        if self.is_full:
+            return _all(live, pc.invert(_has(image)), _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
+        return _all(live, _has(image), pc.invert(_true(image["_found"])))
+
     def _judged(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[Any, Any]:
         """Tell which rows become the record as fetched, and which have moved on since the fetch began."""
         if self.is_full:

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -26,6 +26,9 @@ from airflow_provider_sfstream.tables.runner.arrow_frames import (
     part_batches,
 )
 from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles
+
+_LINES = 4_096
+"""JSON objects that are parsed at a time."""
 
 
 class EmbeddedFiles(JobFiles, Protocol):
@@ -114,6 +117,22 @@ class EmbeddedEngine:
     def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowFrame:
         empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
         return ArrowFrame(lambda _: chain(parcels.batches(None), [empty]))
+
+    def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> ArrowFrame:
+        schema = pa.schema([(name, pa.string()) for name in columns])
+
+        def batches(wanted: Columns) -> Batches:
+            for path in paths:
+                with self.files.open(f"{url}/{path}") as file:
+                    lines = iter(file)
+                    while some := list(islice(lines, _LINES)):
+                        rows = pa.RecordBatch.from_pylist([json.loads(line) for line in some], schema=schema)
+                        yield rows if wanted is None else rows.select(list(wanted))
+
+        return ArrowFrame(batches)
+
+    def rows_of(self, batch: pa.RecordBatch) -> ArrowFrame:
+        return ArrowFrame(lambda wanted: iter([batch if wanted is None else batch.select(list(wanted))]))
 
     def listed_rows(self, url: str | None) -> ArrowFrame:
         def batches(wanted: Columns) -> Batches:

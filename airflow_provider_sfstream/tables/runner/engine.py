@@ -150,6 +150,17 @@ class Engine(Protocol):
         """
         ...
 
+    def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> Frame:
+        """Return objects of JSON lines as rows of texts; null where an object lacks a column.
+
+        :param url: of a folder, and ``paths`` of files in it.
+        """
+        ...
+
+    def rows_of(self, batch: pa.RecordBatch) -> Frame:
+        """Return a few rows of the driver as a frame."""
+        ...
+
     def listed_rows(self, url: str | None) -> Frame:
         """Return :data:`LISTED` of a list that :meth:`write_list` has written; none of none."""
         ...

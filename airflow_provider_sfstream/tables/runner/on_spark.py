@@ -84,6 +84,19 @@ class SparkEngine:
         by_piece = hasattr(sent, "repartitionById")
         return parcels.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
 
+    def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> SparkFrame:
+        schema = ", ".join(f"`{name}` string" for name in columns)
+        if not paths:
+            return SparkFrame(self.spark.createDataFrame([], schema))
+        reader = self.spark.read.schema(schema).option("mode", "FAILFAST")
+        return SparkFrame(reader.json([f"{url}/{path}" for path in paths]))
+
+    def rows_of(self, batch: pa.RecordBatch) -> SparkFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        rows = [tuple(row.values()) for row in batch.to_pylist()]
+        return SparkFrame(self.spark.createDataFrame(rows, from_arrow_schema(batch.schema)))
+
     def listed_rows(self, url: str | None) -> SparkFrame:
         rows = self.spark.createDataFrame([], _LISTED)
         if url is not None:

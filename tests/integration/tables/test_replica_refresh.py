@@ -1,19 +1,22 @@
-"""Fetched records as Spark reads them: each once, and with what types."""
+"""Fetched records as a job reads them, and with what types."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.replica.refresh import images
+from airflow_provider_sfstream.tables.replica.refresh import image_schema, typed
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.tables.rows.spool import packed, unpacked
+from airflow_provider_sfstream.tables.runner.engine import Engine
 
 COLUMNS: dict[str, ColumnType] = {"Name": "string", "Amount__c": "double", "Secret__c": "string"}
 FULL = TableRefresh("full", ("Name", "Amount__c"), (), 0, "stream", 10, 13, "window-1", "2026-01-01T00:00:00+00:00")
@@ -27,24 +30,25 @@ def fetched(record_id: str, **values: Any) -> Row:
     return {"Id": record_id, **usual, "Name": "new", **values}
 
 
-class Refresher:
-    def __init__(self, spark: Any, folder: Path) -> None:
-        self._spark, self._folder = spark, folder
-
-    def images(self, lines: Iterable[Row], refresh: TableRefresh, columns: dict[str, ColumnType]) -> Any:
-        (self._folder / "part-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        refresh = replace(refresh, files=("part-00000.jsonl",))
-        return images(self._spark, self._folder.as_uri(), refresh, columns)
-
-
 @pytest.fixture
-def refresh(spark: Any, tmp_path: Path) -> Refresher:
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    return Refresher(spark, tmp_path)
+def read(engine: Callable[[], Engine], tmp_path: Path) -> Callable[..., list[Row]]:
+    def read(lines: Iterable[Row], refresh: TableRefresh, columns: dict[str, ColumnType]) -> list[Row]:
+        (tmp_path / "part-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        schema, run = image_schema(refresh, columns), engine()
+        texts = run.text_rows(run.files.url(tmp_path.as_uri()), ["part-00000.jsonl"], schema.names)
+        packed_rows = texts.made(typed(schema), schema).made(_packed, PACKED).collected()
+        return [row for each in packed_rows for row in unpacked(bytes(each["rows"])).to_pylist()]
+
+    return read
 
 
-def test_a_record_that_came_twice_is_there_once(refresh: Refresher) -> None:
-    assert refresh.images([fetched("A"), fetched("B"), fetched("A")], FULL, COLUMNS).count() == 2
+PACKED = pa.schema([("rows", pa.binary())])
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As Arrow, of which Spark changes nothing on the way to the driver."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([{"rows": packed(batch).to_pybytes()}], schema=PACKED)
 
 
 VALUES = {
@@ -66,22 +70,21 @@ VALUES = {
 }
 
 
-def test_the_types(refresh: Refresher) -> None:
+def test_the_types(read: Callable[..., list[Row]]) -> None:
     columns: dict[str, ColumnType] = {name: type_ for name, (type_, _, _) in VALUES.items()}
     lines = [fetched("A", **{name: text for name, (_, text, _) in VALUES.items()}), fetched("B")]
     given = replace(FULL, columns=tuple(VALUES))
-    found = {row["Id"]: row for row in refresh.images(lines, given, columns).toArrow().to_pylist()}
+    found = {row["Id"]: row for row in read(lines, given, columns)}
     assert {name: found["A"][name] for name in VALUES} == {name: value for name, (_, _, value) in VALUES.items()}
     assert all(found["B"][name] is None for name in VALUES)
     assert (found["A"]["_found"], found["A"]["_deleted"], found["A"]["_refreshed_at"]) == (True, False, REFRESHED)
 
 
 @pytest.mark.parametrize(("type_", "text"), [("double", "a lot"), ("date", "soon"), ("timestamp", "now"), ("int", "x")])
-def test_a_text_that_is_no_such_value_is_an_error(refresh: Refresher, type_: str, text: str) -> None:
-    rows = refresh.images([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
-    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|CANNOT_PARSE"):
-        rows.toArrow()
+def test_a_text_that_is_no_such_value_is_an_error(read: Callable[..., list[Row]], type_: str, text: str) -> None:
+    with pytest.raises(Exception, match=r"Failed to parse string|not a valid decimal|is not a valid"):
+        read([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
 
 
-def test_no_files_are_no_records(spark: Any) -> None:
-    assert images(spark, "file:///nowhere", FULL, COLUMNS).count() == 0
+def test_no_files_are_no_records(engine: Callable[[], Engine]) -> None:
+    assert engine().text_rows("file:///nowhere", [], ["Id"]).collected() == []
