@@ -44,6 +44,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.prune_replay_windows",
                     f"{_PACKAGE}.operators.publish_events",
                     f"{_PACKAGE}.operators.replay_position",
+                    f"{_PACKAGE}.operators.refresh_replica",
                     f"{_PACKAGE}.operators.replica",
                     f"{_PACKAGE}.operators.restore_replay_position",
                     f"{_PACKAGE}.operators.salesforce_preflight",

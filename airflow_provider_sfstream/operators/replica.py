@@ -29,7 +29,8 @@ class ReplicaOperator(EmbeddedJobOperator):
     metrics and what a retry changes are the same, and either operator may go on where the other stopped. It needs
     neither Java nor pyspark. One million changes of a hundred columns, spread over records, took 301 MiB of memory
     beside what the worker had; all changes of one record are held at once, so that more of one need more. Landed files
-    are copied to its temporary folder. Refreshes, comparisons and upkeep run on Spark.
+    are copied to its temporary folder. :class:`RefreshReplicaOperator` fetches what events cannot tell; upkeep runs on
+    Spark.
 
     One job at a time may write below one ``output_url``, refreshes and Spark's jobs included (``max_active_runs=1``, or
     a pool of one slot).

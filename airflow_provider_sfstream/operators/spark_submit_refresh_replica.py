@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.status import tell_of_tables
-from airflow_provider_sfstream.actions.tables.replica import (
-    RefreshConfig,
-    Scope,
-    read_snapshot,
-    snapshot_if_readable,
-    table_names,
-)
+from airflow_provider_sfstream.actions.tables.refresh import ReplicaRefresh, refresh_lineage
+from airflow_provider_sfstream.actions.tables.replica import RefreshConfig, Scope
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import check_output, hash_key
-from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
-
-    from airflow_provider_sfstream.privacy.field_rules import FieldRules
-    from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles
-    from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
-    from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 
 
 class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
@@ -114,7 +95,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables", "hash_conn_id")
-    _fetched: Mapping[str, Mapping[str, Any]] = {}
+    _refresh: ReplicaRefresh | None = None
 
     def __init__(
         self,
@@ -153,92 +134,19 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Fetch the records, submit the job and wait for it; return the result by table."""
-        from airflow_provider_sfstream.actions.storage import storage_path
-        from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles
-
-        started = time.monotonic()
-        with airflow_errors(self):
-            check_output(self.output_url)
-            snapshot = read_snapshot(self.output_url, self.output_conn_id)
-            plans = self._config.plans(snapshot, table_names(self.tables))
-        if not plans:
-            raise AirflowSkipException(self._config.nothing_to_do)
-        with airflow_errors(self):
-            rules = {plan.name: self._rules_of(plan) for plan in plans}
-            self._check_reserve(plans)
-        files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
-        try:
-            with airflow_errors(self):
-                fetched = self._fetch(plans, files, snapshot.number, rules)
-            self._fetched = fetched
-            if not fetched:
-                raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
-            with airflow_errors(self):
-                metrics = self.submit(context, self._config.job_config(files.url)) or {}
-        finally:
-            with suppress(LandingError):  # the next refresh removes the rest
-                files.clean()
-        tell_of_tables(self.output_url, "refresh", context, metrics)
-        merged = metrics.get("tables", {})
-        return {
-            "snapshot": metrics.get("snapshot"),
-            "tables": {
-                name: {**table, **self._config.table_result(merged.get(name, {}))} for name, table in fetched.items()
-            },
-            "seconds": round(time.monotonic() - started, 2),
-        }
-
-    def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
-        from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS
-        from airflow_provider_sfstream.tables.refresh.plan import least_requests
-
-        tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
-        what = f"{self.output_url}: {tables}: nothing is fetched"
-        self._reserve.check(self.salesforce_conn_id, allocation=API_REQUESTS, least=least, what=what)
+        self._refresh = ReplicaRefresh(
+            config=self._config,
+            output_url=self.output_url,
+            output_conn_id=self.output_conn_id,
+            salesforce_conn_id=self.salesforce_conn_id,
+            tables=self.tables,
+            hash_conn_id=self.hash_conn_id,
+            reserve=self._reserve,
+        )
+        return self._refresh.run(self, context, partial(self.submit, context))
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the objects that were fetched as inputs, and the tables that they were merged into as outputs."""
-        from airflow_provider_sfstream.actions.open_lineage import refresh_lineage
-
-        fetched = self._fetched if has_ended else {}
-        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
-        return refresh_lineage(self.salesforce_conn_id, self.output_url, fetched, self.metrics, snapshot)
-
-    def _rules_of(self, plan: RefreshPlan) -> FieldRules:
-        """Return the rules for fields that a table is kept by, with the key of its hashes."""
-        rules = plan.table.rules.with_key(hash_key(self.hash_conn_id))
-        rules.check_keep(plan.table.rules, f"The table {plan.name} of {self.output_url}")
-        return rules
-
-    def _fetch(
-        self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int, rules: Mapping[str, FieldRules]
-    ) -> dict[str, dict[str, Any]]:
-        """Write what the job is to merge; return what was fetched by table."""
-        from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
-        from airflow_provider_sfstream.tables.refresh.fetch import Limits, TableFetch
-        from airflow_provider_sfstream.tables.refresh.plan import check_org
-        from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
-
-        limits = Limits(self._config.bulk_threshold, self._config.bulk_page_records)
-        tables: dict[str, TableRefresh] = {}
-        fetched: dict[str, dict[str, Any]] = {}
-        with SalesforceRecordHook(self.salesforce_conn_id).get_conn() as client:
-            check_org(plans, client.org_id, self.salesforce_conn_id)
-            files.clean()
-            for plan in plans:
-                started = time.monotonic()
-                fetch = TableFetch(client, files, plan, limits, rules[plan.name])
-                refresh = fetch.run()
-                if refresh is None:
-                    continue
-                tables[plan.name] = refresh
-                seconds = round(time.monotonic() - started, 2)
-                counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
-                fetched[plan.name] = {"mode": refresh.mode, **counted, "seconds": seconds}
-                self.log.info("%s: fetched %s", plan.name, fetched[plan.name])
-        files.publish(RefreshDocument(files.refresh_id, snapshot, tables))
-        return fetched
-
-
-def _refresh_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}"
+        return refresh_lineage(
+            self.salesforce_conn_id, self.output_url, self._refresh if has_ended else None, self.metrics
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.tables.refresh import ReplicaRefresh
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
@@ -152,10 +153,11 @@ def test_a_refresh_that_would_leave_too_little_asks_for_nothing(
     assert sum("/limits" in method for method in asked) == 1
 
 
-def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str) -> None:
-    class Fetching(SparkSubmitRefreshReplicaOperator):
-        def _fetch(self, *given: Any) -> dict[str, dict[str, Any]]:
-            raise ConfigurationError("It goes on. Enough.")
+def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*given: Any) -> dict[str, dict[str, Any]]:
+        raise ConfigurationError("It goes on. Enough.")
 
+    monkeypatch.setattr(ReplicaRefresh, "_fetch", fetch)
+    operator = SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url=replica, allocation_reserve=0.5)
     with pytest.raises(AirflowFailException, match="It goes on"):
-        Fetching(task_id="refresh", output_url=replica, allocation_reserve=0.5).execute(context_for("refresh"))
+        operator.execute(context_for("refresh"))

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
@@ -386,18 +387,25 @@ def test_a_protected_number_is_null(
 
 @pytest.mark.extended
 def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    fetching.tables = {"Account": fetching.table(flagged=True)}
     for name, value in short_lived_environment().items():
         monkeypatch.setenv(name, value)
     set_connection(monkeypatch, "spark_local", conn_type="spark", host=MASTER)
+    arguments = {"output_url": fetching.output.as_uri(), "salesforce_conn_id": "sf"}
+    operator = SparkSubmitRefreshReplicaOperator(task_id="refresh", conn_id="spark_local", conf=SETTINGS, **arguments)
+    check_full_refresh(operator, fetching, accounts)
+
+
+def test_in_the_worker(fetching: Fetching, accounts: dict[str, str]) -> None:
+    operator = RefreshReplicaOperator(task_id="refresh", output_url=fetching.output.as_uri(), salesforce_conn_id="sf")
+    check_full_refresh(operator, fetching, accounts)
+    with pytest.raises(AirflowSkipException):
+        operator.execute(context_for("refresh"))
+
+
+def check_full_refresh(operator: Any, fetching: Fetching, accounts: dict[str, str]) -> None:
+    """Run an operator for a flagged table, and compare the table with the org."""
+    fetching.tables = {"Account": fetching.table(flagged=True)}
     fetching.publish()
-    operator = SparkSubmitRefreshReplicaOperator(
-        task_id="refresh",
-        output_url=fetching.output.as_uri(),
-        salesforce_conn_id="sf",
-        conn_id="spark_local",
-        conf=SETTINGS,
-    )
     result = operator.execute(context_for("refresh"))
     assert result | {"seconds": 0} == {"snapshot": 4, "tables": result["tables"], "seconds": 0}
     assert result["tables"]["Account"] | {"seconds": 0} == {
