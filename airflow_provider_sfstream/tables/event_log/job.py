@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
@@ -30,7 +32,7 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     survey_fields,
 )
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Dates, find_tables
-from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -123,7 +125,7 @@ class EventLogJob:
         """Return format, schema id and window of the landed rows, after comparing their number with the manifests."""
         found: Counter[int] = Counter()
         present: set[tuple[Format, str | None, int]] = set()
-        for row in self.rows.counted("format", "schema_id", "window"):
+        for row in self.rows.select("format", "schema_id", "window").made(_kinds, _KINDS).collected():
             found[row["window"]] += row["count"]
             present.add((row["format"], row["schema_id"], row["window"]))
         for number, window in enumerate(self._windows):
@@ -157,6 +159,18 @@ class EventLogJob:
             rules,
             table,
         )
+
+
+_KINDS = pa.schema([("format", pa.string()), ("schema_id", pa.string()), ("window", pa.int32()), ("count", pa.int64())])
+
+
+def _kinds(batches: Batches) -> Batches:
+    """Count landed rows by their format, schema and window."""
+    for batch in batches:
+        kinds = (
+            pa.Table.from_batches([batch]).group_by(["format", "schema_id", "window"]).aggregate([([], "count_all")])
+        )
+        yield from kinds.rename_columns(_KINDS.names).cast(_KINDS).to_batches()
 
 
 def _reference(window: LandedWindow, config: EventLogConfig) -> WindowReference:

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.tables.replica.dirty_lists import LISTED
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.routing import Sender, gathered, parcel, split
-from airflow_provider_sfstream.tables.runner.engine import LISTED
 
 COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
 """Counts of ``change_rows``, with the key as JSON."""

@@ -6,15 +6,27 @@ changed them. It is written anew in each run that changes it; a snapshot names i
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
 
 FOLDER = "_sfstream/replica/dirty"
 """Below the output folder."""
+
+
+LISTED = pa.schema([("Id", pa.string()), ("_sequence", pa.int64())])
+"""A record, and the last event that its row has seen."""
+_KEYS = pa.schema([*LISTED, ("is_dirty", pa.bool_())])
+_WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
 
 
 class DirtyLists:
@@ -27,25 +39,78 @@ class DirtyLists:
         self._engine, self._base = engine, base
 
     def listed(self, table: TableState) -> Frame | None:
-        """Return the rows that the table's list names (``Id`` and ``sequence``), if it names changed rows too."""
+        """Return the rows that the table's list names (:data:`LISTED`), if it names changed rows too."""
         if not table.computed.on_change:
             return None
-        return self._engine.listed_rows(None if table.dirty_list is None else f"{self._base}/{table.dirty_list}")
+        url = f"{self._base}/{table.dirty_list}"
+        names = (
+            [] if table.dirty_list is None else [n for n in self._engine.files.file_names(url) if n.endswith(".json")]
+        )
+        return self._engine.text_rows(url, names, ("Id", "sequence")).made(_as_listed, LISTED)
 
-    def written(self, name: str, table: TableState, rows: Frame | None, changed: Frame | None) -> TableState:
+    def written(self, name: str, table: TableState, rows: Frame | None, changed: Sequence[Frame]) -> TableState:
         """Return the table with the list of its dirty rows, and of those that an event changed.
 
         :param rows: of the table; ``None`` if none may be dirty and none is changed.
-        :param changed: ids and sequences of rows whose computed columns are to be fetched, ``None`` if they are not.
+        :param changed: :data:`LISTED` of rows whose computed columns are to be fetched.
         """
         if rows is None:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
         place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
-        dirty, also = self._engine.write_list(
-            f"{self._base}/{place}", rows.select("Id", "_sequence", "_dirty"), changed
-        )
+        keys = [rows.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
+        keys += [each.made(_changed_keys, _KEYS) for each in changed]
+        write = _write_list(self._engine.files.table_location(self._base), place)
+        lines = self._engine.shuffled(keys, ("Id",), 1).made(write, _WRITTEN).collected()
+        written = {line["name"] for line in lines}
+        for other in self._engine.files.file_names(f"{self._base}/{place}"):
+            if other not in written:  # of a task that was lost and run again
+                self._engine.files.delete(f"{self._base}/{place}/{other}")
+        dirty, also = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
         computed = replace(table.computed, changed=also)
         return replace(table, dirty=dirty, dirty_list=place if dirty + also else None, computed=computed)
+
+
+def _as_listed(batches: Batches) -> Batches:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([batch.column("Id"), batch.column("sequence").cast(pa.int64())], schema=LISTED)
+
+
+def _dirty_keys(batches: Batches) -> Batches:
+    for batch in batches:
+        rows = batch.filter(pc.fill_null(batch.column("_dirty"), False))
+        yield pa.RecordBatch.from_arrays(rows.columns, schema=_KEYS)
+
+
+def _changed_keys(batches: Batches) -> Batches:
+    for batch in batches:
+        is_dirty = pa.array([False]).take(pa.array([0] * len(batch), pa.int32()))
+        yield pa.RecordBatch.from_arrays([*batch.columns, is_dirty], schema=_KEYS)
+
+
+def _write_list(location: TableLocation, place: str) -> Rows:
+    """Return a function for ``mapInArrow`` that writes a part of a list, dirty rows first, and tells its file."""
+
+    def write(batches: Batches) -> Batches:
+        dirty: dict[str, int | None] = {}
+        changed: dict[str, int] = {}
+        for batch in batches:
+            for id_, sequence, is_dirty in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if is_dirty:
+                    dirty[id_] = sequence
+                elif id_ not in dirty:
+                    changed[id_] = max(sequence, changed.get(id_, sequence))
+        if not dirty and not changed:
+            return
+        filesystem, name = location.filesystem(), f"part-{uuid.uuid4().hex}.json"
+        filesystem.create_dir(place, recursive=True)
+        with filesystem.open_output_stream(f"{place}/{name}") as file:
+            for id_, sequence in (*dirty.items(), *changed.items()):
+                line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
+                file.write(f"{json.dumps(line)}\n".encode())
+        counts = {"name": name, "dirty": len(dirty), "changed": len(changed)}
+        yield pa.RecordBatch.from_pylist([counts], schema=_WRITTEN)
+
+    return write
 
 
 def remove_lists(files: JobFiles, base: str, table: str, live: Collection[str | None]) -> None:

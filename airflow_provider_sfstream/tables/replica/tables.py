@@ -28,7 +28,7 @@ from airflow_provider_sfstream.tables.replica.change_parcels import (
 )
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, Rewritten
-from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
+from airflow_provider_sfstream.tables.replica.dirty_lists import LISTED, DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.pieces import ends_of
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.reconciliation import (
@@ -54,7 +54,7 @@ from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns,
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
 from airflow_provider_sfstream.tables.rows.spool import unpacked
-from airflow_provider_sfstream.tables.runner.engine import LISTED, Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
 
@@ -133,9 +133,8 @@ class ReplicaTables:
         def finished(name: str) -> Applied:
             before, (after, rewritten) = tables[name][0], merged[name]
             listed = self._lists.listed(before)
-            if listed is not None:
-                listed = listed.together([changes.rows.made(changed_records(run, name), LISTED)])
-            after = self._with_list(name, after, before.dirty + rewritten.dirty, listed)
+            changed = [] if listed is None else [listed, changes.rows.made(changed_records(run, name), LISTED)]
+            after = self._with_list(name, after, before.dirty + rewritten.dirty, changed)
             if any(key[0] == "undecodable" for key in counted[name]):
                 after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
             return Applied(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
@@ -163,8 +162,8 @@ class ReplicaTables:
         :raises ConfigurationError: if more are, or a column that no event carries is of another type by now.
         """
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
-        table = with_computed(name, table, refresh)
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
+        table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
         merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
         gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
@@ -193,7 +192,8 @@ class ReplicaTables:
         if listed is not None and refresh.computed is not None:
             later = refresh.applied_sequence + 1
             listed = listed.made(_listed_since(later), LISTED)
-        after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), listed)
+        changed = [] if listed is None else [listed]
+        after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), changed)
         return Applied(after, rewritten.rows, rewritten.deleted, differed)
 
     def reconcile(
@@ -239,7 +239,8 @@ class ReplicaTables:
         }
         place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
         self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
-        after = self._with_list(name, after, rewritten.dirty + table.dirty, self._lists.listed(table))
+        listed = self._lists.listed(table)
+        after = self._with_list(name, after, rewritten.dirty + table.dirty, [] if listed is None else [listed])
         said = {key: report[key] for key in ("as_of", "records")}
         differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
@@ -261,8 +262,8 @@ class ReplicaTables:
         merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: parcels(as_they_are, ends[0]))
         return merged[name]
 
-    def _with_list(self, name: str, table: TableState, at_most: int, changed: Frame | None) -> TableState:
-        rows = self._delta.read(name, table) if at_most or changed is not None else None
+    def _with_list(self, name: str, table: TableState, at_most: int, changed: Sequence[Frame]) -> TableState:
+        rows = self._delta.read(name, table) if at_most or changed else None
         return self._lists.written(name, table, rows, changed)
 
     def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from airflow_provider_sfstream.tables.runner.arrow_frames import (
     numbered,
     part_batches,
 )
-from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _LINES = 4_096
 """JSON objects that are parsed at a time."""
@@ -37,14 +36,6 @@ class EmbeddedFiles(JobFiles, Protocol):
     def open(self, url: str) -> BinaryIO: ...
 
     def create(self, url: str) -> BinaryIO: ...
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.value: Counter[Any] = Counter()
-
-    def add(self, counted: Counter[Any]) -> None:
-        self.value.update(counted)
 
 
 class EmbeddedEngine:
@@ -112,7 +103,7 @@ class EmbeddedEngine:
 
     def shuffled(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
         """Return the rows of all frames: here is one part."""
-        return frames[0].together(frames[1:])
+        return ArrowFrame(lambda wanted: (batch for frame in frames for batch in frame.batches(wanted)))
 
     def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowFrame:
         empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
@@ -134,34 +125,6 @@ class EmbeddedEngine:
     def rows_of(self, batch: pa.RecordBatch) -> ArrowFrame:
         return ArrowFrame(lambda wanted: iter([batch if wanted is None else batch.select(list(wanted))]))
 
-    def listed_rows(self, url: str | None) -> ArrowFrame:
-        def batches(wanted: Columns) -> Batches:
-            for name in () if url is None else self.files.file_names(url):
-                if name.endswith(".json"):
-                    lines = [json.loads(line) for line in self.files.read_text(f"{url}/{name}").splitlines()]
-                    columns = [[line.get(key) for line in lines] for key in ("Id", "sequence")]
-                    yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, LISTED.types)), schema=LISTED)
-
-        return ArrowFrame(batches)
-
-    def write_list(self, url: str, rows: ArrowFrame, changed: ArrowFrame | None) -> tuple[int, int]:
-        dirty, latest = 0, dict[str, int]()
-        for batch in changed.batches(None) if changed is not None else ():
-            for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                latest[id_] = max(sequence, latest.get(id_, sequence))
-        with self.files.create(f"{url}/part-00000.json") as file:
-            for batch in rows.where(lambda columns: columns.one_of("_dirty", [True])).batches(("Id", "_sequence")):
-                dirty += len(batch)
-                for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    latest.pop(id_, None)
-                    file.write(_line(id_, sequence))
-            for id_, sequence in latest.items():
-                file.write(_line(id_, sequence))
-        return dirty, len(latest)
-
-    def tally(self) -> _Tally:
-        return _Tally()
-
     def _copy(self, url: str, sha256: str | None) -> Path:
         """Return a copy of a landed file, which has the checksum if there is one."""
         copy = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet"
@@ -175,8 +138,3 @@ class EmbeddedEngine:
             raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
         shutil.move(partial, copy)
         return copy
-
-
-def _line(id_: str, sequence: int | None) -> bytes:
-    line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
-    return f"{json.dumps(line)}\n".encode()

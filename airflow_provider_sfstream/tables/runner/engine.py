@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
@@ -13,19 +12,6 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 
 
-class Columns(Protocol):
-    """Tells of each row whether it is wanted. What is returned knows ``&``, ``|`` and ``~``, and is never null."""
-
-    def one_of(self, column: str, values: Collection[Any]) -> Any:
-        """Tell whether a value is one of ``values``, among which may be ``None`` for null."""
-        ...
-
-    def between(self, column: str, first: int, last: int) -> Any: ...
-
-
-Condition = Callable[[Columns], Any]
-
-
 class Frame(Protocol):
     """Rows that are made whenever they are asked for."""
 
@@ -33,37 +19,13 @@ class Frame(Protocol):
         """Return the rows with some of their columns."""
         ...
 
-    def where(self, condition: Condition) -> Self:
-        """Return those of the rows that meet a condition."""
-        ...
-
     def made(self, make: Rows, schema: pa.Schema) -> Self:
         """Return what a function makes of the rows, a batch of them at a time, and a part of them in each call."""
-        ...
-
-    def numbered(self, column: str, firsts: Sequence[int]) -> Self:
-        """Return landed rows with the number of each: its ordinal, counted on from the ``firsts`` of its window."""
-        ...
-
-    def together(self, others: Iterable[Self] = ()) -> Self:
-        """Return these rows and those of others of the same columns, as one part."""
-        ...
-
-    def counted(self, *columns: str) -> list[Mapping[str, Any]]:
-        """Return the combinations of values of some columns, each with its ``count`` of rows."""
         ...
 
     def collected(self) -> list[Mapping[str, Any]]:
         """Return the rows."""
         ...
-
-
-class Tally(Protocol):
-    """Counts that functions add up beside the rows they make."""
-
-    value: Counter[Any]
-
-    def add(self, counted: Counter[Any]) -> None: ...
 
 
 class JobFiles(TextFiles, Protocol):
@@ -80,10 +42,6 @@ class JobFiles(TextFiles, Protocol):
     def delete(self, url: str) -> None: ...
 
     def table_location(self, url: str) -> TableLocation: ...
-
-
-LISTED = pa.schema([("Id", pa.string()), ("_sequence", pa.int64())])
-"""A record, and the last event that its row has seen."""
 
 
 class Engine(Protocol):
@@ -160,18 +118,3 @@ class Engine(Protocol):
     def rows_of(self, batch: pa.RecordBatch) -> Frame:
         """Return a few rows of the driver as a frame."""
         ...
-
-    def listed_rows(self, url: str | None) -> Frame:
-        """Return :data:`LISTED` of a list that :meth:`write_list` has written; none of none."""
-        ...
-
-    def write_list(self, url: str, rows: Any, changed: Any | None) -> tuple[int, int]:
-        """Write a list, JSON lines of ``Id`` and ``sequence``: the rows that are dirty and, of records that are
-        ``changed``, the last sequence of each that is not. Return how many each are.
-
-        :param rows: ``Id``, ``_sequence`` and ``_dirty``.
-        :param changed: :data:`LISTED`.
-        """
-        ...
-
-    def tally(self) -> Tally: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,8 +14,6 @@ from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_files, read_rows
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame, union
-
-_LISTED = "Id string, sequence bigint"
 
 
 class SparkEngine:
@@ -96,33 +93,6 @@ class SparkEngine:
 
         rows = [tuple(row.values()) for row in batch.to_pylist()]
         return SparkFrame(self.spark.createDataFrame(rows, from_arrow_schema(batch.schema)))
-
-    def listed_rows(self, url: str | None) -> SparkFrame:
-        rows = self.spark.createDataFrame([], _LISTED)
-        if url is not None:
-            rows = self.spark.read.schema(_LISTED).json(url)
-        return SparkFrame(rows.withColumnRenamed("sequence", "_sequence"))
-
-    def write_list(self, url: str, rows: SparkFrame, changed: SparkFrame | None) -> tuple[int, int]:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        dirty = rows.rows.where("_dirty").select("Id", f.col("_sequence").alias("sequence"))
-        listed = dirty.withColumn("dirty", f.lit(True))
-        if changed is not None:
-            latest = changed.rows.groupBy("Id").agg(f.max("_sequence").alias("sequence"))
-            listed = listed.union(latest.join(dirty, "Id", "left_anti").withColumn("dirty", f.lit(False)))
-        counts = Observation()
-        listed = listed.observe(
-            counts, f.count_if("dirty").alias("dirty"), f.count_if(~f.col("dirty")).alias("changed")
-        )
-        listed.drop("dirty").coalesce(1).write.json(url)
-        return int(counts.get["dirty"]), int(counts.get["changed"])
-
-    def tally(self) -> Any:
-        from airflow_provider_sfstream.tables.runner.counting import CounterParam
-
-        return self.spark.sparkContext.accumulator(Counter(), CounterParam())
 
 
 RESULT_SETTINGS = {

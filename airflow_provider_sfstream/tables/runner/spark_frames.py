@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
-from airflow_provider_sfstream.tables.runner.engine import Condition
 
 
 def union(frames: Iterable[Any]) -> Any:
@@ -35,25 +34,10 @@ class SparkFrame:
     def select(self, *columns: str) -> SparkFrame:
         return self.of(self.rows.select(*columns))
 
-    def where(self, condition: Condition) -> SparkFrame:
-        return self.of(self.rows.where(condition(_Columns())))
-
     def made(self, make: Rows, schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return self.of(self.rows.mapInArrow(make, from_arrow_schema(schema)))
-
-    def numbered(self, column: str, firsts: Sequence[int]) -> SparkFrame:
-        from pyspark.sql import functions as f
-
-        numbers = f.array(*(f.lit(first).cast("bigint") for first in firsts))
-        return self.of(self.rows.withColumn(column, f.element_at(numbers, f.col("window") + 1) + f.col("ordinal")))
-
-    def together(self, others: Iterable[SparkFrame] = ()) -> SparkFrame:
-        return self.of(union([self.rows, *(other.rows for other in others)]).coalesce(1))
-
-    def counted(self, *columns: str) -> list[Mapping[str, Any]]:
-        return self.of(self.rows.groupBy(*columns).count()).collected()
 
     def collected(self) -> list[Mapping[str, Any]]:
         try:
@@ -65,16 +49,3 @@ class SparkFrame:
     def of(self, rows: Any) -> SparkFrame:
         """Return a DataFrame that is made of these rows."""
         return replace(self, rows=rows)
-
-
-class _Columns:
-    def one_of(self, column: str, values: Collection[Any]) -> Any:
-        from pyspark.sql import functions as f
-
-        known = f.coalesce(f.col(column).isin(sorted(value for value in values if value is not None)), f.lit(False))
-        return known | f.col(column).isNull() if None in values else known
-
-    def between(self, column: str, first: int, last: int) -> Any:
-        from pyspark.sql import functions as f
-
-        return f.coalesce(f.col(column).between(first, last), f.lit(False))
