@@ -46,8 +46,8 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     - ``dirty``: the replica has marked the row to be fetched.
 
     Rows that are different, missing or gone become dirty (``differs``), so that the next refresh fetches them. The
-    report, ``report`` below the output folder, has the counts and, for each range of ids, a checksum of either side's
-    compared records; both are the same where nothing differs. Reports are kept until records of the object are erased.
+    report, ``report`` below the output folder, has the counts for each range of ids. Reports are kept until records of
+    the object are erased.
 
     One job at a time may write below one ``output_url``, the one that applies events included (``max_active_runs=1``,
     or a pool of one slot for all DAGs that share it). A retry fetches everything again.
