@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_rows
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.tables.runner.counting import CounterParam
 from sfstream_localorg.records.bitmaps import bitmap
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.landing_files import RAW, RECEIVED_AT
@@ -231,10 +230,9 @@ def in_spark(spark: Any, files: list[str], rounds: int) -> dict[str, list[float]
     from pyspark.sql.pandas.types import from_arrow_schema
 
     window = LandedWindow("bench", "00D", "/data/AccountChangeEvent", tuple(files), {}, 0, None, None)
-    rows, layout = read_rows(spark, [window], verify=False), from_arrow_schema(PLAN.arrow_schema())
-    counted = spark.sparkContext.accumulator(Counter(), CounterParam())
+    rows, layout = read_rows(spark, [window]), from_arrow_schema(PLAN.arrow_schema())
     results = {
-        "ours": rows.mapInArrow(change_rows(PLAN, counted.add), layout),
+        "ours": rows.mapInArrow(change_rows(PLAN, Counter().update), layout),
         "fastavro": rows.mapInArrow(fastavro_rows, layout),
     }
 

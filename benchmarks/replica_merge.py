@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
-from airflow_provider_sfstream.tables.rows.routing import shaped
+from airflow_provider_sfstream.tables.rows.routing import parcels, shaped
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
@@ -83,8 +84,17 @@ class Workload:
         for kind in KINDS:
             write_changes(self.folder / kind, self.rows, kind)
         rows, schema = SparkFrame(self.spark.read.parquet(str(self.other / "whole"))), table_schema(COLUMNS)
-        came = Came(rows, shaped(schema), schema, False, self.rows)
-        self.state, _ = self.sink.merge(TABLE, TableState("stream"), came, _Given(COLUMNS), everything=False)
+        ids = self.spark.read.parquet(str(self.other / "whole")).select("Id")
+        incoming = Incoming(
+            TableState("stream"),
+            _Given(COLUMNS),
+            schema,
+            are_changes=False,
+            count=self.rows,
+            sample=lambda fraction: [row["Id"] for row in ids.sample(fraction).collect()],
+        )
+        merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: parcels(shaped(schema), ends[0]))
+        self.state, _ = merged[TABLE]
 
     def take_back(self) -> None:
         """Have the table as it was before the last merge."""
@@ -96,8 +106,11 @@ class Workload:
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in (CHANGE_ENVELOPE | COLUMNS).items()])
         files = [(str(path),) for path in (self.folder / kind).glob("*.parquet")]
         paths = SparkFrame(self.spark.createDataFrame(files, "path string").repartition(len(files)))
-        came = Came(paths, lambda batches: shaped(schema)(_read(batches)), schema, True, self.rows // 10)
-        return self.sink.merge(TABLE, self.state, came, ChangesMerge(COLUMNS, "soft"), everything=False)[0]
+        merge = ChangesMerge(COLUMNS, "soft")
+        incoming = Incoming(self.state, merge, schema, are_changes=True, count=self.rows // 10)
+        read = partial(_shaped, schema)
+        merged, _ = self.sink.merge({TABLE: incoming}, paths, lambda ends: parcels(read, ends[0]))
+        return merged[TABLE][0]
 
     def whole(self, kind: str) -> None:
         """Do the same as one would without this package; only what these changes need."""
@@ -136,6 +149,10 @@ class Workload:
         other = self.spark.read.parquet(str(self.other / "rewritten")).select(*ours.columns)
         if _digest(ours) != _digest(other):
             raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
+
+
+def _shaped(schema: pa.Schema, files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return shaped(schema)(_read(files))
 
 
 def _read(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
