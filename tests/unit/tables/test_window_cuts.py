@@ -108,6 +108,16 @@ def test_a_row_after_a_hard_delete_has_nothing_of_the_former_one(tmp_path: Path,
     assert (row["Number1__c"], row["_deleted"], row["_dirty_reason"]) == (None, False, "unknown_record")
 
 
+@pytest.mark.parametrize("ends", [set(), {1}])
+def test_after_a_hard_delete_the_former_fetch_hides_no_change(tmp_path: Path, ends: set[int]) -> None:
+    row = {"Id": RECORDS[0], "_sequence": 0, "_deleted": False, "_dirty": False, "Name": "fetched"}
+    row["_refreshed_at"] = START + timedelta(seconds=10)
+    changes = [change(1, "delete", 11), change(2, "full", 9, Name="undeleted")]
+    rows, versions = applied(tmp_path / "table", [row], changes, ends, "hard")
+    assert spans(versions) == [("refresh", "fetched", 10, 11), ("upsert", "undeleted", 9, None)]
+    assert rows[RECORDS[0]]["_refreshed_at"] is None
+
+
 @pytest.mark.parametrize("disorder", [0, 4 * len(RECORDS)])
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(1, 12))])
