@@ -72,7 +72,7 @@ def row_after(former: Row | None, change: Row, columns: Iterable[str], *, hard: 
 
 
 def applies(row: Row, change: Row) -> bool:
-    """Tell whether a change has an effect on a row, other than that the row has seen it."""
+    """Return whether a change changes more of a row than its sequence."""
     is_stopped = row["_dirty"] and row["_dirty_reason"] != "unknown_record"
     return (row["_sequence"] or 0) < change["_sequence"] and not is_stopped and not is_in(row, change)
 

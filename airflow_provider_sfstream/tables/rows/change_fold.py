@@ -53,9 +53,9 @@ def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Reco
 
 
 class _Groups:
-    """Where each record's rows begin and end, and which of them apply.
+    """Places of each record's rows, and of those among them that apply.
 
-    Those up to the first gap; with hard deletes, after the last delete that another one follows.
+    The rows up to the first gap apply. With hard deletes, they start after the last delete that another row follows.
     """
 
     def __init__(self, rows: pa.RecordBatch, deletes: Deletes) -> None:

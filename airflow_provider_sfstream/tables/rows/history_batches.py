@@ -74,7 +74,7 @@ def ended_by_changes(
     """Yield the versions that changes end: rows that a change applies to as they were, and all states in between.
 
     The same rules say which changes apply as for the table. With hard deletes, the time in which a record is deleted
-    has no version, and what follows the delete is as if the record had been never seen.
+    has no version, and the versions that follow are those of a record that was never seen before.
 
     :param base: rows of the table before the changes: those of the changed records.
     :param changes: change rows, sorted by ``Id`` and ``_sequence``, those marked that were seen.
@@ -186,9 +186,9 @@ def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> p
 
 
 def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the steps that count: bases, and the changes that their row does not have already, up to the first gap.
+    """Return the steps that apply: bases, and the changes that their row does not have already, up to the first gap.
 
-    Each has the sequence of the last one that its state has seen, as rows have.
+    The sequence of each is that of the last step that its state has seen, applied or not, as in the rows of a table.
     """
     count, starts = len(steps), record_starts(steps)
     lengths = np.diff(np.append(starts, count))

@@ -46,7 +46,7 @@ def rows_before(shape: random.Random) -> list[Row]:
 
 
 def rounds_of_changes(shape: random.Random, disorder: int) -> list[Row]:
-    """Return one change of each record after the other, ``ROUNDS`` times."""
+    """Return ``ROUNDS`` changes of each record: the first change of every record, then the second, and so on."""
     changes: list[Row] = []
     for number in range(1, ROUNDS + 1):
         for record_id in RECORDS:
@@ -83,7 +83,7 @@ def change(number: int, operation: str, seconds: int, **values: object) -> Row:
 
 
 def spans(versions: list[Row]) -> list[tuple]:
-    """Return how versions began, their name, and their seconds."""
+    """Return the operation and the name of each version, and the seconds of its start and end."""
     times = [
         [version[name] and (version[name] - START).seconds for name in ("_valid_from", "_valid_to")]
         for version in versions
