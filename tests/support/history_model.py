@@ -7,26 +7,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider_sfstream.tables.rows.history_batches import VERSION_ENVELOPE
-from tests.support.replica_model import Row, is_in, latest
-
-_ORIGIN = ("_sequence", "_replay_id", "_commit_time", "_transaction_key")
+from tests.support.replica_model import Row, applies, row_after
 
 
 def closed_versions(
     table: dict[str, Row], changes: Iterable[Row], columns: Iterable[str], *, hard: bool = False
 ) -> list[Row]:
     """Return the versions that the changes of one window end, in the order of their records and sequences."""
-    columns = list(columns)
-    states: dict[str, Row] = {record_id: row | {"_known": True} for record_id, row in table.items()}
-    closed: list[Row] = []
+    columns, rows, closed = list(columns), dict(table), []
     for change in sorted(changes, key=lambda change: change["_sequence"]):
-        former = states.get(change["Id"])
-        if former is None:
-            states[change["Id"]] = _next(dict.fromkeys(columns) | {"_deleted": False, "_known": False}, change)
-        elif change["_sequence"] > former["_sequence"] and not _ends_there(former) and not is_in(former, change):
-            states[change["Id"]] = _next(former, change)
-            if not (hard and former["_deleted"]):
-                closed.append(version_of(former, columns) | {"_valid_to": begin_of(states[change["Id"]])})
+        former = rows.pop(change["Id"], None)
+        row = row_after(former, change, columns, hard=hard)
+        if row is not None:
+            rows[change["Id"]] = row
+        if former is not None and applies(former, change) and not (hard and former["_deleted"]):
+            end = max(begin_of(former), change["_commit_time"])
+            closed.append(version_of(former, columns) | {"_valid_to": end})
     return sorted(closed, key=lambda version: (version["Id"], version["_sequence"]))
 
 
@@ -44,20 +40,3 @@ def version_of(row: Row, columns: Iterable[str]) -> Row:
 def begin_of(row: Row) -> Any:
     """Return when the version that a row is began."""
     return max(time for time in (row["_commit_time"], row.get("_refreshed_at")) if time is not None)
-
-
-def _next(former: Row, change: Row) -> Row:
-    row = former | {"Id": change["Id"], "_dirty": False, "_dirty_reason": None}
-    row |= {name: change[name] for name in _ORIGIN} | {"_commit_time": latest(former, change)}
-    if change["_operation"] == "gap":
-        return row | {"_dirty": True, "_dirty_reason": change["_dirty_reason"], "_ends": True}
-    row |= {name: change[name] for name in change["_set"]}
-    if change["_operation"] != "patch":
-        row["_deleted"] = change["_operation"] == "delete"
-    row["_known"] = row["_known"] or change["_operation"] == "full"
-    return row if row["_known"] else row | {"_dirty": True, "_dirty_reason": "unknown_record"}
-
-
-def _ends_there(row: Row) -> bool:
-    """Tell whether no further change of the window applies: after a gap, and to a row that was dirty before."""
-    return bool(row.get("_ends") or (row["_dirty"] and row["_known"]))

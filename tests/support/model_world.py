@@ -18,7 +18,7 @@ from airflow_provider_sfstream.tables.replica.refresh import flag_after
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import with_fields
-from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
+from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
 _DESCRIBED = {"string": "string", "double": "double", "int": "int", "boolean": "boolean"}
@@ -212,7 +212,7 @@ class ModelReplica:
         table = with_fields(table, before, told, SINCE, window[-1][0])
         if len(readable) < len(window):
             table = table.flagged(Flag("undecodable", SINCE, window[-1][0]))
-        apply_window(self.rows, with_seen(self.rows, changes), registry.columns, hard=self.hard)
+        apply_window(self.rows, changes, registry.columns, hard=self.hard)
         self.table, self.applied = table, window[-1][0]
 
     def set_back(self, count: int) -> None:

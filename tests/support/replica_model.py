@@ -11,16 +11,21 @@ from typing import Any
 
 Row = dict[str, Any]
 _ORIGIN = ("_replay_id", "_commit_time", "_transaction_key")
+_CLEAN: Row = {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
 
 
-def fold(changes: Iterable[Row]) -> Row:
+def fold(changes: Iterable[Row], *, hard: bool = False) -> Row:
     """Return all changes of one record, in order, as one."""
-    folded: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
+    empty: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
+    folded = empty | {"_replaces": False}
     for change in changes:
         folded |= {"Id": change["Id"], "_sequence": change["_sequence"]}
         if folded["_dirty_reason"] is not None or change["_operation"] == "seen":
             continue
+        if hard and folded["_deleted"]:
+            folded = empty | {"_replaces": True, "Id": change["Id"], "_sequence": change["_sequence"]}
         folded |= _origin(folded, change)
+        folded["_dirty_since"] = folded["_dirty_since"] or change["_commit_time"]
         if change["_operation"] == "gap":
             folded |= {"_dirty_since": change["_commit_time"], "_dirty_reason": change["_dirty_reason"]}
             continue
@@ -35,39 +40,41 @@ def fold(changes: Iterable[Row]) -> Row:
 def apply_window(table: dict[str, Row], changes: Iterable[Row], columns: Iterable[str], *, hard: bool = False) -> None:
     """Apply the changes of one window to ``table`` (rows by ``Id``), one change after another."""
     columns = list(columns)
-    by_record: dict[str, list[Row]] = {}
-    for change in sorted(changes, key=lambda change: change["_sequence"]):
-        by_record.setdefault(change["Id"], []).append(change)
     for record_id, row in table.items():
         table[record_id] = dict.fromkeys(columns) | row
-    for record_id, own in by_record.items():
-        row, deletes = _apply(table.get(record_id), own, columns)
-        if hard and deletes:
-            table.pop(record_id, None)
+    for change in sorted(changes, key=lambda change: change["_sequence"]):
+        row = row_after(table.get(change["Id"]), change, columns, hard=hard)
+        if row is None:
+            table.pop(change["Id"], None)
         else:
-            table[record_id] = row
+            table[change["Id"]] = row
 
 
-def _apply(former: Row | None, changes: list[Row], columns: list[str]) -> tuple[Row, bool]:
-    """Return the row after all changes of its record, and whether they delete the record."""
-    row, last = dict(former or _unknown_row(changes[0]["Id"], columns)), changes[-1]
-    if row["_sequence"] is not None and row["_sequence"] >= last["_sequence"]:
-        return row, False
-    row["_sequence"] = last["_sequence"]
-    if row["_dirty"]:
-        return row, False
-    known, deletes = former is not None, False
-    for change in changes:
-        if is_in(row, change):
-            continue
-        row |= _origin(row, change)
-        if change["_operation"] == "gap":
-            return row | _dirty(change, change["_dirty_reason"]), False
-        row |= {name: change[name] for name in change["_set"]}
-        if change["_operation"] != "patch":
-            row["_deleted"] = deletes = change["_operation"] == "delete"
-        known = known or change["_operation"] == "full"
-    return (row if known else row | _dirty(row, "unknown_record")), deletes
+def row_after(former: Row | None, change: Row, columns: Iterable[str], *, hard: bool) -> Row | None:
+    """Return the row of a record after one change; ``None`` if it has none."""
+    if former is not None and not applies(former, change):
+        return former | {"_sequence": max(former["_sequence"] or 0, change["_sequence"])}
+    if hard and change["_operation"] == "delete":
+        return None
+    has_row = former is not None and not (hard and former["_deleted"])
+    is_known = has_row and not former["_dirty"]
+    if not has_row:
+        former = _unknown_row(change["Id"], columns)
+    row = former | _origin(former, change) | {"_sequence": change["_sequence"], **_CLEAN}
+    if change["_operation"] == "gap":
+        return row | _dirty(change, change["_dirty_reason"])
+    row |= {name: change[name] for name in change["_set"]}
+    if change["_operation"] != "patch":
+        row["_deleted"] = change["_operation"] == "delete"
+    if is_known or change["_operation"] == "full":
+        return row
+    return row | _dirty(change, "unknown_record") | {"_dirty_since": former["_dirty_since"] or change["_commit_time"]}
+
+
+def applies(row: Row, change: Row) -> bool:
+    """Return whether a change changes more of a row than its sequence."""
+    is_stopped = row["_dirty"] and row["_dirty_reason"] != "unknown_record"
+    return (row["_sequence"] or 0) < change["_sequence"] and not is_stopped and not is_in(row, change)
 
 
 def refresh_all(
@@ -122,7 +129,7 @@ def refresh_columns(table: dict[str, Row], images: dict[str, Row], columns: Iter
 
 
 def _take(row: Row, image: Row | None, columns: Iterable[str]) -> None:
-    row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None, "_deleted": True}
+    row |= {"_deleted": True, **_CLEAN}
     if image is not None:
         row |= {name: image.get(name) for name in columns}
         row |= {"_deleted": image["_deleted"], "_refreshed_at": image["_refreshed_at"]}
@@ -138,11 +145,15 @@ def is_in(row: Row, change: Row) -> bool:
     return row.get("_refreshed_at") is not None and bool(change["_commit_time"] < row["_refreshed_at"])
 
 
-def with_seen(table: dict[str, Row], changes: Iterable[Row]) -> list[Row]:
-    """Return changes as the job gives them to fold and history."""
-    return [
-        change | {"_operation": "seen"} if is_in(table.get(change["Id"], {}), change) else change for change in changes
-    ]
+def with_seen(table: dict[str, Row], changes: Iterable[Row], *, hard: bool = False) -> list[Row]:
+    """Return changes, in order, as the job gives them to fold and history."""
+    fetched, marked = dict(table), []
+    for change in sorted(changes, key=lambda change: change["_sequence"]):
+        is_seen = is_in(fetched.get(change["Id"], {}), change)
+        marked.append(change | {"_operation": "seen"} if is_seen else change)
+        if hard and change["_operation"] == "delete" and not is_seen:
+            fetched.pop(change["Id"], None)
+    return marked
 
 
 def latest(row: Row, change: Row) -> Any:
@@ -155,7 +166,7 @@ def _origin(row: Row, change: Row) -> Row:
     return {name: change[name] for name in _ORIGIN} | {"_commit_time": latest(row, change)}
 
 
-def _unknown_row(record_id: str, columns: list[str]) -> Row:
+def _unknown_row(record_id: str, columns: Iterable[str]) -> Row:
     envelope = dict.fromkeys(("_dirty_since", "_dirty_reason", *_ORIGIN, "_sequence", "_refreshed_at", *columns))
     return {"Id": record_id, "_deleted": False, "_dirty": False} | envelope
 

@@ -23,10 +23,10 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
-from airflow_provider_sfstream.tables.rows.change_fold import fold
+from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete, is_true
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
-from airflow_provider_sfstream.tables.rows.merging import Merge, RefreshMerge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.routing import combined, pieces_of
 from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
 
@@ -157,11 +157,12 @@ class _Rewrite:
         order = ["Id", "_sequence"] if plan.are_changes else []
         rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
         incoming.clear()
-        rows = self._without_seen(rows) if plan.are_changes else each_once(rows)
+        deletes: Deletes = plan.merge.deletes if isinstance(plan.merge, ChangesMerge) else "soft"
+        rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
         self._latest = _latest(rows)
         rows = self._differing(rows) if plan.only_differing is not None else rows
         self._gone = 0
-        self._change = fold(rows, plan.merge.columns) if plan.are_changes else rows
+        self._change = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
         self._incoming = None if plan.history is None else rows
         self._met = np.zeros(len(self._change), bool)
         del rows
@@ -200,15 +201,20 @@ class _Rewrite:
         rows = stored.take(at.drop_null())
         return images.filter(pc.invert(are_equal(rows, images, names)))
 
-    def _without_seen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the changes with those marked as seen that the record as fetched has."""
-        if not self._plan.may_be_seen or not self._piece.files:
+    def _without_seen(self, changes: pa.RecordBatch, deletes: Deletes) -> pa.RecordBatch:
+        """Return the changes with those marked as seen that the record as fetched has.
+
+        With hard deletes, a delete that it does not have ends the row, so that what follows has to be applied.
+        """
+        if not (self._plan.may_be_seen and self._piece.files and len(changes)):
             return changes
         fetched = self._stored(["Id", "_refreshed_at"])
         at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
         # Each is judged by itself, whatever the order of commit times is.
-        seen = pc.fill_null(pc.less(changes["_commit_time"], at), False)
-        operation = pc.if_else(seen, "seen", changes["_operation"])
+        seen = is_true(pc.less(changes["_commit_time"], at))
+        if deletes == "hard":
+            seen &= ~follows_delete(changes, ~seen & is_true(pc.equal(changes["_operation"], "delete")))
+        operation = pc.if_else(pa.array(seen), "seen", changes["_operation"])
         return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
     def _ends(self) -> list[str]:

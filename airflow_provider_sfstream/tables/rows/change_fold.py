@@ -10,6 +10,7 @@ import pyarrow.compute
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.replica_columns import FOLDED_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
@@ -23,20 +24,23 @@ def folded_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, arrow_type(type_)) for name, type_ in (FOLDED_ENVELOPE | columns).items()])
 
 
-def fold(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return one folded row for each record of these change rows, which are sorted by ``Id`` and ``_sequence``."""
     rows, schema = _as_folded(changes, columns), folded_schema(columns)
     if not len(rows):
         return rows
-    groups = _Groups(rows)
+    groups = _Groups(rows, deletes)
     values: dict[str, pa.Array] = {"Id": rows.column("Id").take(pa.array(groups.starts))}
     values["_sequence"] = rows.column("_sequence").take(pa.array(groups.ends))
-    for name in ("_dirty_since", "_dirty_reason"):
-        values[name] = rows.column(name).take(pa.array(groups.last_applied))
-    is_new = is_valid(rows.column("_commit_time"))
+    values["_replaces"] = pa.array(groups.first_applied > groups.starts)
+    values["_dirty_reason"] = rows.column("_dirty_reason").take(pa.array(groups.last_applied))
+    commit_times = rows.column("_commit_time")
+    is_new = is_valid(commit_times)
+    first, gap = groups.first_values(commit_times, is_new), commit_times.take(pa.array(groups.last_applied))
+    values["_dirty_since"] = pa.compute.if_else(values["_dirty_reason"].is_valid(), gap, first)
     for name in ("_replay_id", "_transaction_key"):
         values[name] = groups.last_values(rows.column(name), is_new)
-    values["_commit_time"] = groups.latest(rows.column("_commit_time"))
+    values["_commit_time"] = groups.latest(commit_times)
     full = rows.column("_full").to_numpy(zero_copy_only=False) & groups.applied
     values["_full"] = pa.array(np.logical_or.reduceat(full, groups.starts))
     values["_deleted"] = groups.last_values(rows.column("_deleted"), is_valid(rows.column("_deleted")))
@@ -49,17 +53,25 @@ def fold(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 
 
 class _Groups:
-    """Where each record's rows begin and end, and which of them apply: those up to the first gap."""
+    """Places of each record's rows, and of those among them that apply.
 
-    def __init__(self, rows: pa.RecordBatch) -> None:
-        ids, count = rows.column("Id"), len(rows)
-        differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False)
-        self.starts = np.flatnonzero(np.concatenate(([True], differs)))
+    The rows up to the first gap apply. With hard deletes, they start after the last delete that another row follows.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, deletes: Deletes) -> None:
+        count = len(rows)
+        self.starts = record_starts(rows)
         self.ends = np.append(self.starts[1:], count) - 1
+        lengths = self.ends - self.starts + 1
         self._places = np.arange(count)
         gaps = np.where(is_valid(rows.column("_dirty_reason")), self._places, count)
         self.last_applied = np.minimum(np.minimum.reduceat(gaps, self.starts), self.ends)
-        self.applied = self._places <= np.repeat(self.last_applied, self.ends - self.starts + 1)
+        self.first_applied = self.starts
+        if deletes == "hard":
+            starts = life_starts(self.starts, is_true(rows.column("_deleted")))
+            self.first_applied = starts[np.searchsorted(starts, self.last_applied, "right") - 1]
+        after, through = np.repeat(self.first_applied, lengths), np.repeat(self.last_applied, lengths)
+        self.applied = (after <= self._places) & (self._places <= through)
 
     def latest(self, times: pa.Array) -> pa.Array:
         """Return, for each record, the latest time in its applied rows; null if there is none."""
@@ -67,6 +79,12 @@ class _Groups:
         numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
         latest = np.maximum.reduceat(np.where(self.applied, numbers, never), self.starts)
         return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
+
+    def first_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+        """Return, for each record, the value of its first applied row that is ``chosen``; null if there is none."""
+        count = len(column)
+        places = np.minimum.reduceat(np.where(chosen & self.applied, self._places, count), self.starts)
+        return column.take(pa.array(places, mask=places == count))
 
     def last_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
         """Return, for each record, the value of its last applied row that is ``chosen``; null if there is none."""
@@ -91,9 +109,10 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     }
     values = {name: changes.column(name) for name in changes.schema.names} | {
         **origin,
+        "_replaces": nothing,
         "_full": full,
         "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nothing.cast(pa.bool_())),
-        "_dirty_since": pa.compute.if_else(gap, changes.column("_commit_time"), nothing),
+        "_dirty_since": nothing,
         "_dirty_reason": pa.compute.if_else(gap, reason, nothing),
         "_set": set_array(words),
     }
@@ -116,6 +135,34 @@ def set_array(words: _Numbers) -> pa.Array:
     """Return a matrix of 64-bit words as ``_set``."""
     count, width = words.shape
     return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, words.reshape(-1))
+
+
+def record_starts(rows: pa.RecordBatch) -> _Numbers:
+    """Return the places of the first row of each record; all rows of a record are adjacent."""
+    ids = rows.column("Id")
+    differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.concatenate(([True], differs)))
+
+
+def life_starts(starts: _Numbers, deleted: _Numbers) -> _Numbers:
+    """Return the places of the first row of each record, and of each row that follows a hard delete.
+
+    A record that was deleted for good has no row: nothing from before the delete may affect what follows.
+
+    :param starts: those of the records.
+    """
+    return np.union1d(starts, np.flatnonzero(deleted[:-1]) + 1)
+
+
+def follows_delete(rows: pa.RecordBatch, deleted: _Numbers) -> _Numbers:
+    """Return whether each row comes after one of the same record that is ``deleted``."""
+    starts, deletes = record_starts(rows), np.cumsum(deleted) - deleted
+    return deletes > np.repeat(deletes[starts], np.diff(np.append(starts, len(rows))))
+
+
+def is_true(column: pa.Array) -> _Numbers:
+    """Return whether each value is true; null is not."""
+    return pa.compute.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def is_valid(column: pa.Array) -> _Numbers:

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.rows.change_fold import is_valid, set_array, set_words
+from airflow_provider_sfstream.tables.rows.change_fold import is_true, life_starts, record_starts, set_array, set_words
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import as_table, later
+from airflow_provider_sfstream.tables.rows.merging import as_table, is_stopped, is_unknown, later
 
 Columns = dict[str, ColumnType]
 _Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -28,8 +28,6 @@ STEP_ENVELOPE: Columns = {
     "Id": "string",
     "_sequence": "long",
     "_operation": "string",
-    "_stopped": "boolean",
-    "_known": "boolean",
     "_deleted": "boolean",
     "_dirty_reason": "string",
     "_set": {"array": "long"},
@@ -38,8 +36,8 @@ STEP_ENVELOPE: Columns = {
     "_transaction_key": "string",
     "_refreshed_at": "timestamp",
 }
-"""Columns of a step before the record's own. A ``base`` sets all columns; ``_stopped`` says that no change of this run
-applies to it, ``_known`` that the record was seen whole. Both are null in a change, like ``_refreshed_at``."""
+"""Columns of a step before the record's own. A ``base`` sets all columns; ``_deleted`` and ``_refreshed_at`` are null
+in a change."""
 
 VERSION_ENVELOPE: Columns = {
     "Id": "string",
@@ -56,7 +54,8 @@ VERSION_ENVELOPE: Columns = {
 }
 """Columns of a version before the record's own. ``_operation`` says how it began: ``upsert``, ``delete``, ``refresh``
 (the record as fetched), or ``unknown``: from here on the replica cannot tell what the record was (``_dirty_reason``
-says why), and the columns are those of the version before."""
+says why), and the columns are those of the version before. ``_sequence`` is of the last change that its row has seen,
+applied or not."""
 
 
 def step_schema(columns: Columns) -> pa.Schema:
@@ -75,7 +74,7 @@ def ended_by_changes(
     """Yield the versions that changes end: rows that a change applies to as they were, and all states in between.
 
     The same rules say which changes apply as for the table. With hard deletes, the time in which a record is deleted
-    has no version.
+    has no version, and the versions that follow are those of a record that was never seen before.
 
     :param base: rows of the table before the changes: those of the changed records.
     :param changes: change rows, sorted by ``Id`` and ``_sequence``, those marked that were seen.
@@ -89,7 +88,7 @@ def ended_by_changes(
     steps = steps.take(pc.sort_indices(order, [(name, "ascending") for name in ("Id", "is_change", "_sequence")]))
     last: pa.RecordBatch | None = None
     for batch in steps.combine_chunks().to_batches(max_chunksize=at_once):
-        states = states_after(batch if last is None else _concatenated(last, batch), columns)
+        states = states_after(batch if last is None else _concatenated(last, batch), columns, deletes)
         yield _closed(states, columns, deletes)
         last = states.take(pa.array([len(states) - 1]))
 
@@ -149,29 +148,28 @@ def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     count, words = len(rows), -(-(len(schema) - len(STEP_ENVELOPE)) // 64)
     made = {
         "_operation": pa.array(["base"]).take(pa.array(np.zeros(count, np.int32))),
-        "_stopped": rows["_dirty"],
-        "_known": pa.array(np.ones(count, bool)),
         "_set": set_array(np.full((count, words), -1, np.int64)),
     }
     arrays = [conform(made[each.name] if each.name in made else rows[each.name], each.type) for each in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return, as bases, the states that the record has after each step that applies."""
-    steps = steps.filter(pa.array(_applies(steps)))
-    states = _Carried(steps)
+    steps = _applied(steps)
     base, full, delete, gap = (_is(steps, name) for name in ("base", "full", "delete", "gap"))
+    starts = record_starts(steps)
+    if deletes == "hard":
+        starts = life_starts(starts, delete | is_true(steps.column("_deleted")))
     count, words = len(steps), set_words(steps.column("_set"), len(columns))
     words[gap] = 0
-    known = states.last((base & _true(steps.column("_known"))) | full) >= 0
+    states = _Carried(starts, count)
+    known = states.last((base & ~_numpy(is_unknown(steps.column("_dirty_reason")))) | full) >= 0
     reason = pc.coalesce(steps.column("_dirty_reason"), pa.scalar("gap"))
     unknown = pa.array(np.full(count, "unknown_record", object), pa.string(), mask=known)
     deleted = pc.if_else(pa.array(delete), True, pc.coalesce(steps.column("_deleted"), False))
     values = {name: steps.column(name) for name in steps.schema.names} | {
         "_operation": pa.array(np.full(count, "base", object), pa.string()),
-        "_stopped": pa.array(gap | (base & _true(steps.column("_stopped")))),
-        "_known": pa.array(known),
         "_deleted": pc.coalesce(states.carry(deleted, base | full | delete), False),
         "_dirty_reason": pc.if_else(
             pa.array(base), steps.column("_dirty_reason"), pc.if_else(pa.array(gap), reason, unknown)
@@ -187,38 +185,40 @@ def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
 
 
-def _applies(steps: pa.RecordBatch) -> _Numbers:
-    """Tell which steps count: bases, and the changes that their row does not have already, up to the first gap."""
-    count, starts = len(steps), _starts(steps)
+def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the steps that apply: bases, and the changes that their row does not have already, up to the first gap.
+
+    The sequence of each is that of the last step that its state has seen, applied or not, as in the rows of a table.
+    """
+    count, starts = len(steps), record_starts(steps)
     lengths = np.diff(np.append(starts, count))
     base, places = _is(steps, "base"), np.arange(count)
     never = np.iinfo(np.int64).min
-
-    def of_base(name: str) -> _Numbers:
-        """Return a number of each step's base, the lowest if it has none."""
-        numbers = np.where(base & is_valid(steps.column(name)), _numbers(steps.column(name)), never)
-        return np.repeat(numbers[starts], lengths)
-
-    stopped, gap = np.repeat(_true(steps.column("_stopped"))[starts], lengths), _is(steps, "gap")
-    unseen = ~base & (_numbers(steps.column("_sequence")) > of_base("_sequence")) & ~stopped & ~_is(steps, "seen")
-    gaps = np.where(unseen & gap, places, count)
+    sequences = _numpy(pc.fill_null(steps.column("_sequence"), never))
+    of_base = np.repeat(np.where(base, sequences, never)[starts], lengths)
+    stopped = np.repeat((base & _numpy(is_stopped(steps.column("_dirty_reason"))))[starts], lengths)
+    unseen = ~base & (sequences > of_base) & ~stopped & ~_is(steps, "seen")
+    gaps = np.where(unseen & _is(steps, "gap"), places, count)
     first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
-    applies: _Numbers = base | (unseen & (places <= first_gap))
-    return applies
+    applied = np.flatnonzero(base | (unseen & (places <= first_gap)))
+    # The first step of each record applies, so those before the next one that does are of the same record.
+    seen = np.maximum.reduceat(sequences, applied)
+    number = steps.schema.get_field_index("_sequence")
+    values = pa.array(seen, mask=seen == never)
+    return steps.take(pa.array(applied)).set_column(number, steps.schema.field(number), values)
 
 
 class _Carried:
-    """Carries values forward within each record."""
+    """Carries values forward within groups of adjacent steps."""
 
-    def __init__(self, steps: pa.RecordBatch) -> None:
-        starts, count = _starts(steps), len(steps)
+    def __init__(self, starts: _Numbers, count: int) -> None:
         lengths = np.diff(np.append(starts, count))
         self._places = np.arange(count)
         self._starts = np.repeat(starts, lengths)
-        self._records = np.repeat(np.arange(len(starts)), lengths)
+        self._groups = np.repeat(np.arange(len(starts)), lengths)
 
     def last(self, chosen: _Numbers) -> _Numbers:
-        """Return the place of the last ``chosen`` step of the same record so far, -1 if there is none."""
+        """Return the place of the last ``chosen`` step of the same group so far, -1 if there is none."""
         places: _Numbers = np.maximum.accumulate(np.where(chosen, self._places, -1))
         return np.where(places < self._starts, -1, places)
 
@@ -234,8 +234,8 @@ class _Carried:
         order = np.argsort(numbers, kind="stable")
         ranks = np.empty(count, np.int64)
         ranks[order] = self._places
-        # Ranks of later records are all higher, so that none looks back into the record before.
-        latest = numbers[order[np.maximum.accumulate(ranks + self._records * count) - self._records * count]]
+        # Ranks of later groups are all higher, so that none looks back into the group before.
+        latest = numbers[order[np.maximum.accumulate(ranks + self._groups * count) - self._groups * count]]
         return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
 
 
@@ -244,7 +244,7 @@ def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Re
     ids, count = states.column("Id"), len(states)
     ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
     if deletes == "hard":  # a deleted record has no row, so no version either
-        ended &= ~_true(states.column("_deleted"))
+        ended &= ~is_true(states.column("_deleted"))
     commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
     dirty = states.column("_dirty_reason").is_valid()
     began = _operations(dirty, states.column("_deleted"), commit, refreshed)
@@ -258,22 +258,12 @@ def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Re
     return pa.RecordBatch.from_arrays([conform(taken[field.name], field.type) for field in schema], schema=schema)
 
 
-def _starts(steps: pa.RecordBatch) -> _Numbers:
-    ids = steps.column("Id")
-    differs = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(np.concatenate(([True], differs)))
-
-
 def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
-    return _true(pc.equal(steps.column("_operation"), operation))
+    return is_true(pc.equal(steps.column("_operation"), operation))
 
 
-def _true(column: pa.Array) -> _Numbers:
-    return pc.coalesce(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _numbers(column: pa.Array) -> _Numbers:
-    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+def _numpy(column: pa.Array) -> _Numbers:
+    return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:

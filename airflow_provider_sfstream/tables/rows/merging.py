@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,15 +58,26 @@ def later(one: pa.Array, other: Any) -> pa.Array:
     return pc.if_else(pc.or_kleene(pc.is_null(one), _true(pc.less(one, other))), other, one)
 
 
+def is_unknown(reason: pa.Array) -> pa.BooleanArray:
+    """Return whether rows with these dirty reasons are of records that were never seen whole."""
+    return _true(pc.equal(reason, "unknown_record"))
+
+
+def is_stopped(reason: pa.Array) -> pa.BooleanArray:
+    """Return whether rows with these dirty reasons ignore changes until they are fetched."""
+    return pc.and_(reason.is_valid(), pc.invert(is_unknown(reason)))
+
+
 @dataclass(frozen=True)
 class ChangesMerge:
     """Applies folded rows.
 
     1. A change that the row has seen already changes nothing: running a window twice is harmless.
-    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more.
-    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and if it is new and none
-       of its changes has the whole record.
-    4. With hard deletes, a row whose record is deleted is dropped, unless a gap came after.
+    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more. A row that is
+       dirty because its record was never seen whole (``unknown_record``) takes changes as a clean one does.
+    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and until one of its
+       changes has the whole record.
+    4. With hard deletes, a row whose record is deleted is dropped. What follows the delete makes a new row.
     """
 
     columns: Columns
@@ -73,13 +85,18 @@ class ChangesMerge:
 
     def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
         unseen = _all(_has(change), _true(pc.less(base["_sequence"], change["_sequence"]), True))
-        applies = _all(unseen, pc.invert(_true(base["_dirty"])), change["_commit_time"].is_valid())
+        applies = _all(unseen, pc.invert(is_stopped(base["_dirty_reason"])), change["_commit_time"].is_valid())
+        replaced = _all(applies, pc.or_(_true(change["_replaces"]), _true(base["_deleted"])), self.deletes == "hard")
+        if pc.any(replaced).as_py():  # only then, for it copies all rows
+            base = base.take(pa.array(np.arange(len(base)), mask=replaced.to_numpy(zero_copy_only=False)))
         gap = change["_dirty_reason"].is_valid()
-        unknown = _all(pc.invert(_has(base)), pc.invert(_true(change["_full"])))
+        known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
+        unknown = pc.invert(pc.or_(known, _true(change["_full"])))
+        since = pc.coalesce(base["_dirty_since"], change["_dirty_since"])
         values: dict[str, Any] = {
             "_deleted": pc.coalesce(change["_deleted"], base["_deleted"], False),
             "_dirty": pc.or_(gap, unknown),
-            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(unknown, change["_commit_time"], None)),
+            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(unknown, since, None)),
             "_dirty_reason": pc.if_else(gap, change["_dirty_reason"], pc.if_else(unknown, "unknown_record", None)),
             "_replay_id": change["_replay_id"],
             "_transaction_key": change["_transaction_key"],
@@ -92,8 +109,7 @@ class ChangesMerge:
         for number, name in enumerate(self.columns):
             chosen = pa.array(((words[:, number // 64] >> (number % 64)) & 1).astype(bool))
             new[name] = pc.if_else(pc.and_(applies, chosen), change[name], base[name])
-        dropped = _all(applies, _true(change["_deleted"]), pc.invert(gap))
-        return _rows(base, new), dropped if self.deletes == "hard" else _none(base)
+        return _rows(base, new), pc.and_(applies, _true(change["_deleted"])) if self.deletes == "hard" else _none(base)
 
 
 @dataclass(frozen=True)

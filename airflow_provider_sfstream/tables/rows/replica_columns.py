@@ -170,6 +170,7 @@ CHANGE_ENVELOPE: dict[str, ColumnType] = {
 FOLDED_ENVELOPE: dict[str, ColumnType] = {
     "Id": "string",
     "_sequence": "long",
+    "_replaces": "boolean",
     "_full": "boolean",
     "_deleted": "boolean",
     "_dirty_since": "timestamp",
@@ -181,8 +182,10 @@ FOLDED_ENVELOPE: dict[str, ColumnType] = {
 }
 """Columns of a folded row before the record's own: all changes of one record, in order, as one.
 
-Changes after a gap are ignored: ``_dirty_since`` and ``_dirty_reason`` are of the first gap, null if there is none.
+Changes after a gap are ignored: ``_dirty_reason`` is of the first gap, null if there is none. With hard deletes, the
+former row and the changes up to a delete are ignored too if another change follows it: ``_replaces`` says so.
 ``_sequence`` is of the last change, ignored or not; ``_replay_id`` and ``_transaction_key`` of the last one applied,
-the first gap included, and ``_commit_time`` the latest of those: all null if none applies. ``_full`` says that a CREATE
-or UNDELETE is among them, so that the row needs no former one; ``_deleted`` is null where no change says whether it
-is."""
+the first gap included, and ``_commit_time`` the latest of those: all null if none applies. ``_dirty_since`` is the
+commit time of the gap, or else of the first change applied: the row is dirty since then if it has no former one.
+``_full`` says that a CREATE or UNDELETE is among them, so that the row needs no former one; ``_deleted`` is null where
+no change says whether it is."""

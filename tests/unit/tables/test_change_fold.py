@@ -22,36 +22,37 @@ def in_order(changes: list[Row]) -> list[Row]:
     return sorted(changes, key=lambda change: (change["Id"], change["_sequence"]))
 
 
-def expected(changes: list[Row], columns: dict) -> list[Row]:
+def expected(changes: list[Row], columns: dict, *, hard: bool) -> list[Row]:
     """Return what the model folds sorted changes to, as rows of the folded schema."""
     groups = itertools.groupby(changes, key=lambda change: change["Id"])
-    folded = [replica_model.fold(own) for _, own in groups]
+    folded = [replica_model.fold(own, hard=hard) for _, own in groups]
     schema = folded_schema(columns)
     rows = [row | {"_set": set_words(row["_set"], columns)} for row in folded]
     return pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema).to_pylist()
 
 
 @st.composite
-def some_changes(draw: st.DrawFn) -> tuple[list[Row], dict]:
+def some_changes(draw: st.DrawFn) -> tuple[list[Row], dict, bool]:
     columns = draw(st.sampled_from((COLUMNS, FEW)))
     shape = random.Random(draw(st.integers(0, 2**32)))
     records = [f"001{number}" for number in range(draw(st.integers(1, 6)))]
     changes = random_changes(shape, records, draw(st.integers(1, 40)), columns, disorder=5)
     fetched = {record: {"_refreshed_at": START + timedelta(seconds=shape.randrange(-9, 40))} for record in records[1:]}
-    return in_order(replica_model.with_seen(fetched, changes)), columns
+    hard = draw(st.booleans())
+    return in_order(replica_model.with_seen(fetched, changes, hard=hard)), columns, hard
 
 
 @given(some_changes())
 @settings(max_examples=50)
-def test_a_fold_is_what_one_change_after_another_gives(given_: tuple[list[Row], dict]) -> None:
-    changes, columns = given_
-    folded = fold(change_batch(changes, columns), columns)
+def test_a_fold_is_what_one_change_after_another_gives(given_: tuple[list[Row], dict, bool]) -> None:
+    changes, columns, hard = given_
+    folded = fold(change_batch(changes, columns), columns, "hard" if hard else "soft")
     assert folded.schema == folded_schema(columns)
-    assert folded.to_pylist() == expected(changes, columns)
+    assert folded.to_pylist() == expected(changes, columns, hard=hard)
 
 
 def test_nothing_comes_of_nothing() -> None:
-    assert len(fold(change_batch([], FEW), FEW)) == 0
+    assert len(fold(change_batch([], FEW), FEW, "soft")) == 0
 
 
 def change(sequence: int, operation: str, set_: list[int] | None, **values: object) -> Row:
@@ -61,17 +62,17 @@ def change(sequence: int, operation: str, set_: list[int] | None, **values: obje
 @pytest.mark.parametrize("missing", [None, []])
 def test_a_set_that_is_missing_sets_nothing(missing: list[int] | None) -> None:
     rows = [change(1, "patch", [1], Name="kept"), change(2, "delete", missing)]
-    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW).to_pylist()
+    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW, "soft").to_pylist()
     assert (folded["Name"], folded["_set"], folded["_deleted"], folded["_sequence"]) == ("kept", [1], True, 2)
 
 
 def test_a_gap_sets_nothing_and_always_has_a_reason() -> None:
     rows = [change(1, "patch", [1], Name="known"), change(2, "gap", [7], Name="not how it changed")]
-    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW).to_pylist()
+    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW, "soft").to_pylist()
     assert (folded["Name"], folded["_set"], folded["_dirty_reason"]) == ("known", [1], "gap")
 
 
 def test_null_that_is_set_differs_from_null_that_is_not() -> None:
     rows = [change(1, "patch", [1], Name="first"), change(2, "patch", [5], Name=None, Number1__c=3)]
-    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW).to_pylist()
+    (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW, "soft").to_pylist()
     assert (folded["Name"], folded["Number1__c"], folded["Tags__c"], folded["_set"]) == (None, 3, None, [5])
