@@ -171,6 +171,11 @@ class TableState:
         is_stored = fields is None or (isinstance(fields, StoredMapping) and fields.schema is columns.schema)
         return columns.schema if is_stored else None
 
+    def load_schema(self) -> None:
+        """Read the columns, for a use that may come after their document was removed."""
+        if (stored := self.stored_schema) is not None:
+            _ = stored.content
+
     def with_stored_schema(self, stored: StoredSchema) -> TableState:
         """Return the table with its columns in a document that has the same ones."""
         parts = stored.parts()
