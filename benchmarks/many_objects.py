@@ -4,6 +4,11 @@ process over the same number of change events of 1, 50 and 200 objects on one ch
 The sizes run in turn, several rounds after one that does not count; medians. ``ratio`` is the CPU seconds for 200
 objects divided by those for one. ``many_objects_next`` is a window of 2,000 events over 200 objects, for a replica that
 has taken in the large one. ``seconds`` are CPU seconds. Prints one JSON line for each.
+
+``--snapshots`` runs two others instead. ``many_objects_wide``: 200 tables of 800 columns and thirteen windows, of which
+all but the first have one event of one object; ``read`` has the bytes of text files that the last run reads, by folder.
+``many_objects_pruned``: windows of one event for each of 200 objects; ``ratio`` is the CPU seconds of the run that
+first removes a snapshot divided by those without the removal, ``log_openings`` are those of the last two runs.
 """
 
 from __future__ import annotations
@@ -16,17 +21,22 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.event_log import job as event_log
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.replica import job as replica
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
@@ -44,10 +54,15 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", choices=("event_log", "replica"))
+    parser.add_argument("--snapshots", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if given.snapshots:
+            run_wide(folder / "wide")
+            run_pruned(folder / "pruned")
+            return
         landed = {count: land(folder / f"landing{count}", given.events, count) for count in OBJECTS}
         jobs: dict[str, Callable[[str, str], Any]] = {"event_log": run_event_log, "replica": run_replica}
         for kind, job in jobs.items():
@@ -71,6 +86,56 @@ def main() -> None:
         report("many_objects_next", None, seconds=statistics.median(later[1:]))
 
 
+def run_wide(folder: Path) -> None:
+    texts = tuple(Field(f"Custom_Field_Number_{n}__c", "Text") for n in range(799))
+    entities = [Entity(f"Wide{n}__c", f"b{n:02x}", (Field("Name", "Text"), *texts)) for n in range(max(OBJECTS))]
+    for number in range(13):
+        manifest = land_one_each(folder / "landing", number, entities if number == 0 else entities[:1], len(entities))
+        with counted() as (read, openings):
+            seconds = cpu_seconds(run_replica, manifest, str(folder / "replica"))
+    sizes = [path.stat().st_size for path in (folder / "replica/_sfstream/replica/snapshots").glob("*.json")]
+    report("many_objects_wide", None, seconds=seconds, read=read, log_openings=openings.total(), snapshot=max(sizes))
+
+
+def run_pruned(folder: Path) -> None:
+    removing, openings = list[float](), list[int]()
+    forget = DeltaSink.forget
+
+    def timed(*arguments: Any) -> None:
+        begun = time.process_time()
+        forget(*arguments)
+        removing.append(time.process_time() - begun)
+
+    with mock.patch.object(DeltaSink, "forget", timed):
+        for number in range(11):  # one more than the snapshots that are kept
+            manifest = land_one_each(folder / "landing", number, ENTITIES, len(ENTITIES))
+            with counted() as (_, opened):
+                seconds = cpu_seconds(run_replica, manifest, str(folder / "replica"))
+            openings.append(opened.total())
+    rest = seconds - removing[-1]
+    report("many_objects_pruned", seconds / rest, seconds=[rest, seconds], log_openings=openings[-2:])
+
+
+@contextmanager
+def counted() -> Iterator[tuple[Counter[str], Counter[str]]]:
+    """Yield the bytes of text files that are read, by folder, and how often the log of each table is opened."""
+    read, openings = Counter[str](), Counter[str]()
+    read_text, open_log = WorkerFiles.read_text, DeltaTableLog._open
+
+    def reading(files: WorkerFiles, url: str) -> str:
+        text = read_text(files, url)
+        folders = [name for name in ("snapshots", "schemas") if f"/replica/{name}/" in url]
+        read[folders[0] if folders else "others"] += len(text)
+        return text
+
+    def opening(log: DeltaTableLog, number: int | None = None) -> Any:
+        openings[log.location.uri] += 1
+        return open_log(log, number)
+
+    with mock.patch.object(WorkerFiles, "read_text", reading), mock.patch.object(DeltaTableLog, "_open", opening):
+        yield read, openings
+
+
 def run_event_log(manifest: str, output: str) -> None:
     with tempfile.TemporaryDirectory() as copies:
         engine = EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), copies)
@@ -89,6 +154,21 @@ def cpu_seconds(work: Callable[[str, str], Any], manifest: str, output: str) -> 
     return time.process_time() - begun
 
 
+def land_one_each(folder: Path, number: int, entities: Sequence[Entity], first: int) -> str:
+    """Land a window with one change event of each object; return its manifest's URL.
+
+    :param number: of the window, and ``first`` that of the events of the first one.
+    """
+    before = 0 if number == 0 else first + (number - 1) * len(entities)
+    events, schemas = [], {}
+    for n, entity in enumerate(entities):
+        schema, record_id = entity.schema(), f"{entity.key_prefix}{number:012d}AAA"
+        event = change(before + n + 1, "CREATE", [record_id], f"t{number}-{n}", entity=entity, Name=f"name {number}")
+        events.append(LandedEvent(before + n + 1, entity.name, encode(schema, event.record)))  # type: ignore[arg-type]
+        schemas[entity.name] = schema
+    return _land(folder, number, before, events, schemas)
+
+
 def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 0) -> str:
     """Land a window of change events, of all objects in turn; return its manifest's URL.
 
@@ -101,7 +181,15 @@ def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 
     for n in range(count):
         entity = ENTITIES[n % objects]
         events.append(LandedEvent(first + n + 1, entity.name, payloads[entity.name][n // objects % 50]))
-    schemas = {entity.name: SCHEMAS[entity.name] for entity in ENTITIES[:objects]}
+    return _land(folder, number, first, events, {entity.name: SCHEMAS[entity.name] for entity in ENTITIES[:objects]})
+
+
+def _land(folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any) -> str:
+    """Land a window.
+
+    :param number: of the window.
+    :param first: number of the last event before it.
+    """
     window_id = "20260110T{:02d}0000Z-window{}"
     link: dict[str, Any] = {}
     if number:

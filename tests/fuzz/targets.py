@@ -57,6 +57,7 @@ from airflow_provider_sfstream.tables.decode.self_described import read_body
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+from airflow_provider_sfstream.tables.replica.table_schemas import TableSchema
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
 from tests.support.decoders import LIBRARIES, decoding_with
@@ -190,6 +191,7 @@ def documents(text: bytes) -> int:
         (lambda: PrunedWindows.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
+        (lambda: TableSchema.from_json(text.decode(errors="replace"), "schema"), ()),
         (lambda: PositionDocument.from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
         (lambda: gaps_from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
     ]

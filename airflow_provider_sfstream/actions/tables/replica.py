@@ -108,6 +108,8 @@ class RefreshConfig:
 
         plans = self._plans(snapshot, tables)
         check_deletes({plan.name: plan.table for plan in plans}, self.deletes)
+        for plan in plans:  # a job may remove this snapshot while tables are fetched
+            plan.table.load_schema()
         return plans
 
     def _plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:

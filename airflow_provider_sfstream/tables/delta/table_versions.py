@@ -3,11 +3,14 @@ those that nothing names any longer."""
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -18,6 +21,15 @@ log = logging.getLogger(__name__)
 
 _KEEPS_ROWS = "keeps_rows"
 """In what a commit says of itself: it changes nothing about the rows."""
+
+
+@dataclass(frozen=True)
+class _CommitFiles:
+    """Paths of the files that a commit added and removed; none if the log does not have the commit any longer."""
+
+    added: frozenset[str]
+    removed: frozenset[str]
+    is_known: bool = True
 
 
 class TableVersions(DeltaTableLog):
@@ -56,23 +68,46 @@ class TableVersions(DeltaTableLog):
         return self.version(progress=progress)
 
     def forget(self, oldest: int, kept: Collection[int]) -> None:
-        """Remove the files of versions that neither the newest version nor one of ``kept`` has.
+        """Remove the files that versions from ``oldest`` to the first of ``kept`` have and no later version has.
 
-        Files that no version names stay, and so do those of versions after ``kept``: another job may be at work.
+        The log names the files that each commit removes, so that no version of these is opened. Files that no commit
+        has removed stay: another job may be about to commit them. So do those removed by a commit that the log no
+        longer has; a vacuum deletes them.
 
         :param oldest: the first of the versions to forget.
+        :param kept: versions to keep readable.
         """
-        old: set[str] = set()
-        for number in set(range(oldest, max(kept, default=oldest))) - set(kept):
-            with suppress(ConfigurationError):  # Delta has removed its old log: a vacuum removes the files
-                old.update(self.version(number).files)
-        if not old:
+        first, last = min(kept, default=oldest), max(kept, default=oldest)
+        removed: set[str] = set()
+        for number in range(oldest + 1, first + 1):
+            commit = self._commit_files(number)
+            removed = (removed | commit.removed) - commit.added
+        for number in range(first + 1, last + 1) if removed else ():
+            commit = self._commit_files(number)
+            if not commit.is_known:
+                return
+            removed -= commit.added  # by a restore
+        if not removed:
             return
-        live = set(self.version().files).union(*(self.version(number).files for number in kept))
+        live = {_name_of(uri) for uri in self.table().file_uris()}
         filesystem = self.location.filesystem()
-        for path in old - live:
-            with suppress(FileNotFoundError):
-                filesystem.delete_file(path)
+        for path in removed:
+            if _name_of(path) not in live:
+                with suppress(FileNotFoundError):
+                    filesystem.delete_file(path)
+
+    def _commit_files(self, number: int) -> _CommitFiles:
+        """Return the files that the commit of a version added and removed."""
+        try:
+            with self.location.filesystem().open_input_stream(f"_delta_log/{number:020d}.json") as stream:
+                lines = stream.read().splitlines()
+        except FileNotFoundError:
+            return _CommitFiles(frozenset(), frozenset(), is_known=False)
+        actions = [json.loads(line) for line in lines if line.strip()]
+        added, removed = (
+            frozenset(unquote(each[kind]["path"]) for each in actions if kind in each) for kind in ("add", "remove")
+        )
+        return _CommitFiles(added, removed)
 
     def compact(self, files: int, size: int) -> int:
         """Merge small files, if there are more than so many; return the newest version.
@@ -102,3 +137,8 @@ class TableVersions(DeltaTableLog):
                 break
             number += 1
         return number
+
+
+def _name_of(path: str) -> str:
+    """Return the name of a file without its folder, decoded."""
+    return unquote(path).rpartition("/")[2]

@@ -212,8 +212,7 @@ class ReplicaErasure:
         now = versions_named(kept)
         for name, numbers in versions_named(gone).items():
             self._table(name).forget(min(numbers), now.get(name, set()))
-        for snapshot in gone:
-            self._store.remove(snapshot)
+        self._store.prune(gone, kept)
         live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
         remove_lists(self._files, self._base, self._entity, live)
 

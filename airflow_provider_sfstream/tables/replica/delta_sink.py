@@ -203,9 +203,11 @@ class DeltaSink:
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only snapshots ``gone`` have."""
-        now = versions_named(kept)
-        for name, numbers in versions_named(gone).items():
-            self._log(name).forget(min(numbers), now.get(name, set()))
+        now, before = versions_named(kept), versions_named(gone)
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+            done = [pool.submit(self._log(name).forget, min(before[name]), now.get(name, set())) for name in before]
+            for each in done:
+                each.result()
 
     def _log(self, name: str) -> TableVersions:
         job = self._config.job or self._engine.application_id

@@ -81,8 +81,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
     gone, kept = store.divided(config.keep_snapshots)
     tables.forget(gone, kept)
-    for old in gone:
-        store.remove(old)
+    store.prune(gone, kept)
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
         files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))

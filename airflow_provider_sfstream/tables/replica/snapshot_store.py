@@ -1,22 +1,27 @@
-"""The snapshots of a replica in its output folder: which is the newest, and how another one takes its place."""
+"""The snapshots of a replica in its output folder: which is the newest, and how another one takes its place.
+
+The columns of a table are written before the snapshot that names them, and removed before the last one that does.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, TableState
+from airflow_provider_sfstream.tables.replica.table_schemas import StoredSchema, hash_of
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 FOLDER = "_sfstream/replica/snapshots"
 PAGE = 1_000
 """Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
 _FILE_NAME = re.compile(r"(\d{12})\.json")
+_SCHEMA_NAME = re.compile(r"(\d{12})-[0-9a-f]{16}")
 
 
 class SnapshotReader:
@@ -30,6 +35,8 @@ class SnapshotReader:
         self._reads = files
         self._folder = f"{base}/{FOLDER}"
         self._windows = f"{base}/_sfstream/replica/windows"
+        self._schemas = f"{base}/_sfstream/replica/schemas"
+        self._found: dict[int, Snapshot] = {}
 
     def current(self) -> Snapshot:
         """Return the replica as it is now; its number is 0 where there is none.
@@ -42,10 +49,15 @@ class SnapshotReader:
     def read(self, number: int) -> Snapshot:
         """Return one snapshot.
 
+        The columns of its tables are read when they are first used. Then they may be gone, if a job removes the
+        snapshot meanwhile: that is a ``FileNotFoundError`` too.
+
         :raises FileNotFoundError: if it is not kept any longer.
         """
-        url = self._url(number)
-        return Snapshot.from_json(self._reads.read_text(url), url)
+        if number not in self._found:
+            url = self._url(number)
+            self._found[number] = Snapshot.from_json(self._reads.read_text(url), url, self._stored)
+        return self._found[number]
 
     def kept(self) -> list[Snapshot]:
         """Return all snapshots that are there, oldest first; those that a job removes meanwhile may be missing."""
@@ -63,6 +75,15 @@ class SnapshotReader:
         """
         for number in reversed(range(pages)):
             yield json.loads(self._reads.read_text(self._page_url(stream, number)))
+
+    def _stored(self, table: str, name: str) -> StoredSchema:
+        """Return a stored schema.
+
+        :raises ValueError: if there can be none of that name.
+        """
+        if not _SCHEMA_NAME.fullmatch(name):
+            raise ValueError(f"{name[:80]!r} is not the name of a schema")
+        return StoredSchema(name, f"{self._schemas}/{table}/{name}.json", self._reads.read_text)
 
     def _page_url(self, stream: str, number: int) -> str:
         name = hashlib.sha256(stream.encode()).hexdigest()[:16]
@@ -90,7 +111,8 @@ class SnapshotStore(SnapshotReader):
             never read.
         """
         streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
-        snapshot = replace(snapshot, streams=streams)
+        tables = {name: self._with_stored(name, table, snapshot.number) for name, table in snapshot.tables.items()}
+        snapshot = replace(snapshot, streams=streams, tables=tables)
         try:
             self._files.create_text(self._url(snapshot.number), snapshot.to_json())
         except FileExistsError as error:
@@ -100,6 +122,7 @@ class SnapshotStore(SnapshotReader):
                 "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
                 "(max_active_runs=1, or a pool of one slot)."
             ) from error
+        self._found[snapshot.number] = snapshot
         return snapshot
 
     def divided(self, keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
@@ -107,9 +130,53 @@ class SnapshotStore(SnapshotReader):
         snapshots = [self.read(number) for number in self._numbers()]
         return snapshots[:-keep], snapshots[-keep:]
 
+    def prune(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
+        """Remove snapshots, and the schemas that only they name.
+
+        :param gone: snapshots whose other files were removed before.
+        :param kept: those after them.
+        """
+        for name in sorted({name for snapshot in gone for name in snapshot.tables}):
+            live = _schemas_named(kept, name)
+            if _schemas_named(gone, name) - live:
+                self._remove_schemas(name, live, kept[-1].number)
+        for snapshot in gone:
+            self.remove(snapshot)
+
     def remove(self, snapshot: Snapshot) -> None:
-        """Remove a snapshot, whose files nobody needs any longer."""
+        """Remove the document of a snapshot."""
+        self._found.pop(snapshot.number, None)
         self._files.delete(self._url(snapshot.number))
+
+    def _remove_schemas(self, table: str, live: Collection[str], newest: int) -> None:
+        """Remove the schemas of a table that are not in ``live``, those of killed runs too.
+
+        Schemas written for a snapshot after ``newest`` stay: another job may be about to publish it. No such snapshot
+        can name an older schema that ``newest`` does not name.
+        """
+        for file in self._files.file_names(f"{self._schemas}/{table}"):
+            name = file.removesuffix(".json")
+            match = _SCHEMA_NAME.fullmatch(name)
+            if match and int(match[1]) <= newest and name not in live:
+                self._files.delete(f"{self._schemas}/{table}/{file}")
+
+    def _with_stored(self, name: str, table: TableState, number: int) -> TableState:
+        """Return a table with its columns in a document: that of the snapshot before, if they did not change.
+
+        :param number: of the snapshot that is to name it.
+        """
+        stored = table.stored_schema
+        if stored is not None and stored.url == self._stored(name, stored.name).url:
+            return table
+        content = table.schema
+        text = content.to_json()
+        before = self._found.get(number - 1, Snapshot()).tables.get(name)
+        stored = None if before is None else before.stored_schema
+        if stored is None or not stored.name.endswith(hash_of(text)):
+            stored = self._stored(name, f"{number:012d}-{hash_of(text)}")
+            self._files.replace_text(stored.url, text)
+        stored.content = content
+        return table.with_stored_schema(stored)
 
     def _with_pages(self, stream: str, state: StreamState) -> StreamState:
         """Return the state with no more recent windows than two pages have; those before are on pages of their own.
@@ -120,3 +187,9 @@ class SnapshotStore(SnapshotReader):
             self._files.replace_text(self._page_url(stream, state.pages), json.dumps(state.recent[:PAGE]))
             state = replace(state, recent=state.recent[PAGE:], pages=state.pages + 1)
         return state
+
+
+def _schemas_named(snapshots: Sequence[Snapshot], table: str) -> set[str]:
+    """Return the names of a table's schemas that snapshots name."""
+    states = (snapshot.tables[table] for snapshot in snapshots if table in snapshot.tables)
+    return {stored.name for stored in (state.stored_schema for state in states) if stored is not None}

@@ -2,13 +2,14 @@
 
 The document with the highest number is the replica. It names the version of every Delta table and, for each stream, how
 far its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
-never changes once it is there, and neither does a version that it names.
+never changes once it is there, and neither does a version that it names. Columns of tables are in documents of their
+own (``table_schemas``), which are read when a table's columns are first used.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +18,19 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.table_schemas import (
+    StoredColumns,
+    StoredMapping,
+    StoredSchema,
+    TableSchema,
+)
 from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
-FORMAT, VERSION = "sfstream-replica", 3
+FORMAT, VERSION = "sfstream-replica", 4
+_READABLE = (3, VERSION)
+"""Versions of documents that can be read. Those of version 3 have the columns of all tables."""
+SchemaOf = Callable[[str, str], StoredSchema]
+"""Returns the stored schema of a table: by the name of the table, and that of the document."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +140,46 @@ class TableState:
     dirty_list: str | None = None
     flag: Flag | None = None
     refreshed_through: str | None = None
-    fields: dict[str, str] | None = None
+    fields: Mapping[str, str] | None = None
     computed: Computed = field(default_factory=Computed)
     rules: FieldRules = NO_RULES
-    hidden: dict[str, Treatment] = field(default_factory=dict)
+    hidden: Mapping[str, Treatment] = field(default_factory=dict)
     deletes: Deletes | None = None
 
     @property
     def effective_deletes(self) -> Deletes:
         """The choice that a merge follows."""
         return self.deletes or "soft"
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns; read from their document if they are stored in one."""
+        stored = self.stored_schema
+        if stored is not None and self.fields is not None:
+            return stored.content
+        fields = None if self.fields is None else dict(self.fields)
+        return TableSchema(self.columns.columns, fields, dict(self.hidden))
+
+    @property
+    def stored_schema(self) -> StoredSchema | None:
+        """The document that has the columns; ``None`` if there is none."""
+        columns, hidden, fields = self.columns, self.hidden, self.fields
+        if not isinstance(columns, StoredColumns) or not isinstance(hidden, StoredMapping):
+            return None
+        if columns.schema is not hidden.schema:
+            return None
+        is_stored = fields is None or (isinstance(fields, StoredMapping) and fields.schema is columns.schema)
+        return columns.schema if is_stored else None
+
+    def load_schema(self) -> None:
+        """Read the columns, for a use that may come after their document was removed."""
+        if (stored := self.stored_schema) is not None:
+            _ = stored.content
+
+    def with_stored_schema(self, stored: StoredSchema) -> TableState:
+        """Return the table with its columns in a document that has the same ones."""
+        parts = stored.parts()
+        return replace(self, **(parts if self.fields is not None else {**parts, "fields": None}))
 
     def flagged(self, flag: Flag) -> TableState:
         """Return the table with a flag.
@@ -169,6 +210,8 @@ class Snapshot:
         return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
 
     def to_json(self) -> str:
+        """Return the document. It names the schemas of tables that are stored, and has those of others inside."""
+        rules = list(dict.fromkeys(table.rules for table in self.tables.values() if table.rules))
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -176,28 +219,31 @@ class Snapshot:
             "published_at": self.published_at,
             "job": self.job,
             "streams": {key: _stream_to_document(state) for key, state in self.streams.items()},
-            "tables": {name: _table_to_document(table) for name, table in self.tables.items()},
+            "rules": [each.to_document() for each in rules],
+            "tables": {name: _table_to_document(table, rules) for name, table in self.tables.items()},
         }
-        return json.dumps(document, indent=1)
+        return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> Snapshot:
+    def from_json(cls, text: str, where: str, schema_of: SchemaOf | None = None) -> Snapshot:
         """Return the snapshot stored at ``where``.
 
+        :param schema_of: returns stored schemas; ``None`` if the document has the columns of all tables.
         :raises ConfigurationError: if it is not one of a version known here.
         """
         try:
             document = json.loads(text)
-            if document["format"] != FORMAT or document["version"] != VERSION:
+            if document["format"] != FORMAT or document["version"] not in _READABLE:
                 raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+            rules = [FieldRules.of_document(each) for each in document.get("rules", ())]
             return cls(
                 document["number"],
                 document["published_at"],
                 {key: _stream_of_document(each) for key, each in document["streams"].items()},
-                {name: _table_of_document(each) for name, each in document["tables"].items()},
+                {name: _table_of_document(name, each, rules, schema_of) for name, each in document["tables"].items()},
                 document["job"],
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
                 "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
@@ -234,20 +280,37 @@ def _stream_of_document(document: dict[str, Any]) -> StreamState:
     return StreamState(**values)
 
 
-def _table_to_document(table: TableState) -> dict[str, Any]:
-    columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
-    flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
-    computed = vars(table.computed) | {"columns": list(table.computed.columns)}
-    rules = table.rules.to_document() if table.rules else {}
-    return vars(table) | {"columns": columns, "flag": flag, "computed": computed, "rules": rules}
+def _table_to_document(table: TableState, rules: Sequence[FieldRules]) -> dict[str, Any]:
+    """Return the document of a table.
+
+    :param rules: those of all tables. A table names its own by their place.
+    """
+    document = {name: value for name, value in vars(table).items() if name not in ("columns", "fields", "hidden")}
+    document["flag"] = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
+    document["computed"] = vars(table.computed) | {"columns": list(table.computed.columns)}
+    document["rules"] = rules.index(table.rules) if table.rules else None
+    stored = table.stored_schema
+    if stored is None:
+        return document | table.schema.to_document()
+    return document | {"schema": stored.name} | ({"fields": None} if table.fields is None else {})
 
 
-def _table_of_document(document: dict[str, Any]) -> TableState:
+def _table_of_document(
+    name: str, document: dict[str, Any], rules: Sequence[FieldRules], schema_of: SchemaOf | None
+) -> TableState:
     values = dict(document)
-    values["columns"] = ColumnRegistry({column["name"]: column["type"] for column in document["columns"]})
+    stored = values.pop("schema", None)
+    if stored is None:
+        schema = TableSchema.of_document(document)
+        values |= {"columns": ColumnRegistry(schema.columns), "fields": schema.fields, "hidden": schema.hidden}
+    elif schema_of is None:
+        raise ValueError("it names documents with columns")
+    else:
+        values = schema_of(name, stored).parts() | values
     flag = document["flag"]
     values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
     computed = document["computed"]
     values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
-    values["rules"] = FieldRules.of_document(document["rules"])
+    own = document["rules"]
+    values["rules"] = rules[own] if isinstance(own, int) else FieldRules.of_document(own or {})
     return TableState(**values)

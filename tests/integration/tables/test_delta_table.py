@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,101 @@ def test_forgetting_keeps_what_a_kept_version_has_of_a_forgotten_one(location: T
     log.forget(0, [1])
     files = location.filesystem()
     assert [files.get_file_info(file.path).is_file for file in (*gone, *shared, *newest)] == [False, True, True]
+
+
+def test_forgetting_opens_a_table_once_however_many_versions_are_kept(
+    location: TableLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, files = TableVersions(location), [written(location, n) for n in range(12)]
+    log.commit(log.version(), SCHEMA, files[0], [])
+    for before, after in pairwise(files):
+        log.commit(log.version(), SCHEMA, after, [file.path for file in before])
+    opened: list[int | None] = []
+    open_version = TableVersions._open
+
+    def counting(self: TableVersions, number: int | None = None) -> Any:
+        opened.append(number)
+        return open_version(self, number)
+
+    monkeypatch.setattr(TableVersions, "_open", counting)
+    log.forget(0, list(range(1, 12)))
+    assert present(location, *files) == [n >= 1 for n in range(12)]
+    assert opened == [None]
+    log.forget(1, list(range(1, 12)))
+    assert opened == [None]
+
+
+def test_forgetting_keeps_what_a_restore_has_taken_back(location: TableLocation) -> None:
+    log = TableVersions(location)
+    gone, restored, killed, newest = (written(location, n) for n in range(4))
+    log.commit(log.version(), SCHEMA, [*gone, *restored], [])
+    log.commit(log.version(), SCHEMA, [], [file.path for file in gone])
+    log.commit(log.version(), SCHEMA, killed, [file.path for file in restored])
+    log.restore(1)
+    log.commit(log.version(), SCHEMA, newest, [])
+    log.forget(0, [4])
+    assert present(location, gone, restored, killed, newest) == [False, True, False, True]
+    assert rows(location) == [1, 3]
+
+
+def test_forgetting_keeps_what_a_version_between_the_kept_ones_and_the_newest_has_got_back(
+    location: TableLocation,
+) -> None:
+    log = TableVersions(location)
+    first, second, third = (written(location, n) for n in range(3))
+    log.commit(log.version(), SCHEMA, first, [])
+    log.commit(log.version(), SCHEMA, second, [file.path for file in first])
+    log.restore(0)
+    log.commit(log.version(), SCHEMA, third, [file.path for file in first])
+    log.forget(0, [1, 2])
+    assert present(location, first, second, third) == [True, True, True]
+
+
+def test_forgetting_removes_what_killed_runs_left_once_the_version_before_them_is_forgotten(
+    location: TableLocation,
+) -> None:
+    log = TableVersions(location)
+    first, killed, third, fourth = (written(location, n) for n in range(4))
+    log.commit(log.version(), SCHEMA, first, [])
+    log.commit(log.version(), SCHEMA, killed, [file.path for file in first])
+    log.restore(0)
+    log.commit(log.version(), SCHEMA, third, [])
+    log.commit(log.version(), SCHEMA, fourth, [file.path for file in first])
+    log.forget(0, [3, 4])
+    assert present(location, first, killed, third, fourth) == [True, False, True, True]
+    log.forget(3, [4])
+    assert present(location, first, killed, third, fourth) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("cut", [[0, 1], [0, 1, 2], [0, 1, 2, 3], [1], [2], [3]])
+def test_forgetting_removes_nothing_needed_where_the_log_was_cut(location: TableLocation, cut: list[int]) -> None:
+    log, files = TableVersions(location), [written(location, n) for n in range(5)]
+    log.commit(log.version(), SCHEMA, files[0], [])
+    for before, after in pairwise(files):
+        log.commit(log.version(), SCHEMA, after, [file.path for file in before])
+    log.table().create_checkpoint()
+    for number in cut:
+        location.filesystem().delete_file(f"_delta_log/{number:020d}.json")
+    log.forget(0, [2, 3, 4])
+    found = present(location, *files)
+    assert found[2:] == [True, True, True]
+    assert found[0] == (1 in cut or 3 in cut)
+    assert found[1] == (2 in cut or 3 in cut)
+
+
+def test_forgetting_can_be_repeated_after_a_kill(location: TableLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, files = TableVersions(location), [written(location, n) for n in range(3)]
+    log.commit(log.version(), SCHEMA, [*files[0], *files[1]], [])
+    log.commit(log.version(), SCHEMA, files[2], [file.path for file in (*files[0], *files[1])])
+    location.filesystem().delete_file(files[0][0].path)  # and then the job was killed
+    log.forget(0, [1])
+    assert present(location, *files) == [False, False, True]
+
+
+def present(location: TableLocation, *files: Sequence[TableFile]) -> list[bool]:
+    """Tell of each list of files whether they exist."""
+    filesystem = location.filesystem()
+    return [all(filesystem.get_file_info(file.path).is_file for file in each) for each in files]
 
 
 @pytest.mark.parametrize("name", ["more", "More"])

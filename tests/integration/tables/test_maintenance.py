@@ -55,6 +55,7 @@ class FolderFiles:
             file.write(text)
 
     def replace_text(self, url: str, text: str) -> None:
+        Path(url).parent.mkdir(parents=True, exist_ok=True)
         Path(url).write_text(text)
 
     def delete(self, url: str) -> None:

@@ -12,6 +12,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.tables.replica.table_schemas import StoredSchema, TableSchema
 
 STREAM = StreamState("00D000000000001AAA", "pubsub", "/data/ChangeEvents", "", AppliedWindow("w", "", 1, 5), None, 5)
 FLAGGED = TableState("stream", flag=Flag("overflow", "2026-01-01T00:00:00+00:00", 5))
@@ -32,6 +33,19 @@ def test_each_scope_fetches_its_tables(arguments: dict[str, Any], expected: dict
     config = RefreshConfig(**arguments)
     assert {plan.name: plan.mode for plan in config.plans(SNAPSHOT, None)} == expected
     assert [plan.name for plan in config.plans(SNAPSHOT, ["Lead"])] == ["Lead"]
+
+
+def test_columns_of_the_tables_to_fetch_are_read_before_anything_is_fetched() -> None:
+    documents = {name: TableSchema({"Name": "string"}, {"Name": "Data:Text"}, {}).to_json() for name in ("a", "b")}
+    account, lead = (StoredSchema(name, name, documents.pop) for name in ("a", "b"))
+    tables = {
+        "Account": TableState("stream").with_stored_schema(account),
+        "Lead": replace(FLAGGED, fields={}).with_stored_schema(lead),
+    }
+    (plan,) = RefreshConfig().plans(replace(SNAPSHOT, tables=tables), None)
+    assert documents.keys() == {"a"}
+    assert plan.fields({"Name": "string"}) == {"Name": "Name"}
+    assert plan.table.fields == {"Name": "Data:Text"}
 
 
 @pytest.mark.parametrize("scope", ["dirty", "all"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import (
@@ -27,20 +28,28 @@ TABLE = TableState(
     stream="00D|pubsub|/data/ChangeEvents|airflow",
     version=7,
     history=3,
-    columns=ColumnRegistry({"Name": "string", "Tags": {"array": "string"}}),
+    columns=ColumnRegistry({"Name": "string", "Tags": {"array": "string"}, "Z": {"struct": {"b": "int", "a": "int"}}}),
     dirty=2,
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
     computed=Computed(("Sum__c",), NOW.isoformat(), on_change=True, changed=3),
+    fields={"Name": "Data:Text", "Tags": ""},
+    rules=FieldRules(mask=("Phone",)),
+    hidden={"phone": "mask"},
     deletes="hard",
 )
 
 
 class FolderFiles:
-    """A folder as the job's storage."""
+    """A folder as the job's storage, with the size of each text that was read."""
+
+    def __init__(self) -> None:
+        self.read: list[tuple[str, int]] = []
 
     def read_text(self, url: str) -> str:
-        return Path(url).read_text()
+        text = Path(url).read_text()
+        self.read.append((url, len(text)))
+        return text
 
     def file_names(self, url: str) -> list[str]:
         return [path.name for path in Path(url).iterdir()] if Path(url).is_dir() else []
@@ -49,6 +58,10 @@ class FolderFiles:
         Path(url).parent.mkdir(parents=True, exist_ok=True)
         with Path(url).open("x") as file:
             file.write(text)
+
+    def replace_text(self, url: str, text: str) -> None:
+        Path(url).parent.mkdir(parents=True, exist_ok=True)
+        Path(url).write_text(text)
 
     def delete(self, url: str) -> None:
         Path(url).unlink()
@@ -110,3 +123,216 @@ def test_a_snapshot_of_an_earlier_version_has_no_record_of_deletes() -> None:
 def test_a_flag_keeps_its_first_reason_and_its_last_event() -> None:
     flagged = TABLE.flagged(Flag("gap", "later", 20)).flagged(Flag("all_records", "later", 10))
     assert flagged.flag == Flag("overflow", NOW.isoformat(), 20)
+
+
+def wide(columns: int) -> TableState:
+    names = [f"Custom_Field_Number_{n}__c" for n in range(columns)]
+    fields = dict.fromkeys(names, "Data:Text:00N0000000abcde")
+    return TableState("s", version=0, columns=ColumnRegistry(dict.fromkeys(names, "string")), fields=fields)
+
+
+def schemas(folder: Path, table: str = "Account") -> list[str]:
+    """Return the names of the schemas of a table that are stored."""
+    return sorted(path.name for path in (folder / "_sfstream/replica/schemas" / table).glob("*"))
+
+
+def test_a_run_reads_the_columns_of_the_tables_that_it_uses(tmp_path: Path) -> None:
+    tables = {f"Thing{n}__c": wide(40) for n in range(200)}
+    SnapshotStore(FolderFiles(), str(tmp_path)).publish(Snapshot().next({"s": STREAM}, tables, NOW))
+    for number in range(12):
+        files = FolderFiles()
+        store = SnapshotStore(files, str(tmp_path))
+        current = store.current()
+        (name, table), *_ = current.tables.items()
+        columns = ColumnRegistry(dict(table.columns.columns))
+        changed = replace(table, version=number + 1, columns=columns, fields=dict(table.fields or {}))
+        store.publish(current.next({}, {name: changed}, NOW))
+        gone, kept = store.divided(10)
+        assert all(each.tables[name].version >= 0 for each in (*gone, *kept))
+        store.prune(gone, kept)
+    assert len(store.kept()) == 10
+    assert [url for url, _ in files.read if "/schemas/" in url] == [
+        f"{tmp_path}/_sfstream/replica/schemas/{name}/{schemas(tmp_path, name)[0]}"
+    ]
+    assert sum(size for _, size in files.read) < 1 << 20
+    assert all(len(schemas(tmp_path, name)) == 1 for name in tables)
+
+
+def test_columns_are_written_before_the_snapshot_and_only_if_they_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    files = FolderFiles()
+    store = SnapshotStore(files, str(tmp_path))
+    for write in ("create_text", "replace_text"):
+        monkeypatch.setattr(files, write, _noting(written, getattr(files, write)))
+    first = store.publish(Snapshot().next({}, {"Account": TABLE, "Contact": wide(3)}, NOW))
+    assert [place.split("/")[0] for place in written] == ["schemas", "schemas", "snapshots"]
+    written.clear()
+    second = store.publish(first.next({}, {"Account": replace(TABLE, version=8)}, NOW))
+    assert written == ["snapshots/000000000002.json"]
+    wider = replace(TABLE, columns=ColumnRegistry({**TABLE.columns.columns, "New__c": "string"}))
+    store.publish(second.next({}, {"Account": wider}, NOW))
+    assert [place.rpartition("-")[0] for place in written[1:]] == ["schemas/Account/000000000003", ""]
+    assert written[2:] == ["snapshots/000000000003.json"]
+    again = SnapshotStore(files, str(tmp_path))
+    assert again.current().tables == {"Account": wider, "Contact": wide(3)}
+    assert again.read(1).tables == first.tables == {"Account": TABLE, "Contact": wide(3)}
+    assert list(again.read(1).tables["Account"].columns.columns["Z"]["struct"]) == ["b", "a"]  # type: ignore[index]
+    assert not files.read[-1][0].endswith("000000000002.json")
+
+
+def _noting(written: list[str], write: Any) -> Any:
+    def noting(url: str, text: str) -> None:
+        written.append(url.split("/_sfstream/replica/")[1])
+        write(url, text)
+
+    return noting
+
+
+def test_the_fields_of_a_table_may_be_unknown(tmp_path: Path, store: SnapshotStore) -> None:
+    table = replace(TABLE, fields=None, hidden={}, rules=NO_RULES)
+    store.publish(Snapshot().next({}, {"Account": table}, NOW))
+    current = SnapshotStore(FolderFiles(), str(tmp_path)).current()
+    assert current.tables["Account"].fields is None
+    assert current.tables["Account"] == table
+    store.publish(current.next({}, {}, NOW))
+    assert SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"] == table
+    assert len(schemas(tmp_path)) == 1
+
+
+def test_a_snapshot_of_version_3_is_read_and_the_next_one_has_its_columns_elsewhere(tmp_path: Path) -> None:
+    document = json.loads(Snapshot().next({"s": STREAM}, {"Account": TABLE, "Contact": wide(3)}, NOW).to_json())
+    rules = document.pop("rules")
+    for table in document["tables"].values():
+        table["rules"] = {} if table["rules"] is None else rules[table["rules"]]
+    assert document["tables"]["Account"]["columns"][0] == {"name": "Name", "type": "string"}
+    folder = tmp_path / "_sfstream/replica/snapshots"
+    folder.mkdir(parents=True)
+    (folder / "000000000001.json").write_text(json.dumps(document | {"version": 3}, indent=1))
+    store = SnapshotStore(FolderFiles(), str(tmp_path))
+    before = store.current()
+    assert before.tables == {"Account": TABLE, "Contact": wide(3)}
+    store.publish(before.next({}, {"Account": replace(TABLE, version=8)}, NOW))
+    published = json.loads((folder / "000000000002.json").read_text())
+    assert published["version"] == 4
+    assert not {"columns", "hidden"} & published["tables"]["Contact"].keys()
+    assert SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Contact"] == wide(3)
+    gone, kept = store.divided(1)
+    store.prune(gone, kept)
+    assert SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"] == replace(TABLE, version=8)
+
+
+def test_tables_of_the_same_rules_name_them_once() -> None:
+    rules = FieldRules(exclude=("SSN__c",), hash=("Email",), key_id="abc")
+    tables = {"A": replace(TABLE, rules=rules), "B": TABLE, "C": replace(TABLE, rules=rules), "D": wide(1)}
+    text = Snapshot().next({}, tables, NOW).to_json()
+    assert text.count("SSN__c") == 1
+    assert Snapshot.from_json(text, "here").tables == tables
+
+
+@pytest.mark.parametrize("name", ["../../../x", "000000000001-0123456789abcdef/..", 3, ["x"], {}])
+def test_a_schema_that_there_cannot_be(store: SnapshotStore, tmp_path: Path, name: Any) -> None:
+    store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
+    path = tmp_path / "_sfstream/replica/snapshots/000000000001.json"
+    document = json.loads(path.read_text())
+    document["tables"]["Account"]["schema"] = name
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigurationError, match="is not a replica snapshot"):
+        SnapshotStore(FolderFiles(), str(tmp_path)).current()
+    with pytest.raises(ConfigurationError, match="is not a replica snapshot"):
+        Snapshot.from_json(path.read_text(), "here")
+
+
+@pytest.mark.parametrize("broken", ["", "{}", "[]", '{"format": "sfstream-replica-schema", "version": 2}'])
+def test_broken_columns_are_named(store: SnapshotStore, tmp_path: Path, broken: str) -> None:
+    store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
+    (name,) = schemas(tmp_path)
+    (tmp_path / "_sfstream/replica/schemas/Account" / name).write_text(broken)
+    table = SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"]
+    assert table.rules == TABLE.rules
+    with pytest.raises(ConfigurationError, match=f"{name} has no columns of a replica table"):
+        _ = table.columns.columns
+
+
+def grow(store: SnapshotStore, *columns: str) -> Snapshot:
+    """Publish a snapshot whose table has one more column for each of ``columns``; one without a new one for ``""``."""
+    snapshot = store.current()
+    for column in columns:
+        table = snapshot.tables.get("Account", TABLE)
+        if column:
+            registry = ColumnRegistry({**table.columns.columns, column: "string"})
+            table = replace(table, columns=registry, fields={**(table.fields or {}), column: ""})
+        snapshot = store.publish(snapshot.next({}, {"Account": table}, NOW))
+    return snapshot
+
+
+def test_columns_that_no_snapshot_names_any_longer_are_removed(store: SnapshotStore, tmp_path: Path) -> None:
+    grow(store, "A", "", "B", "", "C", "")
+    orphan = tmp_path / "_sfstream/replica/schemas/Account/000000000002-0123456789abcdef.json"
+    pending = orphan.with_name("000000000007-0123456789abcdef.json")
+    for each in (orphan, pending):
+        each.write_text("{}")
+    assert len(schemas(tmp_path)) == 5
+    for keep, numbers in [(5, [1, 2, 3, 5, 7]), (4, [3, 5, 7]), (3, [3, 5, 7]), (1, [5, 7])]:
+        store.prune(*store.divided(keep))
+        assert [int(name[:12]) for name in schemas(tmp_path)] == numbers
+        others = SnapshotStore(FolderFiles(), str(tmp_path))
+        assert all(each.tables["Account"].columns.columns for each in others.kept())
+
+
+def test_a_schema_that_returns_is_another_document(store: SnapshotStore, tmp_path: Path) -> None:
+    """A job that removes old ones cannot remove what a job beside it has just written."""
+    snapshot = store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
+    snapshot = store.publish(snapshot.next({}, {"Account": replace(TABLE, fields={"Name": ""})}, NOW))
+    slow = SnapshotStore(FolderFiles(), str(tmp_path))
+    gone, kept = slow.divided(1)
+    store.publish(snapshot.next({}, {"Account": TABLE}, NOW))
+    slow.prune(gone, kept)
+    assert SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"] == TABLE
+    assert [int(name[:12]) for name in schemas(tmp_path)] == [2, 3]
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_job_killed_while_it_removes_snapshots_leaves_the_kept_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    files = FolderFiles()
+    store = SnapshotStore(files, str(tmp_path))
+    grow(store, "A", "B", "C", "D")
+    delete, deleted = files.delete, list[str]()
+
+    def killed(url: str) -> None:
+        deleted.append(url)
+        if len(deleted) == step:
+            raise KeyboardInterrupt
+        delete(url)
+
+    monkeypatch.setattr(files, "delete", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.prune(*store.divided(1))
+    monkeypatch.undo()
+    again = SnapshotStore(files, str(tmp_path))
+    names = {*TABLE.columns.columns, "A", "B", "C", "D"}
+    assert again.current().tables["Account"].columns.columns.keys() == names
+    again.prune(*again.divided(1))
+    assert again.current().tables["Account"].columns.columns.keys() == names
+    assert (len(schemas(tmp_path)), len(again.kept())) == (1, 1)
+
+
+def test_columns_of_a_job_that_lost_do_not_replace_those_of_the_winner(tmp_path: Path, store: SnapshotStore) -> None:
+    other = SnapshotStore(FolderFiles(), str(tmp_path))
+    before = store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
+    assert other.current() == before
+    store.publish(before.next({}, {"Account": replace(TABLE, fields={"Name": "won"})}, NOW))
+    with pytest.raises(PositionConflictError):
+        other.publish(before.next({}, {"Account": replace(TABLE, fields={"Name": "lost"})}, NOW))
+    current = SnapshotStore(FolderFiles(), str(tmp_path)).current()
+    assert current.tables["Account"].fields == {"Name": "won"}
+
+
+def test_columns_read_in_one_folder_are_written_to_another(tmp_path: Path) -> None:
+    here, there = (SnapshotStore(FolderFiles(), str(tmp_path / name)) for name in ("here", "there"))
+    there.publish(here.publish(Snapshot().next({}, {"Account": TABLE}, NOW)))
+    (tmp_path / "here").rename(tmp_path / "gone")
+    assert SnapshotStore(FolderFiles(), str(tmp_path / "there")).current().tables["Account"] == TABLE

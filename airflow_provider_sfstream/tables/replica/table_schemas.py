@@ -1,0 +1,132 @@
+"""Columns of a replica's tables, inside a snapshot or in a document of their own.
+
+A document is ``{output}/_sfstream/replica/schemas/{table}/{number}-{hash}.json``: ``number`` is that of the first
+snapshot that names it, ``hash`` that of its content. It never changes. Each snapshot names the document of the one
+before until the table's columns change, so that the snapshots that name a document follow one another without a gap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import Treatment
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+
+FORMAT, VERSION = "sfstream-replica-schema", 1
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Columns of a table, as ``TableState`` documents them."""
+
+    columns: dict[str, ColumnType]
+    fields: dict[str, str] | None
+    hidden: dict[str, Treatment]
+
+    def to_document(self) -> dict[str, Any]:
+        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
+        return {"columns": columns, "fields": self.fields, "hidden": self.hidden}
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> TableSchema:
+        columns = {column["name"]: column["type"] for column in document["columns"]}
+        fields, hidden = document.get("fields"), document.get("hidden", {})
+        return cls(columns, None if fields is None else dict(fields), dict(hidden))
+
+    def to_json(self) -> str:
+        document = {"format": FORMAT, "version": VERSION, **self.to_document()}
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> TableSchema:
+        """Return the columns stored at ``where``.
+
+        :raises ConfigurationError: if they cannot be read.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT or document["version"] != VERSION:
+                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+            return cls.of_document(document)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{where} has no columns of a replica table that this version of the package can read ({error}). "
+                "Upgrade airflow-provider-sfstream where the job runs, or set another output_url. Nothing was written."
+            ) from error
+
+
+def hash_of(text: str) -> str:
+    """Return the part of a document's name that depends on its content."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class StoredSchema:
+    """Columns of a table in a document of their own, read when they are first used.
+
+    :param name: of the document, without its suffix.
+    :param url: of the document.
+    :param read: returns the text of a document.
+    """
+
+    def __init__(self, name: str, url: str, read: Callable[[str], str]) -> None:
+        self.name, self.url, self._read = name, url, read
+
+    @cached_property
+    def content(self) -> TableSchema:
+        """The columns.
+
+        :raises ConfigurationError: if the document is not valid.
+        :raises FileNotFoundError: if it was removed, with the snapshots that named it.
+        """
+        return TableSchema.from_json(self._read(self.url), self.url)
+
+    def parts(self) -> dict[str, Any]:
+        """Return the values of the ``TableState`` that the document has, none of which reads it yet."""
+        fields, hidden = (StoredMapping(self, part) for part in ("fields", "hidden"))
+        return {"columns": StoredColumns(self), "fields": fields, "hidden": hidden}
+
+
+class StoredColumns(ColumnRegistry):
+    """Columns of a stored schema."""
+
+    def __init__(self, schema: StoredSchema) -> None:
+        self.schema = schema
+
+    @cached_property
+    def columns(self) -> dict[str, ColumnType]:  # type: ignore[override]  # of instances, it can be assigned to
+        return self.schema.content.columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ColumnRegistry) and self.columns == other.columns
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class StoredMapping(Mapping[str, Any]):
+    """One of the mappings of a stored schema.
+
+    :param part: its name in :class:`TableSchema`.
+    """
+
+    def __init__(self, schema: StoredSchema, part: str) -> None:
+        self.schema, self._part = schema, part
+
+    @property
+    def _values(self) -> Mapping[str, Any]:
+        return getattr(self.schema.content, self._part) or {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
