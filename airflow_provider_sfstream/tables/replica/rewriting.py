@@ -49,8 +49,8 @@ was rewritten and has no row left gives a line without a path."""
 MOST_BYTES = 16 << 20
 """Bytes of incoming rows, in Arrow, that a task holds at a time. It needs two to three times as much to fold them, in
 addition to a few row groups."""
-_AT_ONCE = 8 << 20
-"""Bytes of new records that are merged at a time."""
+_AT_ONCE = 4 << 20
+"""Bytes of stored rows, or of new records, that are merged at a time."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
 
@@ -234,7 +234,9 @@ class _Range:
     def merge(self) -> None:
         """Write the new rows, and the versions that end."""
         for rows in _stored_rows(self._plan, self._piece):
-            self._output.append(self._merged(rows))
+            at_once = _rows_at_once(rows)
+            for start in range(0, len(rows), at_once):
+                self._output.append(self._merged(rows.slice(start, at_once)))
             del rows
         for rows in self._new():
             self._output.append(rows)
@@ -256,7 +258,7 @@ class _Range:
         return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
     def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a row group's new rows."""
+        """Return the new rows of stored rows."""
         if not (len(self._change) or self._plan.everything):
             return rows
         places = pc.index_in(rows["Id"], value_set=self._change["Id"])
@@ -278,7 +280,7 @@ class _Range:
     def _new(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records that had none."""
         places = np.flatnonzero(~self._met)
-        at_once = max(1, len(self._change) * _AT_ONCE // max(self._change.nbytes, 1))
+        at_once = _rows_at_once(self._change)
         for start in range(0, len(places), at_once):
             change = self._change.take(pa.array(places[start : start + at_once]))
             schema = table_schema(self._plan.merge.columns)
@@ -381,6 +383,11 @@ def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch
         else:
             arrays.append(pc.replace_with_mask(former, chosen, value))
     return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+
+def _rows_at_once(rows: pa.RecordBatch) -> int:
+    """Return how many rows have :data:`_AT_ONCE` bytes."""
+    return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
 
 
 def _distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:

@@ -186,6 +186,7 @@ class Ranges:
         range_of_piece = rewriting._Range
 
         def merge(plan, piece, incoming, *others) -> Any:
+            assert others[1]._bases == [], "rows of the range before are still held"
             self.merged.append((piece.after, piece.through))
             self.most = max(self.most, sum(rows.nbytes for rows in incoming))
             return range_of_piece(plan, piece, incoming, *others)
@@ -221,7 +222,7 @@ def test_a_piece_rewritten_in_ranges_equals_the_whole(
     assert len(divided.table.past.version().files) == len(whole.table.past.version().files)
 
 
-def test_rows_of_a_range_without_changes_stay(tmp_path: Path) -> None:
+def test_records_without_changes_stay(tmp_path: Path) -> None:
     replica, model, shape = Replica(tmp_path, most_bytes=2_000), {}, random.Random(2)
     for records, first in ((RECORDS, 1), (RECORDS[20:23], 1_000)):
         changes = random_changes(shape, records, 200, replica.columns, first)
