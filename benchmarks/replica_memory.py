@@ -7,8 +7,8 @@ no Spark is needed. Cases:
 - ``events``: 200,000 events of one new record each.
 - ``create_1000``, ``create_5000``: so many events of 200 new records each; ``update_1000``, ``update_5000``: an update
   of two columns of these records.
-- ``records``: 300,000 events of one new record each, one table, whose texts are all different.
-- ``texts``: 20,000 new records with a text of 8,000 characters each; ``long_texts`` with 300,000, more than 2 GiB.
+- ``records``: 300,000 events of one new record each, one table.
+- ``texts``: 20,000 new records with a text of 8,000 characters each.
 
 Records have 80 columns, ``texts`` aside. ``mebibytes`` is the peak above ``idle_mebibytes``, which the process has with
 pyarrow, deltalake and, in ``worker``, Airflow loaded. Prints one JSON line for each case and process.
@@ -49,9 +49,7 @@ CASES = {
     "update_5000": 5_000,
     "records": 300_000,
     "texts": 20_000,
-    "long_texts": 300_000,
 }
-_NOT_BY_DEFAULT = ("long_texts",)
 _IDS = 200
 """Records of an event of a mass change."""
 WIDE = Entity(
@@ -70,7 +68,7 @@ _PLACEHOLDER = "a0X000000000000AAA"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", action="append", choices=CASES, help="all but long_texts if not named")
+    parser.add_argument("--case", action="append", choices=CASES, help="all if not named")
     parser.add_argument("--only", choices=("worker", "task"))
     parser.add_argument("--worker", nargs=2, metavar=("MANIFEST", "OUTPUT"), help=argparse.SUPPRESS)
     parser.add_argument("--send", nargs=3, metavar=("MANIFEST", "OUTPUT", "FOLDER"), help=argparse.SUPPRESS)
@@ -84,7 +82,7 @@ def main() -> None:
     elif given.task:
         print(json.dumps(task(Path(given.task))))
     else:
-        for case in given.case or [case for case in CASES if case not in _NOT_BY_DEFAULT]:
+        for case in given.case or CASES:
             with tempfile.TemporaryDirectory() as name:
                 measure(case, Path(name), given.only)
 
@@ -165,7 +163,7 @@ def land(folder: Path, case: str, after: int = 0) -> str:
     :param after: events of the window before it, if there is one: the window updates its records.
     """
     kind, count = case.split("_")[0], CASES[case]
-    entity = LONG if "texts" in case else WIDE
+    entity = LONG if case == "texts" else WIDE
     if kind in ("create", "update"):
         type_ = "UPDATE" if after else "CREATE"
         events = [
@@ -180,7 +178,7 @@ def land(folder: Path, case: str, after: int = 0) -> str:
             for number in range(count)
         ]
     else:
-        made = {"texts": _long_text, "long": _long_text}.get(kind, _values)
+        made = _long_text if case == "texts" else _values
         payloads = [
             encode(
                 entity.schema(),
