@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
-from airflow_provider_sfstream.tables.replica.rewriting import HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, HistoryPlan, Rewriting, rewritten
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
@@ -24,10 +24,12 @@ from tests.support.replica_model import Row
 class LocalTable:
     """A Delta table below ``folder``, and its history beside it."""
 
-    def __init__(self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_BYTES) -> None:
+    def __init__(
+        self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_BYTES, most_bytes: int = MOST_BYTES
+    ) -> None:
         self.log = DeltaTableLog(TableLocation(str(folder / "Account")))
         self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))
-        self._deletes, self._target = deletes, target
+        self._deletes, self._target, self._most_bytes = deletes, target, most_bytes
 
     def pieces(self, more: Iterable[str] = ()) -> tuple[Piece, ...]:
         return pieces_of_table(self.log.version().files, more)
@@ -56,6 +58,7 @@ class LocalTable:
             everything=everything,
             history=HistoryPlan(location, self._deletes, gone_at),
             target=self._target,
+            most_bytes=self._most_bytes,
         )
         sent = [*parcels(iter, ends_of(pieces))(iter(came)), *self._told(pieces, everything)]
         lines = [line for batch in rewritten([plan])(iter(sent)) for line in batch.to_pylist()]
@@ -66,6 +69,11 @@ class LocalTable:
         if past := _files(line for line in lines if line["is_history"]):
             self.past.commit(self.past.version(), version_schema(merge.columns), past, [])
         return rows
+
+    def ranges(self) -> list[tuple[str, str, int]]:
+        """Return the first and the last id, and the number of rows, of each file."""
+        files = self.log.version().files.values()
+        return sorted((file["min.Id"], file["max.Id"], file["num_records"]) for file in files)
 
     def rows(self) -> dict[str, Row]:
         """Return the rows by id, making sure that each is there once and that ranges of ids do not meet."""

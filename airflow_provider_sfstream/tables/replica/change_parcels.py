@@ -22,8 +22,9 @@ COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.i
 """Counts of ``change_rows``, with the key as JSON."""
 WITHOUT_SCHEMA = ""
 """Table, and key, of the count of events whose schema cannot be used."""
-_DECODED_ROWS = 8_192
-"""Landed rows decoded at a time."""
+_DECODED_ROWS = 2_048
+_DECODED_BYTES = 4 << 20
+"""Landed rows, and bytes of their payloads, that are decoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,10 @@ class ChangesPlan:
         for batch in gathered(rows) if len(self.tables) > 1 else rows:
             found = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
             for table, part in split(batch, pc.fill_null(found, len(self.tables)).to_numpy()):
-                for start in range(0, len(part), _DECODED_ROWS):
-                    yield table, part.slice(start, _DECODED_ROWS)
+                average = part.column("payload").nbytes / len(part)
+                at_once = min(_DECODED_ROWS, max(1, int(_DECODED_BYTES / max(average, 1))))
+                for start in range(0, len(part), at_once):
+                    yield table, part.slice(start, at_once)
 
     def _in_span(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         sequences = sequences_of(batch, self.first_sequences).to_numpy()

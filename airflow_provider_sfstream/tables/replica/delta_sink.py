@@ -273,7 +273,7 @@ def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
 
 def _rewritten(rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> Rewritten:
     counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
-    latest = max((each["latest"] for each in counts if each["latest"] is not None), default=None)
+    latest = max((each["latest"] for each in counts), default=0) or None
     written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
     fetched = {key: sum(each[key] for each in counts) for key in ("gone", "incoming")}
     return Rewritten(**written, **fetched, latest=latest)

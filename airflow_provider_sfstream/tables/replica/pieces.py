@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
+Id = TypeVar("Id", str, int)
 TARGET_BYTES = 128 << 20
 """How large a file is to be."""
 TARGET_ROWS = 2_000_000
@@ -68,10 +69,10 @@ def parts(size: float, rows: int, target: int = TARGET_BYTES) -> int:
     return max(1, by_size, -(-rows // TARGET_ROWS))
 
 
-def quantiles(ids: Sequence[str], count: int) -> list[str]:
+def quantiles(ids: Sequence[Id], count: int) -> list[Id]:
     """Return the ids that divide these into ``count`` ranges of about equal size; fewer where ids are few.
 
-    :param ids: sorted.
+    :param ids: sorted; or their places.
     """
     places = [len(ids) * number // count - 1 for number in range(1, count)]
     return sorted({ids[place] for place in places if 0 <= place < len(ids) - 1})

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tables.replica.rewriting import (
     are_equal,
     each_once,
     is_between,
-    parts_of,
+    ranges_of,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import as_table
@@ -95,7 +95,7 @@ def judged(plan: Comparison) -> Rows:
             for batch in batches:
                 parcels.add(batch)
             for number in parcels.pieces():
-                for part, tables in parts_of(plan.pieces[number], number, parcels, plan.most_bytes):
+                for part, tables in ranges_of(plan.pieces[number], number, parcels, plan.most_bytes):
                     images = each_once(combined(plan.images, [plan.images.empty_table(), *tables]))
                     for ids, verdicts in _verdicts(plan, part, images):
                         yield from _told(ids, verdicts)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -27,8 +29,9 @@ from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_dele
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, as_table, table_schema
-from airflow_provider_sfstream.tables.rows.routing import combined, pieces_of
-from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
+from airflow_provider_sfstream.tables.rows.routing import PARCEL, combined, parcel, pieces_of
+from airflow_provider_sfstream.tables.rows.routing import parcels as sent
+from airflow_provider_sfstream.tables.rows.spool import Parcels, release_memory, unpacked
 
 REWRITTEN = pa.schema(
     [
@@ -47,9 +50,11 @@ REWRITTEN = pa.schema(
 was rewritten and has no row left gives a line without a path. Of records that were fetched one line has ``counts``, as
 JSON: rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the records that were merged
 (``incoming``). The lines of other counts have what came as such."""
-MOST_BYTES = 48 << 20
-"""Bytes of incoming rows, as Arrow has them, that a task holds at a time: it needs some four times as much to fold and
-merge them, beside what Python and its libraries take."""
+MOST_BYTES = 16 << 20
+"""Bytes of incoming rows, in Arrow, that a task holds at a time. It needs two to three times as much to fold them, in
+addition to a few row groups."""
+_AT_ONCE = 4 << 20
+"""Bytes of stored rows, or of new records, that are merged at a time."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
 
@@ -103,11 +108,12 @@ def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = No
     pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
 
     def rows(batches: Batches) -> Batches:
-        _release()
+        release_memory()
         pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
         with Parcels() as parcels:
             for batch in batches:
                 parcels.add(batch)
+            release_memory()
             for number in parcels.pieces():
                 lines: Iterable[dict[str, Any]] = ({"counts": bytes(content)} for content in parcels.read(number))
                 if number < len(pieces):
@@ -116,90 +122,172 @@ def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = No
                     lines = write_quarantine(quarantine, parcels.read(number))
                 told = [{"piece": number, **line} for line in lines]
                 parcels.forget(number)
-                _release()
+                release_memory()
                 yield pa.RecordBatch.from_pylist(told, schema=REWRITTEN)
 
     return rows
 
 
-def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Iterator[dict[str, Any]]:
-    for part, tables in parts_of(piece, number, parcels, plan.most_bytes):
-        yield from _Rewrite(plan, part, tables).run()
+def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> list[dict[str, Any]]:
+    """Rewrite a piece and return the lines of :data:`REWRITTEN`; none if the piece stays as it is.
+
+    If its incoming rows exceed ``most_bytes``, one range of ids is merged after another, into the same files.
+    """
+    if plan.only_differing is not None:
+        with _differing(plan, piece, number, parcels) as differing:
+            return _rewrite(replace(plan, only_differing=None), piece, number, differing)
+    size = parcels.size(number)
+    columns = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)]
+    ids = _distinct(columns)
+    if not (len(ids) or plan.everything or piece.is_shared):
+        return []
+    row = size / max(sum(map(len, columns)), 1)
+    del columns
+    output = _Output(plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, piece, ids, row))
+    history = _History(plan)
+    fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids), "latest": 0})
+    del ids
+    try:
+        for part, tables in ranges_of(piece, number, parcels, plan.most_bytes):
+            _Range(plan, part, tables, output, history).merge(fetched)
+            release_memory()
+        counts = [] if plan.are_changes else [{"counts": json.dumps(fetched).encode()}]
+        return [*output.close(), *history.close(), *counts]
+    except BaseException:
+        output.abandon()
+        history.abandon()
+        raise
 
 
-def parts_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
-    """Yield a piece with the rows that came for it: as a whole or, if these are more than memory has room for, one
-    range of ids after another.
+def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
+    """Yield a piece with its incoming rows; if these exceed ``most_bytes``, one range of its ids after another.
 
     :param number: of the piece.
     """
     count = -(-parcels.size(number) // most_bytes)
-    if count <= 1:
-        tables = [unpacked(content) for content in parcels.read(number)]
-        parcels.forget(number)
-        yield piece, tables
-        return
-    ids = pa.concat_tables(unpacked(content, ["Id"]) for content in parcels.read(number))["Id"]
-    ends = quantiles(sorted(pc.unique(ids).to_pylist()), count)
-    for after, through in pairwise([piece.after, *ends, piece.through]):
-        parts = (unpacked(content) for content in parcels.read(number))
-        tables = [rows.filter(is_between(rows["Id"], after, through)) for rows in parts]
-        yield replace(piece, after=after, through=through, is_shared=True), tables
+    ids = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)] if count > 1 else []
+    ends = _divided(_distinct(ids), count) if count > 1 else []
+    del ids
+    with _by_range(parcels, number, ends) if ends else nullcontext(parcels) as own:
+        for place, (after, through) in enumerate(pairwise([piece.after, *ends, piece.through])):
+            key = place if ends else number
+            tables = [unpacked(content) for content in own.read(key)]
+            own.forget(key)
+            yield replace(piece, after=after, through=through, is_shared=True) if ends else piece, tables
 
 
-class _Rewrite:
-    """The rewrite of one piece."""
+def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Parcels:
+    """Return the incoming records of a piece whose row has another value in one of the columns to compare."""
+    differing, names = Parcels(), list(plan.only_differing or ())
+    differing.add(pa.RecordBatch.from_pylist([{"piece": number}], schema=PARCEL))
+    for part, tables in ranges_of(piece, number, parcels, plan.most_bytes):
+        images = each_once(combined(plan.incoming, [plan.incoming.empty_table(), *tables]))
+        for rows in _stored_rows(plan, part, ["Id", *names]):
+            own = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
+            stored = rows.take(pc.index_in(own["Id"], value_set=rows["Id"]))
+            changed = own.filter(pc.invert(are_equal(stored, own, names)))
+            if len(changed):
+                differing.add(parcel(number, changed))
+    return differing
 
-    def __init__(self, plan: Rewriting, piece: Piece, incoming: list[pa.Table]) -> None:
-        self._plan, self._piece = plan, piece
-        self._schema = table_schema(plan.merge.columns)
-        self._files = plan.location.filesystem()
+
+def _by_range(parcels: Parcels, number: int, ends: Sequence[str]) -> Parcels:
+    """Return the incoming rows of a piece, divided at some ids: all are read once, however many ranges there are."""
+    divided = Parcels()
+    try:
+        contents = (unpacked(content) for content in parcels.read(number))
+        for each in sent(lambda batches: batches, ends)(batch for rows in contents for batch in rows.to_batches()):
+            divided.add(each)
+    except BaseException:
+        divided.__exit__()
+        raise
+    parcels.forget(number)
+    return divided
+
+
+def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) -> list[str]:
+    """Return the ids at which the rows of a piece are divided into files.
+
+    :param incoming: ids of the incoming rows, without duplicates.
+    :param row: bytes of an incoming row.
+    """
+    stored = sum(file.rows for file in piece.files)
+    if stored > len(incoming):
+        row = sum(file.size for file in piece.files) / stored
+    else:
+        row *= _COMPRESSED
+    rows = stored + len(incoming)
+    if parts(rows * row, rows, plan.target) == 1:
+        return []
+    ids = _distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, piece, ["Id"]))])
+    return _divided(ids, parts(len(ids) * row, len(ids), plan.target))
+
+
+def _stored_rows(plan: Rewriting, piece: Piece, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the stored rows of a piece, a row group at a time, with all columns or some."""
+    schema, files = table_schema(plan.merge.columns), plan.location.filesystem()
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    for file in piece.files:
+        with files.open_input_file(file.path) as source:
+            stored = pa.parquet.ParquetFile(source, pre_buffer=True)
+            for number in range(stored.num_row_groups):
+                if piece.is_shared and _is_outside(stored.metadata.row_group(number), piece):
+                    continue
+                rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
+                if piece.is_shared:
+                    rows = rows.filter(is_between(rows["Id"], piece.after, piece.through))
+                if len(rows):
+                    yield rows
+                del rows  # before the next are read
+
+
+def _is_outside(group: pa.parquet.RowGroupMetaData, piece: Piece) -> bool:
+    """Return whether the statistics of a row group show that it has no record of a piece."""
+    columns = (group.column(place) for place in range(group.num_columns))
+    found = next((column.statistics for column in columns if column.path_in_schema == "Id"), None)
+    if found is None or not found.has_min_max:
+        return False
+    is_before = piece.after is not None and found.max <= piece.after
+    return is_before or (piece.through is not None and found.min > piece.through)
+
+
+class _Range:
+    """The records of one piece, or of a range of ids in it, which are merged at a time."""
+
+    def __init__(
+        self, plan: Rewriting, piece: Piece, incoming: list[pa.Table], output: _Output, history: _History
+    ) -> None:
+        self._plan, self._piece, self._output, self._history = plan, piece, output, history
         order = ["Id", "_sequence"] if plan.are_changes else []
         rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
         incoming.clear()
         deletes: Deletes = plan.merge.deletes if isinstance(plan.merge, ChangesMerge) else "soft"
         rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
         self._latest = _latest(rows)
-        rows = self._differing(rows) if plan.only_differing is not None else rows
         self._gone = 0
         self._change = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
         self._incoming = None if plan.history is None else rows
         self._met = np.zeros(len(self._change), bool)
         del rows
-        _release()  # many changes of few records become few rows
+        release_memory()  # many changes of few records become few rows
 
-    def run(self) -> list[dict[str, Any]]:
-        """Return the lines of :data:`REWRITTEN`; none if the piece stays as it is."""
-        if not (len(self._change) or self._plan.everything or self._piece.is_shared):
-            return self._counts()
-        output = _Output(self._files, self._schema, self._ends())
-        history = _History(self._plan)
-        try:
-            for rows in self._rows():
-                output.append(self._merged(rows, history))
-                del rows
-            output.append(self._new())
-            return [*output.close(), *history.close(self._incoming), *self._counts()]
-        except BaseException:
-            output.abandon()
-            history.abandon()
-            raise
+    def merge(self, fetched: Counter[str]) -> None:
+        """Write the new rows, and the versions that end.
 
-    def _counts(self) -> list[dict[str, Any]]:
-        """Return the line with the counts of records that were fetched."""
-        if self._plan.are_changes:
-            return []
-        counts = {"gone": self._gone, "latest": self._latest, "incoming": len(self._change)}
-        return [{"counts": json.dumps(counts).encode()}]
-
-    def _differing(self, images: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records as fetched whose row has another value in one of some columns."""
-        names = list(self._plan.only_differing or ())
-        stored = self._stored(["Id", *names])
-        at = pc.index_in(images["Id"], value_set=stored["Id"])
-        images = images.filter(at.is_valid())
-        rows = stored.take(at.drop_null())
-        return images.filter(pc.invert(are_equal(rows, images, names)))
+        :param fetched: counts of records that were fetched, which are added to.
+        """
+        for rows in _stored_rows(self._plan, self._piece):
+            at_once = _rows_at_once(rows)
+            for start in range(0, len(rows), at_once):
+                self._output.append(self._merged(rows.slice(start, at_once)))
+            del rows
+        for rows in self._new():
+            self._output.append(rows)
+        self._change = None
+        fetched["gone"] += self._gone
+        fetched["latest"] = max(fetched["latest"], self._latest or 0)
+        self._history.end(self._incoming)
 
     def _without_seen(self, changes: pa.RecordBatch, deletes: Deletes) -> pa.RecordBatch:
         """Return the changes with those marked as seen that the record as fetched has.
@@ -208,7 +296,10 @@ class _Rewrite:
         """
         if not (self._plan.may_be_seen and self._piece.files and len(changes)):
             return changes
-        fetched = self._stored(["Id", "_refreshed_at"])
+        schema = table_schema(self._plan.merge.columns)
+        names = ["Id", "_refreshed_at"]
+        stored = _stored_rows(self._plan, self._piece, names)
+        fetched = _batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
         at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
         # Each is judged by itself, whatever the order of commit times is.
         seen = is_true(pc.less(changes["_commit_time"], at))
@@ -217,41 +308,8 @@ class _Rewrite:
         operation = pc.if_else(pa.array(seen), "seen", changes["_operation"])
         return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
-    def _ends(self) -> list[str]:
-        """Return the ids at which the piece's rows are divided into files."""
-        stored, incoming = sum(file.rows for file in self._piece.files), len(self._change)
-        if stored > incoming:
-            row = sum(file.size for file in self._piece.files) / stored
-        else:
-            row = self._change.nbytes * _COMPRESSED / max(incoming, 1)
-        if parts((stored + incoming) * row, stored + incoming, self._plan.target) == 1:
-            return []
-        ids = set(self._change["Id"].to_pylist())
-        for rows in self._rows(["Id"]):
-            ids.update(rows["Id"].to_pylist())
-        return quantiles(sorted(ids), parts(len(ids) * row, len(ids), self._plan.target))
-
-    def _rows(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the piece's rows, a row group at a time, with all columns or some."""
-        piece = self._piece
-        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
-        for file in piece.files:
-            with self._files.open_input_file(file.path) as source:
-                stored = pa.parquet.ParquetFile(source, pre_buffer=True)
-                for number in range(stored.num_row_groups):
-                    rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
-                    if piece.is_shared:
-                        rows = rows.filter(is_between(rows["Id"], piece.after, piece.through))
-                    if len(rows):
-                        yield rows
-                    del rows  # before the next are read
-
-    def _stored(self, columns: list[str]) -> pa.RecordBatch:
-        schema = pa.schema([self._schema.field(name) for name in columns])
-        return _batch(pa.Table.from_batches(self._rows(columns), schema))
-
-    def _merged(self, rows: pa.RecordBatch, history: _History) -> pa.RecordBatch:
-        """Return a row group's new rows."""
+    def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the new rows of stored rows."""
         if not (len(self._change) or self._plan.everything):
             return rows
         places = pc.index_in(rows["Id"], value_set=self._change["Id"])
@@ -264,7 +322,7 @@ class _Rewrite:
         if isinstance(self._plan.merge, RefreshMerge):
             self._gone += _count(self._plan.merge.gone(base, self._change.take(places)))
         new, dropped = self._plan.merge(base, self._change.take(places))
-        history.note(base, new, dropped)
+        self._history.note(base, new, dropped)
         kept = pc.invert(dropped)
         if len(base) == len(rows):
             return new.filter(kept)
@@ -272,14 +330,16 @@ class _Rewrite:
         rows = _replaced(rows, chosen, new)
         return rows if pc.all(stays).as_py() else rows.filter(stays)
 
-    def _new(self) -> pa.RecordBatch:
-        """Return rows for the records that had none."""
-        change = self._change.filter(pa.array(~self._met))
-        base = pa.RecordBatch.from_arrays(
-            [pa.nulls(len(change), each.type) for each in self._schema], schema=self._schema
-        )
-        new, dropped = self._plan.merge(base, change)
-        return new.filter(pc.invert(dropped))
+    def _new(self) -> Iterator[pa.RecordBatch]:
+        """Yield rows for the records that had none."""
+        places = np.flatnonzero(~self._met)
+        at_once = _rows_at_once(self._change)
+        for start in range(0, len(places), at_once):
+            change = self._change.take(pa.array(places[start : start + at_once]))
+            schema = table_schema(self._plan.merge.columns)
+            base = pa.RecordBatch.from_arrays([pa.nulls(len(change), each.type) for each in schema], schema=schema)
+            new, dropped = self._plan.merge(base, change)
+            yield new.filter(pc.invert(dropped)) if pc.any(dropped).as_py() else new
 
 
 class _Output:
@@ -345,17 +405,19 @@ class _History:
         else:
             self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
 
-    def close(self, changes: pa.RecordBatch | None) -> list[dict[str, Any]]:
-        """Return the lines of the files, when all rows were noted.
+    def end(self, changes: pa.RecordBatch | None) -> None:
+        """Write the versions that end in a range of ids, when all its rows were noted.
 
-        :param changes: all that came; ``None`` without a history.
+        :param changes: its incoming rows; ``None`` without a history.
         """
-        if self._history is None:
-            return []
-        if self._history.gone_at is None and changes is not None and len(changes):
+        if self._history is not None and self._history.gone_at is None and changes is not None and len(changes):
             for ended in ended_by_changes(self._bases, changes, self._columns, self._history.deletes):
                 self._output.append(ended)
-        return self._output.close()
+        self._bases.clear()
+
+    def close(self) -> list[dict[str, Any]]:
+        """Return the lines of the files."""
+        return [] if self._history is None else self._output.close()
 
     def abandon(self) -> None:
         """End files that nobody will name."""
@@ -401,6 +463,23 @@ def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 
+def _rows_at_once(rows: pa.RecordBatch) -> int:
+    """Return how many rows have :data:`_AT_ONCE` bytes."""
+    return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
+
+
+def _distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return ids sorted, each once. They stay in Arrow: as Python's strings they need three times the memory."""
+    chunks = [chunk for each in ids for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
+    found = pc.unique(pa.chunked_array(chunks, pa.string()))
+    return found.take(pc.array_sort_indices(found))
+
+
+def _divided(ids: pa.Array, count: int) -> list[str]:
+    """Return the ids that divide these, which are sorted, into ranges of about equal size."""
+    return [str(ids[place]) for place in quantiles(range(len(ids)), count)]
+
+
 def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
     chosen = pa.array(np.ones(len(ids), bool)) if after is None else pc.greater(ids, after)
     return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
@@ -409,11 +488,6 @@ def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.Bool
 def _batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _release() -> None:
-    """Give back what was freed, where Arrow's memory is in a pool that keeps it."""
-    pa.default_memory_pool().release_unused()
 
 
 def _count(column: pa.BooleanArray) -> int:

@@ -44,8 +44,8 @@ from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOP
 
 __all__ = ["ChangePlan", "ChangeSchema", "change_rows", "sequences_of", "transaction_schema", "transactions"]
 
-_LARGEST_BATCH = 1 << 14
-_LARGEST_PIECE = 64 << 20
+_LARGEST_BATCH = 1 << 12
+_LARGEST_PIECE = 8 << 20
 """Rows, and bytes of text in them, handed on at once, beside one for each event: an event can stand for very many
 records, and a column of a batch holds 2 GiB of text at most."""
 _TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}

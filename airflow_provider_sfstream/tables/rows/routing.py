@@ -16,12 +16,14 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import as_table
-from airflow_provider_sfstream.tables.rows.spool import packed
+from airflow_provider_sfstream.tables.rows.spool import packed, release_memory
 
 PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
 """The number of a piece, rows for it as an Arrow stream (null stands for no row), and their bytes in memory."""
 _GATHERED = 16 << 20
 """Bytes of rows that are gathered before they are sent: parcels of few rows are mostly overhead."""
+_ENOUGH = 8 << 20
+"""Bytes of rows of one table that are sent at once. A parcel is in memory up to four times while it is packed."""
 
 
 class Sender:
@@ -45,7 +47,7 @@ class Sender:
         if len(rows):
             self._held.setdefault(table, []).append(rows)
             self._sizes[table] = self._sizes.get(table, 0) + rows.nbytes
-        while sum(self._sizes.values()) > _GATHERED:
+        while self._sizes and (max(self._sizes.values()) > _ENOUGH or sum(self._sizes.values()) > _GATHERED):
             yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
 
     def rest(self) -> Batches:
@@ -60,11 +62,13 @@ class Sender:
         for number in np.unique(numbers):
             mine = numbers == number
             yield parcel(self._first[table] + int(number), rows if mine.all() else rows.filter(pa.array(mine)))
+        del rows
+        release_memory()
 
 
 def parcel(piece: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     """Return rows as a parcel."""
-    content = packed(rows)
+    content = pa.py_buffer(packed(rows).to_pybytes())  # just as large; the packed one may have twice the capacity
     offsets = pa.py_buffer(np.array([0, content.size], np.int32))
     binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
     return pa.RecordBatch.from_arrays([pa.array([piece], pa.int32()), binary, pa.array([rows.nbytes])], schema=PARCEL)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 Key = TypeVar("Key")
-_HELD = 32 << 20
+_HELD = 16 << 20
 """Bytes of parcels, which are compressed, that a task holds in memory."""
 
 
@@ -63,6 +63,13 @@ def unpacked(content: pa.Buffer | bytes, columns: Sequence[str] | None = None) -
     return pa.ipc.open_stream(content, options=options).read_all()
 
 
+def release_memory() -> None:
+    """Return freed memory to the operating system. Arrow's pool has the columns, that of the system the events as
+    Python and the decoder have them; both retain what was freed."""
+    pa.default_memory_pool().release_unused()
+    pa.system_memory_pool().release_unused()
+
+
 class Parcels:
     """The parcels of a task, by piece: in memory, or in a temporary file once they are many. A context manager."""
 
@@ -108,7 +115,7 @@ class Parcels:
         """Yield the contents of a piece's parcels."""
         if self._spool is not None:
             yield from self._spool.read(piece)
-        yield from self._held[piece]
+        yield from self._held.get(piece, ())
 
     def forget(self, piece: int) -> None:
         """Free the memory of a piece's parcels. Those in the file can be read again."""

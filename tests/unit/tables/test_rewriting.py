@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
+from airflow_provider_sfstream.tables.replica import rewriting
 from airflow_provider_sfstream.tables.replica.pieces import pieces_of_table
+from airflow_provider_sfstream.tables.rows import spool
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
@@ -35,9 +38,10 @@ class Replica:
     deletes: Deletes = "soft"
     columns: dict[str, ColumnType] = field(default_factory=lambda: dict(FIRST_COLUMNS))
     target: int = 1 << 27
+    most_bytes: int = rewriting.MOST_BYTES
 
     def __post_init__(self) -> None:
-        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target)
+        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target, most_bytes=self.most_bytes)
 
     def run(
         self, changes: Sequence[Row], parts: int = 1, *, seen: bool = False, more: Sequence[str] = ()
@@ -170,6 +174,118 @@ def test_files_of_others_that_meet_are_a_piece_until_it_is_rewritten(tmp_path: P
     replica.run(changes)
     apply_window(model, changes, replica.columns)
     assert replica.rows() == model
+
+
+@dataclass
+class Ranges:
+    """Ranges of ids that were merged, with the bytes of their incoming rows."""
+
+    merged: list[tuple[str | None, str | None]] = field(default_factory=list)
+    most: int = 0
+
+    def count(self, monkeypatch: pytest.MonkeyPatch) -> Ranges:
+        range_of_piece = rewriting._Range
+
+        def merge(plan, piece, incoming, *others) -> Any:
+            assert others[1]._bases == [], "rows of the range before are still held"
+            self.merged.append((piece.after, piece.through))
+            self.most = max(self.most, sum(rows.nbytes for rows in incoming))
+            return range_of_piece(plan, piece, incoming, *others)
+
+        monkeypatch.setattr(rewriting, "_Range", merge)
+        return self
+
+
+@pytest.mark.parametrize("held", [pytest.param(spool._HELD, id="in-memory"), pytest.param(100, id="spilled")])
+@pytest.mark.parametrize("target", [pytest.param(1 << 27, id="one-file"), pytest.param(1_500, id="files")])
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_piece_rewritten_in_ranges_equals_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes, target: int, held: int
+) -> None:
+    monkeypatch.setattr(spool, "_HELD", held)
+    shape, sequence, columns = random.Random(target), 1, FIRST_COLUMNS
+    whole = Replica(tmp_path / "whole", deletes, target=target)
+    divided = Replica(tmp_path / "divided", deletes, target=target, most_bytes=3_000)
+    for _ in range(3):
+        changes = random_changes(shape, RECORDS, 120, columns, sequence)
+        sequence += len(changes)
+        whole.run(changes, 3)
+        ranges = Ranges().count(monkeypatch)
+        divided.run(changes, 3)
+        monkeypatch.undo()
+        monkeypatch.setattr(spool, "_HELD", held)
+        assert len(ranges.merged) > 4
+        assert ranges.most < 8_000
+    assert divided.rows() == whole.rows()
+    assert divided.table.versions(columns) == whole.table.versions(columns)
+    assert divided.table.ranges() == whole.table.ranges()
+    assert (len(whole.table.ranges()) > 1) is (target == 1_500)
+    assert len(divided.table.past.version().files) == len(whole.table.past.version().files)
+
+
+def test_records_without_changes_stay(tmp_path: Path) -> None:
+    replica, model, shape = Replica(tmp_path, most_bytes=2_000), {}, random.Random(2)
+    for records, first in ((RECORDS, 1), (RECORDS[20:23], 1_000)):
+        changes = random_changes(shape, records, 200, replica.columns, first)
+        replica.run(changes)
+        apply_window(model, changes, replica.columns)
+    assert replica.rows() == model
+
+
+def test_row_groups_outside_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files.TableFileWriter.__init__, "__defaults__", (800,))
+    monkeypatch.setattr(rewriting, "_AT_ONCE", 400)
+    replica, shape, read = Replica(tmp_path, most_bytes=4_000), random.Random(3), []
+    replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
+    groups = next(iter(_metadata(replica))).num_row_groups
+    original = rewriting._batch
+    monkeypatch.setattr(rewriting, "_batch", lambda table: read.append(len(table)) or original(table))
+    ranges = Ranges().count(monkeypatch)
+    replica.run(random_changes(shape, RECORDS, 200, replica.columns, 1_000))
+    assert groups > 4
+    assert len(ranges.merged) > 4
+    assert len(read) < groups + 2 * len(ranges.merged)
+
+
+def full(record: str, sequence: int) -> Row:
+    change = {"_operation": "full", "_set": frozenset(FIRST_COLUMNS), "_commit_time": START}
+    return change | {"Id": record, "_sequence": sequence, "Name": f"{record} as created"}
+
+
+def _metadata(replica: Replica) -> Iterator[pa.parquet.FileMetaData]:
+    for path in replica.table.log.version().files:
+        yield pa.parquet.read_metadata(f"{replica.table.log.location.uri}/{path}")
+
+
+def test_texts_of_a_piece_are_never_joined_beyond_what_a_task_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An Arrow column has 2 GiB of text at most; a piece may receive any number of texts."""
+    replica = Replica(tmp_path, most_bytes=1 << 20)
+    ranges = Ranges().count(monkeypatch)
+    replica.run([full(each, number) | {"Name": each * 20_000} for number, each in enumerate(RECORDS, 1)], parts=8)
+    assert ranges.most < 2 << 20
+    assert len(ranges.merged) == 9
+    assert {key: row["Name"] for key, row in replica.rows().items()} == {each: each * 20_000 for each in RECORDS}
+
+
+def test_a_failed_range_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica, abandoned = Replica(tmp_path, most_bytes=2_000), []
+    replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
+    monkeypatch.setattr(table_files.TableFileWriter, "abandon", lambda writer: abandoned.append(writer.path))
+    merged = rewriting._Range.merge
+
+    def fail(part) -> None:
+        if part._piece.through is None:
+            raise OSError("disk full")
+        merged(part)
+
+    monkeypatch.setattr(rewriting._Range, "merge", fail)
+    before = replica.rows()
+    with pytest.raises(OSError, match="disk full"):
+        replica.run([full(each, number) for number, each in enumerate(RECORDS, 1_000)])
+    assert len(abandoned) == 2, "the file of rows and that of versions"
+    assert replica.rows() == before
 
 
 def test_a_piece_that_loses_all_rows_loses_its_file(tmp_path: Path) -> None:

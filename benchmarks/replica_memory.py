@@ -1,0 +1,252 @@
+"""Benchmark ``replica_memory``: peak memory of the replica job, in the worker's own process and in one task of Spark.
+
+Each case runs in a process of its own. ``worker`` is the process of a task of Airflow, which runs the job. ``task`` is
+the Python process of a Spark task: it receives all rows of one table, which is one piece, and rewrites that piece;
+no Spark is needed. Cases:
+
+- ``events``: 200,000 events of one new record each.
+- ``create_1000``, ``create_5000``: so many events of 200 new records each; ``update_1000``, ``update_5000``: an update
+  of two columns of these records.
+- ``records``: 300,000 events of one new record each, one table.
+- ``texts``: 20,000 new records with a text of 8,000 characters each.
+
+Records have 80 columns, ``texts`` aside. ``mebibytes`` is the peak above ``idle_mebibytes``, which the process has with
+pyarrow, deltalake and, in ``worker``, Airflow loaded. Prints one JSON line for each case and process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from airflow_provider_sfstream.landing.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
+from tests.support.change_lake import START, TOPIC, change
+from tests.support.landing_files import LandedEvent, encode, land_window
+
+CASES = {
+    "events": 200_000,
+    "create_1000": 1_000,
+    "update_1000": 1_000,
+    "create_5000": 5_000,
+    "update_5000": 5_000,
+    "records": 300_000,
+    "texts": 20_000,
+}
+_IDS = 200
+"""Records of an event of a mass change."""
+WIDE = Entity(
+    "Wide__c",
+    "a0W",
+    (
+        Field("Name", "Text"),
+        *(Field(f"Text{number}__c", "Text") for number in range(39)),
+        *(Field(f"Number{number}__c", "Double") for number in range(40)),
+    ),
+)
+LONG = Entity("Long__c", "a0L", (Field("Name", "Text"), Field("Text__c", "StringPlusClob")))
+_DISTINCT = 200
+_PLACEHOLDER = "a0X000000000000AAA"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", action="append", choices=CASES, help="all if not named")
+    parser.add_argument("--only", choices=("worker", "task"))
+    parser.add_argument("--worker", nargs=2, metavar=("MANIFEST", "OUTPUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--send", nargs=3, metavar=("MANIFEST", "OUTPUT", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--task", metavar="FOLDER", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    logging.disable(logging.INFO)
+    if given.worker:
+        print(json.dumps(worker(*given.worker)))
+    elif given.send:
+        send(*given.send)
+    elif given.task:
+        print(json.dumps(task(Path(given.task))))
+    else:
+        for case in given.case or CASES:
+            with tempfile.TemporaryDirectory() as name:
+                measure(case, Path(name), given.only)
+
+
+def measure(case: str, folder: Path, only: str | None) -> None:
+    """Print the figures of a case."""
+    output = folder / "replica"
+    manifest = land(folder / "landing", case)
+    if case.startswith("update"):
+        first = manifest
+        _child("--worker", first, str(output))
+        manifest = land(folder / "landing", case, after=CASES[case])
+    if only != "worker":
+        copy = folder / "copy"
+        shutil.copytree(output, copy) if output.exists() else copy.mkdir()
+        _child("--send", manifest, str(copy), str(folder))
+        figures = json.loads(_child("--task", str(folder), ARROW_DEFAULT_MEMORY_POOL="system"))
+        _report(case, "task", figures)
+    if only != "task":
+        _report(case, "worker", json.loads(_child("--worker", manifest, str(output))))
+
+
+def worker(manifest: str, output: str) -> dict[str, Any]:
+    """Run the job in this process; return its figures."""
+    from airflow_provider_sfstream.operators.replica import ReplicaOperator
+    from tests.support.tasks import context_for
+
+    operator, idle, started = ReplicaOperator(task_id="job", windows=manifest, output_url=output), peak(), time.time()
+    operator.execute(context_for("job"))
+    return _figures(idle, started)
+
+
+def send(manifest: str, output: str, folder: str) -> None:
+    """Leave the parcels of a run, all rows of one piece, and the function of the task that receives them."""
+    from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+    from airflow_provider_sfstream.tables.replica import delta_sink, job
+    from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+    from airflow_provider_sfstream.tables.rows.routing import PARCEL
+    from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame
+    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+
+    class Sent(ArrowFrame):
+        def made(self, make: Any, schema: pa.Schema) -> Any:
+            with pa.OSFile(f"{folder}/parcels", "wb") as sink, pa.ipc.new_stream(sink, PARCEL) as writer:
+                for batch in self.batches(None):
+                    writer.write(batch)
+            Path(folder, "task").write_bytes(cloudpickle.dumps(make))
+            raise SystemExit
+
+    class Engine(EmbeddedEngine):
+        def routed(self, parcels: ArrowFrame, also: Any, pieces: int) -> ArrowFrame:
+            return Sent(super().routed(parcels, also, pieces).batches)
+
+    delta_sink._MANY = sys.maxsize  # one piece
+    copies = Path(folder, "copies")
+    copies.mkdir()
+    engine = Engine(WorkerFiles(None), WorkerFiles(None), copies)
+    job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output))
+
+
+def task(folder: Path) -> dict[str, Any]:
+    """Run the task in this process; return its figures."""
+    make = cloudpickle.loads((folder / "task").read_bytes())
+
+    def parcels() -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(folder / "parcels")) as source:
+            yield from pa.ipc.open_stream(source)
+
+    idle, started = peak(), time.time()
+    files = [line["path"] for batch in make(parcels()) for line in batch.to_pylist() if line["path"]]
+    assert files, "nothing was written"
+    return _figures(idle, started)
+
+
+def land(folder: Path, case: str, after: int = 0) -> str:
+    """Land the window of a case; return its manifest's URL.
+
+    :param after: events of the window before it, if there is one: the window updates its records.
+    """
+    kind, count = case.split("_")[0], CASES[case]
+    entity = LONG if case == "texts" else WIDE
+    if kind in ("create", "update"):
+        type_ = "UPDATE" if after else "CREATE"
+        events = [
+            change(
+                after + number + 1,
+                type_,
+                [_id(entity, number * _IDS + each) for each in range(_IDS)],
+                f"t{number}",
+                entity=entity,
+                **_values(number, after),
+            )
+            for number in range(count)
+        ]
+    else:
+        made = _long_text if case == "texts" else _values
+        payloads = [
+            encode(
+                entity.schema(),
+                change(number, "CREATE", [_PLACEHOLDER], f"t{number}", entity=entity, **made(number)).record,
+            )
+            for number in range(_DISTINCT)
+        ]
+        events = []
+        for number in range(count):
+            own = payloads[number % _DISTINCT].replace(_PLACEHOLDER.encode(), _id(entity, number).encode())
+            events.append(LandedEvent(number + 1, entity.name, own))
+    bytes_ = len(events[0].record) * count if isinstance(events[0].record, bytes) else 0
+    name, link = "20260110T000000Z-window{}", dict[str, Any]()
+    if after:
+        link = {"previous_window_id": name.format(0), "after": LandedEvent(after, None, b"").replay_id}
+    return land_window(
+        folder,
+        name.format(int(after > 0)),
+        events,
+        {entity.name: entity.schema()},
+        event_times=(START, START),
+        topic=TOPIC,
+        # A part is one row group, of no more than a drain puts into one.
+        parts=max(-(-count // ROW_GROUP_ROWS), -(-bytes_ // ROW_GROUP_BYTES)),
+        **link,
+    )
+
+
+def peak() -> int:
+    """Return the highest resident size of this process, in KiB; its parent's is in ``ru_maxrss`` too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def _figures(idle: int, started: float) -> dict[str, Any]:
+    most, seconds = peak(), round(time.time() - started, 1)
+    return {"mebibytes": (most - idle) >> 10, "idle_mebibytes": idle >> 10, "seconds": seconds}
+
+
+def _report(case: str, process: str, figures: dict[str, Any]) -> None:
+    total = figures["mebibytes"] + figures["idle_mebibytes"]
+    line = {"benchmark": "replica_memory", "ratio": None, "case": case, "process": process, "total_mebibytes": total}
+    print(json.dumps({**line, **figures}), flush=True)
+
+
+def _child(*arguments: str, **environment: str) -> str:
+    """Return the last line that this script prints in a process of its own."""
+    command = [sys.executable, __file__, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    if done.returncode:
+        raise RuntimeError(done.stderr[-4_000:])
+    return "".join(done.stdout.splitlines()[-1:])
+
+
+def _id(entity: Entity, number: int) -> str:
+    return f"{entity.key_prefix}{number:012d}AAA"
+
+
+def _values(number: int, after: int = 0) -> dict[str, Any]:
+    if after:
+        return {"Name": f"renamed {number}", "Number0__c": float(number)}
+    texts = {f"Text{n}__c": f"value {n} of event {number}" for n in range(39)}
+    return {"Name": f"name {number}", **texts, **{f"Number{n}__c": number + n / 8 for n in range(40)}}
+
+
+def _long_text(number: int) -> dict[str, Any]:
+    return {"Name": f"name {number}", "Text__c": random.Random(number).randbytes(4_000).hex()}
+
+
+if __name__ == "__main__":
+    main()
