@@ -205,9 +205,12 @@ class DeltaSink:
         """Remove the files that only snapshots ``gone`` have."""
         now, before = versions_named(kept), versions_named(gone)
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            done = [pool.submit(self._log(name).forget, min(before[name]), now.get(name, set())) for name in before]
-            for each in done:
-                each.result()
+            removals = [
+                pool.submit(self._log(name).forget, min(numbers), now.get(name, set()))
+                for name, numbers in before.items()
+            ]
+            for removal in removals:
+                removal.result()
 
     def _log(self, name: str) -> TableVersions:
         job = self._config.job or self._engine.application_id

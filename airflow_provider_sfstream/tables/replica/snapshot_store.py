@@ -36,7 +36,7 @@ class SnapshotReader:
         self._folder = f"{base}/{FOLDER}"
         self._windows = f"{base}/_sfstream/replica/windows"
         self._schemas = f"{base}/_sfstream/replica/schemas"
-        self._found: dict[int, Snapshot] = {}
+        self._snapshots: dict[int, Snapshot] = {}
 
     def current(self) -> Snapshot:
         """Return the replica as it is now; its number is 0 where there is none.
@@ -54,10 +54,10 @@ class SnapshotReader:
 
         :raises FileNotFoundError: if it is not kept any longer.
         """
-        if number not in self._found:
+        if number not in self._snapshots:
             url = self._url(number)
-            self._found[number] = Snapshot.from_json(self._reads.read_text(url), url, self._stored)
-        return self._found[number]
+            self._snapshots[number] = Snapshot.from_json(self._reads.read_text(url), url, self._stored_schema)
+        return self._snapshots[number]
 
     def kept(self) -> list[Snapshot]:
         """Return all snapshots that are there, oldest first; those that a job removes meanwhile may be missing."""
@@ -76,7 +76,7 @@ class SnapshotReader:
         for number in reversed(range(pages)):
             yield json.loads(self._reads.read_text(self._page_url(stream, number)))
 
-    def _stored(self, table: str, name: str) -> StoredSchema:
+    def _stored_schema(self, table: str, name: str) -> StoredSchema:
         """Return a stored schema.
 
         :raises ValueError: if there can be none of that name.
@@ -111,7 +111,9 @@ class SnapshotStore(SnapshotReader):
             never read.
         """
         streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
-        tables = {name: self._with_stored(name, table, snapshot.number) for name, table in snapshot.tables.items()}
+        tables = {
+            name: self._with_stored_schema(name, table, snapshot.number) for name, table in snapshot.tables.items()
+        }
         snapshot = replace(snapshot, streams=streams, tables=tables)
         try:
             self._files.create_text(self._url(snapshot.number), snapshot.to_json())
@@ -122,7 +124,7 @@ class SnapshotStore(SnapshotReader):
                 "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
                 "(max_active_runs=1, or a pool of one slot)."
             ) from error
-        self._found[snapshot.number] = snapshot
+        self._snapshots[snapshot.number] = snapshot
         return snapshot
 
     def divided(self, keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
@@ -145,7 +147,7 @@ class SnapshotStore(SnapshotReader):
 
     def remove(self, snapshot: Snapshot) -> None:
         """Remove the document of a snapshot."""
-        self._found.pop(snapshot.number, None)
+        self._snapshots.pop(snapshot.number, None)
         self._files.delete(self._url(snapshot.number))
 
     def _remove_schemas(self, table: str, live: Collection[str], newest: int) -> None:
@@ -160,20 +162,20 @@ class SnapshotStore(SnapshotReader):
             if match and int(match[1]) <= newest and name not in live:
                 self._files.delete(f"{self._schemas}/{table}/{file}")
 
-    def _with_stored(self, name: str, table: TableState, number: int) -> TableState:
+    def _with_stored_schema(self, name: str, table: TableState, number: int) -> TableState:
         """Return a table with its columns in a document: that of the snapshot before, if they did not change.
 
         :param number: of the snapshot that is to name it.
         """
         stored = table.stored_schema
-        if stored is not None and stored.url == self._stored(name, stored.name).url:
+        if stored is not None and stored.url == self._stored_schema(name, stored.name).url:
             return table
         content = table.schema
         text = content.to_json()
-        before = self._found.get(number - 1, Snapshot()).tables.get(name)
+        before = self._snapshots.get(number - 1, Snapshot()).tables.get(name)
         stored = None if before is None else before.stored_schema
         if stored is None or not stored.name.endswith(hash_of(text)):
-            stored = self._stored(name, f"{number:012d}-{hash_of(text)}")
+            stored = self._stored_schema(name, f"{number:012d}-{hash_of(text)}")
             self._files.replace_text(stored.url, text)
         stored.content = content
         return table.with_stored_schema(stored)

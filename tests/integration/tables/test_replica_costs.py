@@ -1,0 +1,85 @@
+"""Documents that a run of a replica reads, and how often it opens logs, in the worker's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.replica import job
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
+from tests.support.change_lake import START, TOPIC, change
+from tests.support.landing_files import LandedEvent, encode, land_window
+
+ENTITIES = [Entity(f"Thing{n}__c", f"a{n:02x}", (Field("Name", "Text"),)) for n in range(4)]
+KEPT = 3
+
+
+class Runs:
+    """Runs over one window after another, each with what it read and opened."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder, self._windows, self._events = folder, 0, 0
+        self.documents: list[str] = []
+        self.openings = 0
+        read_text, open_log = WorkerFiles.read_text, DeltaTableLog._open
+
+        def reading(files: WorkerFiles, url: str) -> str:
+            self.documents.append(url.rpartition("/replica/")[2])
+            return read_text(files, url)
+
+        def opening(log: DeltaTableLog, number: int | None = None) -> Any:
+            self.openings += 1
+            return open_log(log, number)
+
+        monkeypatch.setattr(WorkerFiles, "read_text", reading)
+        monkeypatch.setattr(DeltaTableLog, "_open", opening)
+
+    def run(self, entities: Sequence[Entity]) -> None:
+        """Apply a window with an event of each object."""
+        number, link = self._windows, dict[str, Any]()
+        if number:
+            link = {
+                "previous_window_id": f"20260110T{number - 1:02d}0000Z-w",
+                "after": LandedEvent(self._events, None, b"").replay_id,
+            }
+        events = []
+        for entity in entities:
+            self._events += 1
+            record = change(self._events, "UPDATE", [f"{entity.key_prefix}{1:012d}AAA"], "t", entity=entity, Name="n")
+            payload = encode(entity.schema(), record.record)  # type: ignore[arg-type]
+            events.append(LandedEvent(self._events, entity.name, payload))
+        schemas = {entity.name: entity.schema() for entity in entities}
+        name, times = f"20260110T{number:02d}0000Z-w", (START, START)
+        landing = self._folder / "landing"
+        manifest = land_window(landing, name, events, schemas, event_times=times, topic=TOPIC, parts=1, **link)
+        copies = self._folder / f"copies{number}"
+        copies.mkdir()
+        self._windows, self.openings = number + 1, 0
+        self.documents.clear()
+        engine = EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), copies)
+        output = str(self._folder / "replica")
+        job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output, keep_snapshots=KEPT))
+
+
+def test_a_run_costs_what_its_own_tables_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = Runs(tmp_path, monkeypatch)
+    runs.run(ENTITIES)
+    openings = []
+    for _ in range(KEPT + 2):
+        runs.run(ENTITIES[:1])
+        openings.append(runs.openings)
+        of_columns = [name for name in runs.documents if name.startswith("schemas/")]
+        assert [name.split("/")[1] for name in of_columns] == [ENTITIES[0].name]
+        assert sum(name.startswith("snapshots/") for name in runs.documents) <= KEPT
+    assert openings[0] == openings[1]
+    assert openings[-1] == openings[0] + 1, "for the files that only the removed snapshot had"
+    files = list((tmp_path / "replica" / ENTITIES[0].name).glob("*.parquet"))
+    assert len(files) == KEPT
