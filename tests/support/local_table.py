@@ -14,7 +14,8 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
-from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels

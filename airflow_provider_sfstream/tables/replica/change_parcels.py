@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,11 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.dirty_lists import LISTED
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.replica.windows import LandedChanges
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
+from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.routing import Sender, gathered, parcel, split
+from airflow_provider_sfstream.tables.rows.spool import unpacked
+from airflow_provider_sfstream.tables.runner.engine import Frame
 
+log = logging.getLogger(__name__)
+
+_IDS = pa.schema([("Id", pa.string())])
 COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
 """Counts of ``change_rows``, with the key as JSON."""
 WITHOUT_SCHEMA = ""
@@ -114,8 +125,8 @@ def changed_records(run: ChangesPlan, table: str) -> Rows:
     return listed
 
 
-def sampled_ids(run: ChangesPlan, table: str, fraction: float) -> Rows:
-    """Return a function for ``mapInArrow`` that gives ids of records that a part of the events of a table change.
+def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
+    """Return ids of records that a part of the landed events of a table change.
 
     :param fraction: of the landed rows, chosen at random.
     """
@@ -125,4 +136,33 @@ def sampled_ids(run: ChangesPlan, table: str, fraction: float) -> Rows:
         for batch in batches:
             yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
-    return lambda batches: (rows.select(["Id"]) for rows in listed(some(batches)))
+    sampled = rows.made(lambda batches: (each.select(["Id"]) for each in listed(some(batches))), _IDS)
+    return [row["Id"] for row in sampled.collected()]
+
+
+def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
+    """Return the counts of all tasks that ran :func:`change_parcels`, by table."""
+    found: dict[str, Counter[Any]] = defaultdict(Counter)
+    for line in lines:
+        for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():
+            found[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
+    return found
+
+
+def change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
+    """Return how the events of one table are read, with a column for each of their fields."""
+    registry = ColumnRegistry(dict(table.columns.columns))
+    found: dict[str, ChangeSchema] = {}
+    for schema_id, text in sorted(schemas.items()):
+        hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
+        wanted = [
+            (column.name, stored_type(column.type, how))
+            for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
+            if how != "exclude"
+        ]
+        columns = registry.place(wanted, reserved=TABLE_ENVELOPE)
+        for (field, _), column in zip(wanted, columns, strict=True):
+            if field.lower() != column.lower():
+                log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
+        found[schema_id] = ChangeSchema(text, placed(columns, hidden))
+    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules, changes.references)

@@ -21,7 +21,8 @@ from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
-from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema

@@ -13,20 +13,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import Piece
-from airflow_provider_sfstream.tables.replica.rewriting import (
-    MOST_BYTES,
-    are_equal,
-    each_once,
-    is_between,
-    ranges_of,
-)
+from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, ranges_of
+from airflow_provider_sfstream.tables.replica.stored_rows import stored_rows
+from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.routing import combined
 from airflow_provider_sfstream.tables.rows.spool import Parcels
 
@@ -127,7 +121,7 @@ def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def _verdicts(plan: Comparison, piece: Piece, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield ids of a piece, each once, with their verdicts."""
     met = np.zeros(len(images), bool)
-    for rows in _stored(plan, piece):
+    for rows in stored_rows(plan.location, piece, plan.schema):
         at = pc.index_in(rows["Id"], value_set=images["Id"])
         met[at.drop_null().to_numpy()] = True
         yield rows["Id"], _verdict(plan, rows, images.take(at))
@@ -161,19 +155,6 @@ def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> 
     }
     struct = pa.StructArray.from_arrays(list(conditions.values()), [f"is_{name}" for name in conditions])
     return pc.case_when(struct, *(pa.scalar(name) for name in conditions), pa.scalar("different"))
-
-
-def _stored(plan: Comparison, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece, a row group at a time."""
-    filesystem = plan.location.filesystem()
-    for file in piece.files:
-        with filesystem.open_input_file(file.path) as source:
-            stored = pq.ParquetFile(source, pre_buffer=True)
-            names = [name for name in plan.schema.names if name in stored.schema_arrow.names]
-            for number in range(stored.num_row_groups):
-                for batch in stored.read_row_group(number, names, use_threads=False).combine_chunks().to_batches():
-                    rows = as_table(batch, plan.schema)
-                    yield rows.filter(is_between(rows["Id"], piece.after, piece.through)) if piece.is_shared else rows
 
 
 def _told(ids: pa.Array, verdicts: pa.Array) -> Batches:

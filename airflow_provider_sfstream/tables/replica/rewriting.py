@@ -7,7 +7,6 @@ files of a task that fails stay unnamed, so that they are never used.
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,16 +19,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
+from airflow_provider_sfstream.tables.replica.rewritten_files import History, HistoryPlan, Output
+from airflow_provider_sfstream.tables.replica.stored_rows import stored_rows
+from airflow_provider_sfstream.tables.rows.arrow_rows import (
+    are_equal,
+    as_batch,
+    count_true,
+    distinct,
+    each_once,
+    replaced,
+    rows_at_once,
+)
 from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete, is_true
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, as_table, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, combined, parcel, pieces_of
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, table_schema
+from airflow_provider_sfstream.tables.rows.routing import PARCEL, combined, parcel
 from airflow_provider_sfstream.tables.rows.routing import parcels as sent
 from airflow_provider_sfstream.tables.rows.spool import Parcels, release_memory, unpacked
 
@@ -53,23 +61,8 @@ JSON: rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseco
 MOST_BYTES = 16 << 20
 """Bytes of incoming rows, in Arrow, that a task holds at a time. It needs two to three times as much to fold them, in
 addition to a few row groups."""
-_AT_ONCE = 4 << 20
-"""Bytes of stored rows, or of new records, that are merged at a time."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
-
-
-@dataclass(frozen=True)
-class HistoryPlan:
-    """Where the versions that a rewrite ends are written.
-
-    :param gone_at: when the version of a row ends that a refresh drops, microseconds since the epoch; ``None`` for
-        changes.
-    """
-
-    location: TableLocation
-    deletes: Deletes
-    gone_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -138,13 +131,13 @@ def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> li
             return _rewrite(replace(plan, only_differing=None), piece, number, differing)
     size = parcels.size(number)
     columns = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)]
-    ids = _distinct(columns)
+    ids = distinct(columns)
     if not (len(ids) or plan.everything or piece.is_shared):
         return []
     row = size / max(sum(map(len, columns)), 1)
     del columns
-    output = _Output(plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, piece, ids, row))
-    history = _History(plan)
+    output = Output(plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, piece, ids, row))
+    history = History(plan.merge.columns, plan.history)
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids), "latest": 0})
     del ids
     try:
@@ -166,7 +159,7 @@ def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> I
     """
     count = -(-parcels.size(number) // most_bytes)
     ids = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)] if count > 1 else []
-    ends = _divided(_distinct(ids), count) if count > 1 else []
+    ends = _divided(distinct(ids), count) if count > 1 else []
     del ids
     with _by_range(parcels, number, ends) if ends else nullcontext(parcels) as own:
         for place, (after, through) in enumerate(pairwise([piece.after, *ends, piece.through])):
@@ -219,44 +212,23 @@ def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) ->
     rows = stored + len(incoming)
     if parts(rows * row, rows, plan.target) == 1:
         return []
-    ids = _distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, piece, ["Id"]))])
+    ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, piece, ["Id"]))])
     return _divided(ids, parts(len(ids) * row, len(ids), plan.target))
 
 
-def _stored_rows(plan: Rewriting, piece: Piece, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def _stored_rows(plan: Rewriting, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the stored rows of a piece, a row group at a time, with all columns or some."""
-    schema, files = table_schema(plan.merge.columns), plan.location.filesystem()
+    schema = table_schema(plan.merge.columns)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    for file in piece.files:
-        with files.open_input_file(file.path) as source:
-            stored = pa.parquet.ParquetFile(source, pre_buffer=True)
-            for number in range(stored.num_row_groups):
-                if piece.is_shared and _is_outside(stored.metadata.row_group(number), piece):
-                    continue
-                rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
-                if piece.is_shared:
-                    rows = rows.filter(is_between(rows["Id"], piece.after, piece.through))
-                if len(rows):
-                    yield rows
-                del rows  # before the next are read
-
-
-def _is_outside(group: pa.parquet.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether the statistics of a row group show that it has no record of a piece."""
-    columns = (group.column(place) for place in range(group.num_columns))
-    found = next((column.statistics for column in columns if column.path_in_schema == "Id"), None)
-    if found is None or not found.has_min_max:
-        return False
-    is_before = piece.after is not None and found.max <= piece.after
-    return is_before or (piece.through is not None and found.min > piece.through)
+    return stored_rows(plan.location, piece, schema)
 
 
 class _Range:
     """The records of one piece, or of a range of ids in it, which are merged at a time."""
 
     def __init__(
-        self, plan: Rewriting, piece: Piece, incoming: list[pa.Table], output: _Output, history: _History
+        self, plan: Rewriting, piece: Piece, incoming: list[pa.Table], output: Output, history: History
     ) -> None:
         self._plan, self._piece, self._output, self._history = plan, piece, output, history
         order = ["Id", "_sequence"] if plan.are_changes else []
@@ -278,7 +250,7 @@ class _Range:
         :param fetched: counts of records that were fetched, which are added to.
         """
         for rows in _stored_rows(self._plan, self._piece):
-            at_once = _rows_at_once(rows)
+            at_once = rows_at_once(rows)
             for start in range(0, len(rows), at_once):
                 self._output.append(self._merged(rows.slice(start, at_once)))
             del rows
@@ -299,7 +271,7 @@ class _Range:
         schema = table_schema(self._plan.merge.columns)
         names = ["Id", "_refreshed_at"]
         stored = _stored_rows(self._plan, self._piece, names)
-        fetched = _batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
+        fetched = as_batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
         at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
         # Each is judged by itself, whatever the order of commit times is.
         seen = is_true(pc.less(changes["_commit_time"], at))
@@ -320,127 +292,26 @@ class _Range:
         self._met[places.drop_null().to_numpy()] = True
         base = rows.filter(chosen)
         if isinstance(self._plan.merge, RefreshMerge):
-            self._gone += _count(self._plan.merge.gone(base, self._change.take(places)))
+            self._gone += count_true(self._plan.merge.gone(base, self._change.take(places)))
         new, dropped = self._plan.merge(base, self._change.take(places))
         self._history.note(base, new, dropped)
         kept = pc.invert(dropped)
         if len(base) == len(rows):
             return new.filter(kept)
         stays = pc.replace_with_mask(pa.array(np.ones(len(rows), bool)), chosen, kept)
-        rows = _replaced(rows, chosen, new)
+        rows = replaced(rows, chosen, new)
         return rows if pc.all(stays).as_py() else rows.filter(stays)
 
     def _new(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records that had none."""
         places = np.flatnonzero(~self._met)
-        at_once = _rows_at_once(self._change)
+        at_once = rows_at_once(self._change)
         for start in range(0, len(places), at_once):
             change = self._change.take(pa.array(places[start : start + at_once]))
             schema = table_schema(self._plan.merge.columns)
             base = pa.RecordBatch.from_arrays([pa.nulls(len(change), each.type) for each in schema], schema=schema)
             new, dropped = self._plan.merge(base, change)
             yield new.filter(pc.invert(dropped)) if pc.any(dropped).as_py() else new
-
-
-class _Output:
-    """The piece's new files, divided at some ids."""
-
-    def __init__(
-        self, filesystem: Any, schema: pa.Schema, ends: Sequence[str] = (), *, is_history: bool = False
-    ) -> None:
-        self._filesystem, self._schema, self._ends, self._is_history = filesystem, schema, ends, is_history
-        self._writers: dict[int, TableFileWriter] = {}
-        self._counts: dict[int, tuple[int, int]] = {}
-
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Add rows to the files that they belong to."""
-        if not self._ends:
-            self._append(0, rows)
-            return
-        numbers = pieces_of(rows["Id"], self._ends)
-        for number in np.unique(numbers):
-            self._append(int(number), rows.filter(pa.array(numbers == number)))
-
-    def close(self) -> list[dict[str, Any]]:
-        """Return a line for each file, one without a path if there is none."""
-        lines = []
-        for number, writer in sorted(self._writers.items()):
-            file = writer.close()
-            dirty, deleted = self._counts[number]
-            line = {"path": file.path, "size": file.size, "rows": file.rows, "stats": file.stats}
-            lines.append({**line, "is_history": self._is_history, "dirty": dirty, "deleted": deleted})
-        return lines or ([] if self._is_history else [{"is_history": False, "rows": 0, "dirty": 0, "deleted": 0}])
-
-    def abandon(self) -> None:
-        """End files that nobody will name."""
-        for writer in self._writers.values():
-            writer.abandon()
-
-    def _append(self, number: int, rows: pa.RecordBatch) -> None:
-        if not len(rows):
-            return
-        if number not in self._writers:
-            path = f"part-{uuid.uuid4().hex}.parquet"
-            self._writers[number] = TableFileWriter(self._filesystem, path, self._schema)
-        self._writers[number].append(rows)
-        dirty, deleted = self._counts.get(number, (0, 0))
-        self._counts[number] = dirty + _count(rows["_dirty"]), deleted + _count(rows["_deleted"])
-
-
-class _History:
-    """The versions that end with a rewrite."""
-
-    def __init__(self, plan: Rewriting) -> None:
-        self._columns, self._history = plan.merge.columns, plan.history
-        self._bases: list[pa.RecordBatch] = []
-        if plan.history is not None:
-            self._output = _Output(plan.history.location.filesystem(), version_schema(self._columns), is_history=True)
-
-    def note(self, base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray) -> None:
-        """Take note of rows, as they were and as they become."""
-        if self._history is None:
-            return
-        if self._history.gone_at is None:
-            self._bases.append(base)  # no more rows than changes
-        else:
-            self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
-
-    def end(self, changes: pa.RecordBatch | None) -> None:
-        """Write the versions that end in a range of ids, when all its rows were noted.
-
-        :param changes: its incoming rows; ``None`` without a history.
-        """
-        if self._history is not None and self._history.gone_at is None and changes is not None and len(changes):
-            for ended in ended_by_changes(self._bases, changes, self._columns, self._history.deletes):
-                self._output.append(ended)
-        self._bases.clear()
-
-    def close(self) -> list[dict[str, Any]]:
-        """Return the lines of the files."""
-        return [] if self._history is None else self._output.close()
-
-    def abandon(self) -> None:
-        """End files that nobody will name."""
-        if self._history is not None:
-            self._output.abandon()
-
-
-def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return one row of each id."""
-    ids = pc.unique(rows["Id"])
-    return rows if len(ids) == len(rows) else rows.take(pc.index_in(ids, value_set=rows["Id"]))
-
-
-def are_equal(one: pa.RecordBatch, other: pa.RecordBatch, names: Iterable[str]) -> pa.BooleanArray:
-    """Return which rows have the same values in some columns; null is equal to null. Columns with structs and lists,
-    which no query gives, are equal if both are null."""
-    equal = pa.array(np.ones(len(one), bool))
-    for name in names:
-        both_null = pc.and_(one[name].is_null(), other[name].is_null())
-        if not pa.types.is_nested(one[name].type):
-            both_null = pc.or_(both_null, pc.fill_null(pc.equal(one[name], other[name]), False))
-        equal = pc.and_(equal, both_null)
-    return equal
 
 
 def _latest(rows: pa.RecordBatch) -> int | None:
@@ -450,45 +321,6 @@ def _latest(rows: pa.RecordBatch) -> int | None:
     return pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py()  # type: ignore[no-any-return]
 
 
-def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with those ``chosen`` replaced by ``new``, in their order."""
-    places = np.arange(len(rows))
-    places[chosen.to_numpy(zero_copy_only=False)] = len(rows) + np.arange(len(new))
-    order, arrays = pa.array(places), []
-    for former, value in zip(rows.columns, new.columns, strict=True):
-        if pa.types.is_nested(former.type):  # which that function does not know
-            arrays.append(pa.concat_arrays([former, value]).take(order))
-        else:
-            arrays.append(pc.replace_with_mask(former, chosen, value))
-    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
-
-
-def _rows_at_once(rows: pa.RecordBatch) -> int:
-    """Return how many rows have :data:`_AT_ONCE` bytes."""
-    return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
-
-
-def _distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return ids sorted, each once. They stay in Arrow: as Python's strings they need three times the memory."""
-    chunks = [chunk for each in ids for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
-    found = pc.unique(pa.chunked_array(chunks, pa.string()))
-    return found.take(pc.array_sort_indices(found))
-
-
 def _divided(ids: pa.Array, count: int) -> list[str]:
     """Return the ids that divide these, which are sorted, into ranges of about equal size."""
     return [str(ids[place]) for place in quantiles(range(len(ids)), count)]
-
-
-def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
-    chosen = pa.array(np.ones(len(ids), bool)) if after is None else pc.greater(ids, after)
-    return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
-
-
-def _batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _count(column: pa.BooleanArray) -> int:
-    return int(pc.sum(column).as_py() or 0)

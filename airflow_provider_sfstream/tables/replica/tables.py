@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,9 @@ from airflow_provider_sfstream.tables.delta.partition_files import as_they_are
 from airflow_provider_sfstream.tables.replica.change_parcels import (
     WITHOUT_SCHEMA,
     ChangesPlan,
+    change_counts,
     change_parcels,
+    change_plan,
     changed_records,
     sampled_ids,
 )
@@ -47,13 +49,9 @@ from airflow_provider_sfstream.tables.replica.refresh_document import TableRefre
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
-from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
-from airflow_provider_sfstream.tables.rows.spool import unpacked
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
@@ -111,7 +109,7 @@ class ReplicaTables:
 
         :param tables: by name, each with the Avro schemas of its events by id.
         """
-        plans = {name: _plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
+        plans = {name: change_plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
         run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
         incoming = {}
         for name, (table, schemas) in tables.items():
@@ -124,11 +122,11 @@ class ReplicaTables:
                 plan.arrow_schema(),
                 are_changes=True,
                 count=changes.count(schemas),
-                sample=partial(_sampled, run, name, changes.rows),
+                sample=partial(sampled_ids, run, name, changes.rows),
                 may_be_seen=_may_be_seen(table, changes),
             )
         merged, others = self._delta.merge(incoming, changes.rows, partial(change_parcels, run), quarantine)
-        counted = _counts(others)
+        counted = change_counts(others)
 
         def finished(name: str) -> Applied:
             before, (after, rewritten) = tables[name][0], merged[name]
@@ -287,25 +285,6 @@ def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
     return through is not None and datetime.fromisoformat(through) >= changes.earliest()
 
 
-def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
-    """Return how the events of one table are read, with a column for each of their fields."""
-    registry = ColumnRegistry(dict(table.columns.columns))
-    found: dict[str, ChangeSchema] = {}
-    for schema_id, text in sorted(schemas.items()):
-        hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
-        wanted = [
-            (column.name, stored_type(column.type, how))
-            for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
-            if how != "exclude"
-        ]
-        columns = registry.place(wanted, reserved=TABLE_ENVELOPE)
-        for (field, _), column in zip(wanted, columns, strict=True):
-            if field.lower() != column.lower():
-                log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
-        found[schema_id] = ChangeSchema(text, placed(columns, hidden))
-    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules, changes.references)
-
-
 def _refreshed_through(table: TableState, latest: int | None) -> TableState:
     if latest is None:
         return table
@@ -318,11 +297,6 @@ def _live(batches: Batches) -> Batches:
     for batch in batches:
         count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
         yield pa.RecordBatch.from_pylist([{"count": count}], schema=_COUNT)
-
-
-def _sampled(run: ChangesPlan, name: str, rows: Frame, fraction: float) -> list[str]:
-    """Return ids of records that some of the landed events of a table change."""
-    return [row["Id"] for row in rows.made(sampled_ids(run, name, fraction), IDS).collected()]
 
 
 def _some_ids(rows: Frame, fraction: float) -> list[str]:
@@ -338,15 +312,6 @@ def _some_ids(rows: Frame, fraction: float) -> list[str]:
 def _listed_since(sequence: int) -> Rows:
     """Return a function for ``mapInArrow`` that leaves out listed rows whose last event came before ``sequence``."""
     return lambda batches: (batch.filter(pc.greater_equal(batch.column("_sequence"), sequence)) for batch in batches)
-
-
-def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
-    """Return the counts of all tasks, by table."""
-    found: dict[str, Counter[Any]] = defaultdict(Counter)
-    for line in lines:
-        for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():
-            found[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
-    return found
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

@@ -14,9 +14,9 @@ import pytest
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
-from airflow_provider_sfstream.tables.replica import rewriting
+from airflow_provider_sfstream.tables.replica import rewriting, stored_rows
 from airflow_provider_sfstream.tables.replica.pieces import pieces_of_table
-from airflow_provider_sfstream.tables.rows import spool
+from airflow_provider_sfstream.tables.rows import arrow_rows, spool
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
@@ -234,12 +234,12 @@ def test_records_without_changes_stay(tmp_path: Path) -> None:
 
 def test_row_groups_outside_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files.TableFileWriter.__init__, "__defaults__", (800,))
-    monkeypatch.setattr(rewriting, "_AT_ONCE", 400)
+    monkeypatch.setattr(arrow_rows, "_AT_ONCE", 400)
     replica, shape, read = Replica(tmp_path, most_bytes=4_000), random.Random(3), []
     replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
     groups = next(iter(_metadata(replica))).num_row_groups
-    original = rewriting._batch
-    monkeypatch.setattr(rewriting, "_batch", lambda table: read.append(len(table)) or original(table))
+    original = stored_rows.as_batch
+    monkeypatch.setattr(stored_rows, "as_batch", lambda table: read.append(len(table)) or original(table))
     ranges = Ranges().count(monkeypatch)
     replica.run(random_changes(shape, RECORDS, 200, replica.columns, 1_000))
     assert groups > 4
@@ -275,10 +275,10 @@ def test_a_failed_range_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(table_files.TableFileWriter, "abandon", lambda writer: abandoned.append(writer.path))
     merged = rewriting._Range.merge
 
-    def fail(part) -> None:
+    def fail(part, fetched) -> None:
         if part._piece.through is None:
             raise OSError("disk full")
-        merged(part)
+        merged(part, fetched)
 
     monkeypatch.setattr(rewriting._Range, "merge", fail)
     before = replica.rows()

@@ -1,0 +1,69 @@
+"""Functions of Arrow rows that several tasks use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_AT_ONCE = 4 << 20
+"""Bytes of stored rows, or of new records, that are merged at a time."""
+
+
+def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return one row of each id."""
+    ids = pc.unique(rows["Id"])
+    return rows if len(ids) == len(rows) else rows.take(pc.index_in(ids, value_set=rows["Id"]))
+
+
+def are_equal(one: pa.RecordBatch, other: pa.RecordBatch, names: Iterable[str]) -> pa.BooleanArray:
+    """Return which rows have the same values in some columns; null is equal to null. Columns with structs and lists,
+    which no query gives, are equal if both are null."""
+    equal = pa.array(np.ones(len(one), bool))
+    for name in names:
+        both_null = pc.and_(one[name].is_null(), other[name].is_null())
+        if not pa.types.is_nested(one[name].type):
+            both_null = pc.or_(both_null, pc.fill_null(pc.equal(one[name], other[name]), False))
+        equal = pc.and_(equal, both_null)
+    return equal
+
+
+def replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with those ``chosen`` replaced by ``new``, in their order."""
+    places = np.arange(len(rows))
+    places[chosen.to_numpy(zero_copy_only=False)] = len(rows) + np.arange(len(new))
+    order, arrays = pa.array(places), []
+    for former, value in zip(rows.columns, new.columns, strict=True):
+        if pa.types.is_nested(former.type):  # which that function does not know
+            arrays.append(pa.concat_arrays([former, value]).take(order))
+        else:
+            arrays.append(pc.replace_with_mask(former, chosen, value))
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+
+def rows_at_once(rows: pa.RecordBatch) -> int:
+    """Return how many rows have :data:`_AT_ONCE` bytes."""
+    return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
+
+
+def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
+    """Return ids sorted, each once. They stay in Arrow: as Python's strings they need three times the memory."""
+    chunks = [chunk for each in ids for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
+    found = pc.unique(pa.chunked_array(chunks, pa.string()))
+    return found.take(pc.array_sort_indices(found))
+
+
+def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
+    chosen = pa.array(np.ones(len(ids), bool)) if after is None else pc.greater(ids, after)
+    return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
+
+
+def as_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def count_true(column: pa.BooleanArray) -> int:
+    return int(pc.sum(column).as_py() or 0)
