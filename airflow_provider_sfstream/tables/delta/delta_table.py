@@ -153,8 +153,7 @@ class DeltaTableLog:
         :param number: of a version; ``None`` for the newest.
         :raises ConfigurationError: if there is none.
         """
-        table = self._open(number)
-        if table is None:
+        if (table := self._open(number)) is None:
             raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
         return table
 
@@ -194,8 +193,7 @@ class DeltaTableLog:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
         marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        said = self.said(commit, read.progress)
-        properties = CommitProperties(custom_metadata=said, app_transactions=marks)
+        properties = CommitProperties(custom_metadata=self.said(commit, read.progress), app_transactions=marks)
         table = self._open()
         if table is None and read.number >= 0:
             raise self._unusable(f"there is no table, and there was version {read.number}")
@@ -243,15 +241,15 @@ class DeltaTableLog:
         from deltalake import Schema
         from deltalake.transaction import CommitProperties
 
-        known = {field.name: field for field in table.schema().fields}
-        missing = [field for field in Schema.from_arrow(schema).fields if known.get(field.name) != field]
+        known = {each.name: each for each in table.schema().fields}
+        missing = [each for each in Schema.from_arrow(schema).fields if known.get(each.name) != each]
         before = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
         came = {name.lower() for name in known if name not in before}
         if came.intersection(field.name.lower() for field in missing):
             raise self._conflict(commit, read)
         if missing:
-            said = CommitProperties(custom_metadata=self.said(f"{commit} columns"))
-            table.alter.add_columns(missing, commit_properties=said)
+            own = CommitProperties(custom_metadata=self.said(f"{commit} columns"))
+            table.alter.add_columns(missing, commit_properties=own)
             table.update_incremental()
 
     def _find(self, commit: str, since: int) -> int | None:
@@ -259,8 +257,7 @@ class DeltaTableLog:
         return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit), None)
 
     def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
-        table = self._open()
-        if table is None:
+        if (table := self._open()) is None:
             raise self._unusable("there is no table, and another job has committed to it")
         self._compare(commit, self._read(table, read.progress, bounds=False), read, removed)
 
@@ -276,8 +273,7 @@ class DeltaTableLog:
 
     def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> SalesforceStreamError:
         """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
-        others = [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]
-        if not others:
+        if not (others := [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]):
             return self._unusable(f"it has no version after {read.number}, and is not as that version was")
         movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
         winner = (movers or others)[0]

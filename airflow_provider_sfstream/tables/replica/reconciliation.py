@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import Piece
-from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, ranges_of
-from airflow_provider_sfstream.tables.replica.stored_rows import stored_rows
+from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES
+from airflow_provider_sfstream.tables.replica.stored_rows import ranges_of, stored_rows
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.routing import combined

@@ -18,6 +18,7 @@ from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge,
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
+COUNT = pa.schema([("count", pa.int64())])
 _TIME, _DATE, _DATE_TIME = r"^\d\d:\d\d:\d\d", r"^\d{4}-\d\d-\d\d$", r"^\d{4}-\d\d-\d\dT"
 
 
@@ -105,3 +106,10 @@ def _whole_number(text: pa.Array) -> pa.Array:
     other = pc.if_else(pc.or_(pc.or_(is_time, is_date), is_moment), None, text)
     number = other.cast(pa.decimal128(38, 9)).cast(pa.int64(), safe=False)
     return pc.coalesce(moment.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), number)
+
+
+def live_rows(batches: Batches) -> Batches:
+    """Give the number of rows that are not deleted."""
+    for batch in batches:
+        count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
+        yield pa.RecordBatch.from_pylist([{"count": count}], schema=COUNT)

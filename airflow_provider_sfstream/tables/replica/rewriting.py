@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,10 +19,10 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
+from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.replica.rewritten_files import History, HistoryPlan, Output
-from airflow_provider_sfstream.tables.replica.stored_rows import stored_rows
+from airflow_provider_sfstream.tables.replica.stored_rows import divided_ids, ranges_of, stored_rows
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
     are_equal,
     as_batch,
@@ -38,7 +36,6 @@ from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_dele
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, table_schema
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, combined, parcel
-from airflow_provider_sfstream.tables.rows.routing import parcels as sent
 from airflow_provider_sfstream.tables.rows.spool import Parcels, release_memory, unpacked
 
 REWRITTEN = pa.schema(
@@ -152,23 +149,6 @@ def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> li
         raise
 
 
-def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
-    """Yield a piece with its incoming rows; if these exceed ``most_bytes``, one range of its ids after another.
-
-    :param number: of the piece.
-    """
-    count = -(-parcels.size(number) // most_bytes)
-    ids = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)] if count > 1 else []
-    ends = _divided(distinct(ids), count) if count > 1 else []
-    del ids
-    with _by_range(parcels, number, ends) if ends else nullcontext(parcels) as own:
-        for place, (after, through) in enumerate(pairwise([piece.after, *ends, piece.through])):
-            key = place if ends else number
-            tables = [unpacked(content) for content in own.read(key)]
-            own.forget(key)
-            yield replace(piece, after=after, through=through, is_shared=True) if ends else piece, tables
-
-
 def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Parcels:
     """Return the incoming records of a piece whose row has another value in one of the columns to compare."""
     differing, names = Parcels(), list(plan.only_differing or ())
@@ -182,20 +162,6 @@ def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> 
             if len(changed):
                 differing.add(parcel(number, changed))
     return differing
-
-
-def _by_range(parcels: Parcels, number: int, ends: Sequence[str]) -> Parcels:
-    """Return the incoming rows of a piece, divided at some ids: all are read once, however many ranges there are."""
-    divided = Parcels()
-    try:
-        contents = (unpacked(content) for content in parcels.read(number))
-        for each in sent(lambda batches: batches, ends)(batch for rows in contents for batch in rows.to_batches()):
-            divided.add(each)
-    except BaseException:
-        divided.__exit__()
-        raise
-    parcels.forget(number)
-    return divided
 
 
 def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) -> list[str]:
@@ -213,7 +179,7 @@ def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) ->
     if parts(rows * row, rows, plan.target) == 1:
         return []
     ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, piece, ["Id"]))])
-    return _divided(ids, parts(len(ids) * row, len(ids), plan.target))
+    return divided_ids(ids, parts(len(ids) * row, len(ids), plan.target))
 
 
 def _stored_rows(plan: Rewriting, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -319,8 +285,3 @@ def _latest(rows: pa.RecordBatch) -> int | None:
     if "_refreshed_at" not in rows.schema.names:
         return None
     return pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py()  # type: ignore[no-any-return]
-
-
-def _divided(ids: pa.Array, count: int) -> list[str]:
-    """Return the ids that divide these, which are sorted, into ranges of about equal size."""
-    return [str(ids[place]) for place in quantiles(range(len(ids)), count)]

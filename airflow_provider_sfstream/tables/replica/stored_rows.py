@@ -1,16 +1,21 @@
-"""Rows of a piece of a table, read a row group at a time."""
+"""Rows of a piece of a table: stored ones, a row group at a time, and incoming ones, a range of ids at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.replica.pieces import Piece
-from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, is_between
+from airflow_provider_sfstream.tables.replica.pieces import Piece, quantiles
+from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, distinct, is_between
 from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.rows.routing import parcels as sent
+from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
 
 
 def stored_rows(location: TableLocation, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -39,3 +44,39 @@ def _is_outside(group: pq.RowGroupMetaData, piece: Piece) -> bool:
         return False
     is_before = piece.after is not None and found.max <= piece.after
     return is_before or (piece.through is not None and found.min > piece.through)
+
+
+def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
+    """Yield a piece with its incoming rows; if these exceed ``most_bytes``, one range of its ids after another.
+
+    :param number: of the piece.
+    """
+    count = -(-parcels.size(number) // most_bytes)
+    ids = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)] if count > 1 else []
+    ends = divided_ids(distinct(ids), count) if count > 1 else []
+    del ids
+    with _by_range(parcels, number, ends) if ends else nullcontext(parcels) as own:
+        for place, (after, through) in enumerate(pairwise([piece.after, *ends, piece.through])):
+            key = place if ends else number
+            tables = [unpacked(content) for content in own.read(key)]
+            own.forget(key)
+            yield replace(piece, after=after, through=through, is_shared=True) if ends else piece, tables
+
+
+def _by_range(parcels: Parcels, number: int, ends: Sequence[str]) -> Parcels:
+    """Return the incoming rows of a piece, divided at some ids: all are read once, however many ranges there are."""
+    divided = Parcels()
+    try:
+        contents = (unpacked(content) for content in parcels.read(number))
+        for each in sent(lambda batches: batches, ends)(batch for rows in contents for batch in rows.to_batches()):
+            divided.add(each)
+    except BaseException:
+        divided.__exit__()
+        raise
+    parcels.forget(number)
+    return divided
+
+
+def divided_ids(ids: pa.Array, count: int) -> list[str]:
+    """Return the ids that divide these, which are sorted, into ranges of about equal size."""
+    return [str(ids[place]) for place in quantiles(range(len(ids)), count)]

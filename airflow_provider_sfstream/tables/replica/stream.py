@@ -174,11 +174,8 @@ class StreamRun:
         """Return the sequence of the last event to apply: all, if no limit ended the drain."""
         if newest.stop_reason in AT_THE_END:
             return max(each.last_sequence for each in landed)
-        unapplied = (
-            (self._rows([each]), each.place.first_sequence, start)
-            for each in reversed(landed)
-            if each.last_sequence > start
-        )
+        later = (each for each in reversed(landed) if each.last_sequence > start)
+        unapplied = ((self._rows([each]), each.place.first_sequence, start) for each in later)
         found = last_whole_sequence(unapplied, schemas.usable())
         return start if found is None else found
 
@@ -251,13 +248,10 @@ class StreamRun:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
-        times = [each.window.first_event_time for each in landed if each.window.first_event_time]
+        times = (each.window.first_event_time for each in landed if each.window.first_event_time)
         since = min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
-        return TableState(
-            stream=self._key,
-            flag=Flag("new", since, start),
-            deletes=self._config.deletes or "soft",
-        )
+        deletes = self._config.deletes or "soft"
+        return TableState(stream=self._key, flag=Flag("new", since, start), deletes=deletes)
 
     def _checked(self, name: str, table: TableState) -> TableState:
         if table.stream != self._key:

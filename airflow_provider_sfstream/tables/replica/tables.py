@@ -44,7 +44,7 @@ from airflow_provider_sfstream.tables.replica.reconciliation import (
     ranges,
     totals,
 )
-from airflow_provider_sfstream.tables.replica.refresh import image_schema, refresh_merge, typed
+from airflow_provider_sfstream.tables.replica.refresh import COUNT, image_schema, live_rows, refresh_merge, typed
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
@@ -62,7 +62,6 @@ _FEW_ROWS = 10
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
 IDS = pa.schema([("Id", pa.string())])
-_COUNT = pa.schema([("count", pa.int64())])
 _RANGES_TOLD = 10
 """So many of the ranges that differ are in the metrics; all are in the report."""
 
@@ -268,7 +267,7 @@ class ReplicaTables:
         """Make sure that not too many rows are about to be deleted because the org did not give their records."""
         if gone <= _FEW_ROWS:
             return
-        counts = self._delta.read(name, table).select("_deleted").made(_live, _COUNT).collected()
+        counts = self._delta.read(name, table).select("_deleted").made(live_rows, COUNT).collected()
         live = sum(row["count"] for row in counts)
         if gone > max_deleted_fraction * live:
             raise ConfigurationError(
@@ -290,13 +289,6 @@ def _refreshed_through(table: TableState, latest: int | None) -> TableState:
         return table
     moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
     return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
-
-
-def _live(batches: Batches) -> Batches:
-    """Give the number of rows that are not deleted."""
-    for batch in batches:
-        count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
-        yield pa.RecordBatch.from_pylist([{"count": count}], schema=_COUNT)
 
 
 def _some_ids(rows: Frame, fraction: float) -> list[str]:
