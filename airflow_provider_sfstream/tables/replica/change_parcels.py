@@ -1,4 +1,4 @@
-"""What runs in tasks: landed change events, each decoded once, on their way to the pieces of their tables."""
+"""Task side of a run: decode each landed change event once, and send its change row to the file group of its table."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 
 _IDS = pa.schema([("Id", pa.string())])
 COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
-"""Counts of ``change_rows``, with the key as JSON."""
+"""Counts that ``change_rows`` reports, with the key as JSON."""
 WITHOUT_SCHEMA = ""
-"""Table, and key, of the count of events whose schema cannot be used."""
+"""Table name and key of the count of events whose schema cannot be used."""
 _DECODED_ROWS = 2_048
 _DECODED_BYTES = 4 << 20
-"""Landed rows, and bytes of their payloads, that are decoded at a time."""
+"""Most landed rows, and bytes of their payloads, that are decoded at a time."""
 
 
 @dataclass(frozen=True)
 class ChangesPlan:
-    """How the change events of one run are read.
+    """Plan for reading the change events of one run.
 
     :param tables: plan of each table, by name.
-    :param span: the sequence of the last event before those to apply, and that of the last of them.
-    :param refused: why a schema cannot be used, by schema ID.
+    :param span: sequence number of the last event before the events to apply, and of the last event to apply.
+    :param refused: reason why a schema cannot be used, by schema ID.
     :param windows: windows of the run, as the quarantine names them.
     """
 
@@ -55,8 +55,8 @@ class ChangesPlan:
     first_sequences: tuple[int, ...]
 
     def by_table(self, batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the landed rows to apply, with the number of their table; of schemas that cannot be used, with the
-        number after the last table's."""
+        """Yield the landed rows to apply, each batch with the number of its table. Rows of schemas that cannot be used
+        have the number after the last table's."""
         rows = (rows for rows in map(self._in_span, batches) if len(rows))
         schema_ids, numbers = self._table_of_schema
         for batch in gathered(rows) if len(self.tables) > 1 else rows:
@@ -79,10 +79,10 @@ class ChangesPlan:
 
 
 def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
-    """Return a function for ``mapInArrow`` that sends landed events as change rows, what cannot be read as rows of the
-    quarantine to the piece after the last one, and :data:`COUNTS` to the piece after that.
+    """Return a function for ``mapInArrow`` that sends landed events as packed change rows. Rows of the quarantine
+    (unreadable events) go to the file group after the last one, :data:`COUNTS` to the next one.
 
-    :param ends: of each table, as :class:`Sender` has them.
+    :param ends: for each table the last IDs of its file groups, as in :class:`Sender`.
     """
     quarantine = sum(len(each) + 1 for each in ends)
     plans = list(run.tables.items())
@@ -113,7 +113,7 @@ def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
 
 
 def changed_records(run: ChangesPlan, table: str) -> Rows:
-    """Return a function for ``mapInArrow`` that gives :data:`LISTED` of the records of a table that events change."""
+    """Return a function for ``mapInArrow`` that yields :data:`LISTED` of the records of a table that events change."""
     wanted = list(run.tables).index(table)
 
     def listed(batches: Batches) -> Batches:
@@ -126,9 +126,9 @@ def changed_records(run: ChangesPlan, table: str) -> Rows:
 
 
 def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
-    """Return ids of records that a part of the landed events of a table change.
+    """Return IDs of records that a random sample of the landed events of a table changes.
 
-    :param fraction: of the landed rows, chosen at random.
+    :param fraction: share of the landed rows to sample.
     """
     listed = changed_records(run, table)
 
@@ -150,7 +150,7 @@ def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]
 
 
 def change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
-    """Return how the events of one table are read, with a column for each of their fields."""
+    """Return the plan for reading the events of one table, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns.columns))
     found: dict[str, ChangeSchema] = {}
     for schema_id, text in sorted(schemas.items()):

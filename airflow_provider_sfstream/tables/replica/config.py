@@ -20,11 +20,11 @@ class ReplicaConfig(WindowsJobConfig):
 
     :param refresh_url: URL of the document of a refresh; ``None``: apply ``manifests``.
     :param max_deleted_fraction: share of the rows of a table (0 to 1, default 0.2) for which a refresh may find no
-        record. Up to ten rows of a table may always be gone.
+        record. Up to ten rows of a table may always lack one.
     :param deletes: ``"soft"`` marks deleted records, ``"hard"`` removes them. A table records the choice with which it
-        was made, and a run with another one fails. ``None`` (default): the recorded choice, ``"soft"`` where there is
-        none.
-    :param history: also keep every version of each record. A table that has them keeps them.
+        was created, and a run with another choice fails. ``None`` (default): the recorded choice, ``"soft"`` if no
+        choice is recorded.
+    :param history: also store every version of each record. A table that has a history retains it.
     :param target_file_bytes: size in bytes of the files of a table.
     :param keep_snapshots: number of snapshots that stay readable.
     """
@@ -37,7 +37,7 @@ class ReplicaConfig(WindowsJobConfig):
     keep_snapshots: int = 10
 
     def __post_init__(self) -> None:
-        """Check each argument."""
+        """Validate each argument."""
         super().__post_init__()
         if self.deletes is not None:
             check_choice("deletes", self.deletes, get_args(Deletes))
@@ -53,10 +53,10 @@ class ReplicaConfig(WindowsJobConfig):
 
 @dataclass
 class TableMetrics:
-    """What became of one table: rows written anew (those of touched files), how many of them are deleted records,
-    rows of the whole table that have to be fetched, why the whole table has to be, if it has, how many rows had other
-    values in the columns that no event carries, if those of all records were fetched, and what a comparison of the
-    table with the org gave."""
+    """Metrics of one table: ``rows`` rewritten (those of rewritten files), ``deleted`` records among them, ``dirty``
+    rows of the whole table, and the reason of its ``flag``, if the whole table must be fetched. After a fetch of the
+    computed columns of all records, ``differed`` rows had other values in them. ``reconciliation``: result of a
+    comparison with the org."""
 
     rows: int = 0
     deleted: int = 0
@@ -68,8 +68,8 @@ class TableMetrics:
 
 @dataclass
 class ReplicaMetrics:
-    """``windows`` taken in, ``events`` in them, those ``held`` until the rest of their transaction comes, those
-    ``quarantined``, the number of the replica's current ``snapshot``, and the Spark application that it was."""
+    """Metrics of the job: processed ``windows``, their ``events``, events ``held`` until the rest of their transaction
+    arrives, ``quarantined`` events, number of the replica's current ``snapshot``, and ID of the Spark application."""
 
     windows: list[str] = field(default_factory=list)
     events: int = 0

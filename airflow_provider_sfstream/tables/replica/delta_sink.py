@@ -1,7 +1,7 @@
-"""Delta tables of a replica: pieces with changed records are rewritten by tasks, the driver commits their files.
+"""Delta tables of a replica: tasks rewrite the file groups with changed records, the driver commits their files.
 
-What counts is the version that a snapshot names. Whoever reads the table as others do sees its newest one, which a run
-that ends too early may have left ahead of the snapshot; the next run takes that back first.
+The valid version of a table is the one that a snapshot names. Other readers see the newest version, which a run that
+failed early may have left ahead of the snapshot; the next run reverts it first.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from airflow_provider_sfstream.tables.rows.routing import PARCEL
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 HISTORY = "{}__history"
-"""Name of the table of a table's ended versions."""
+"""Name of the table that stores the ended versions of a table's rows."""
 PROGRESS = "sfstream-replica"
-"""The mark that every commit of a replica moves on, so that Delta itself refuses that of a job beside it."""
+"""Progress mark that every commit of a replica advances, so that Delta rejects the commit of a concurrent job."""
 _MANY, _FIRST_FILES = 50_000, 16
-"""Where so many rows come and few are there, they are divided into so many files, or one for each task if these are
-more: what changes few records rewrites a part of the table. Files grow from there."""
+"""If at least this many rows are incoming, and not fewer than the table has, it is divided into this many files, or one
+for each task if there are more tasks. A change of few records then rewrites a part of it. Files grow later."""
 _SAMPLED = 10_000
 _SMALL_FILES, _SMALL = 64, 32 << 20
-"""So many files of so many bytes of a history are merged."""
+"""Small files of a history, below this many bytes, are merged if there are more than this many."""
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """What comes for a table.
+    """Incoming rows of a table.
 
     :param table: state of the table.
-    :param merge: how rows of the table take it.
-    :param schema: of the rows that come: change rows if ``are_changes``, in any order; else one for each ``Id``.
-    :param count: about how many they are.
-    :param sample: returns ids of some of them, in any order; called if they are many and the table has few rows.
+    :param merge: merge of the incoming rows into rows of the table.
+    :param schema: schema of the incoming rows: change rows in any order if ``are_changes``; else one row for each
+        ``Id``.
+    :param count: approximate number of incoming rows.
+    :param sample: returns some of their IDs, in any order; called if they are many and the table has few rows.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
-    :param everything: whether the new rows of records are wanted too for which nothing comes.
-    :param only_differing: columns, of which a record has to have another value than its row; ``None``: all records that
-        come are merged.
-    :param check: is given what was written, before it is committed.
-    :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
+    :param everything: whether to also merge rows of the table that have no incoming row.
+    :param only_differing: columns of which one must differ from the row, or the record is skipped; ``None``: merge all.
+    :param check: receives the result of the rewrite before it is committed.
+    :param gone_at: for a refresh, the end of the version of a row that it drops (microseconds since the epoch).
     """
 
     table: TableState
@@ -74,10 +74,10 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """How many rows were written anew; ``dirty`` and ``deleted`` of them.
+    """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them.
 
-    Of records that were fetched: how many rows have no record in the org (``gone``), how many records were merged
-    (``incoming``), and the latest ``_refreshed_at`` of all (microseconds since the epoch).
+    For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
+    and the latest ``_refreshed_at`` of all (microseconds since the epoch).
     """
 
     rows: int
@@ -89,7 +89,7 @@ class Rewritten:
 
 
 class DeltaSink:
-    """The Delta tables below one output folder.
+    """Delta tables below one output folder.
 
     :param base: the output folder, as the engine names it.
     """
@@ -98,12 +98,12 @@ class DeltaSink:
         self._engine, self._base, self._config = engine, base, config
         self._location = engine.files.table_location(base)
         self._read: dict[str, TableVersion] = {}
-        """Versions that were read by a check, and not changed since."""
+        """Versions that a check has read and that have not changed since."""
 
     def check(self, name: str, table: TableState) -> None:
-        """Take back what a run that ended too early has left of a table.
+        """Revert the changes of a run that failed before it published a snapshot.
 
-        :raises ConfigurationError: if somebody else has changed it; nothing was written.
+        :raises ConfigurationError: if another program has changed the table; nothing was written.
         """
         self._read[name] = self._log(name).restore(table.version, [PROGRESS])
         if table.history is not None:
@@ -122,13 +122,13 @@ class DeltaSink:
         send: Callable[[Sequence[Sequence[str]]], Rows],
         quarantine: QuarantinePlan | None = None,
     ) -> tuple[dict[str, tuple[TableState, Rewritten]], list[Mapping[str, Any]]]:
-        """Merge what comes into tables, all in one job; return each table as it is then, and the lines of the task that
-        has the quarantine and the counts.
+        """Merge incoming rows into tables, all in one job.
 
-        Merging the same again gives the same tables.
+        Return the new state of each table, and the lines of the task that has the quarantine and the counts. Merging
+        the same rows again has the same result.
 
         :param incoming: by table, in the order in which ``send`` numbers them.
-        :param rows: rows from which ``send`` makes parcels. It is given, for each table, the last id of every piece but
+        :param rows: rows that ``send`` packs. ``send`` receives, for each table, the last ID of every file group but
             the last one.
         """
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
@@ -181,7 +181,7 @@ class DeltaSink:
     ) -> tuple[TableState, Rewritten]:
         """Commit the files of one table.
 
-        :param first: number of the table's first piece.
+        :param first: number of the table's first file group.
         """
         table, merge = incoming.table, incoming.merge
         rows = [line for line in lines if line["is_history"] is False]
@@ -199,11 +199,11 @@ class DeltaSink:
         return table, rewritten
 
     def pieces(self, name: str, table: TableState) -> tuple[Piece, ...]:
-        """Return the pieces of a table."""
+        """Return the file groups of a table."""
         return pieces_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
-        """Remove the files that only snapshots ``gone`` have."""
+        """Remove the files that only the snapshots in ``gone`` have."""
         now, before = versions_named(kept), versions_named(gone)
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
             removals = [
@@ -218,7 +218,7 @@ class DeltaSink:
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
     def _pieces(self, read: TableVersion, incoming: Incoming) -> tuple[Piece, ...]:
-        """Return the table's pieces, more of them where most of its rows are about to come."""
+        """Return the table's file groups, divided further if most of its rows are incoming."""
         stored = sum(file["num_records"] or 0 for file in read.files.values())
         if incoming.count < max(_MANY, stored):
             return pieces_of_table(read.files)
@@ -233,7 +233,7 @@ class DeltaSink:
         send: Callable[[Sequence[Sequence[str]]], Rows],
         quarantine: QuarantinePlan | None,
     ) -> list[Mapping[str, Any]]:
-        """Send what comes to the tasks that have its pieces, and return what they wrote."""
+        """Shuffle the incoming rows to the tasks that own their file groups; return the lines of these tasks."""
         sent = rows.made(send([ends_of(plan.pieces) for plan in plans]), PARCEL)
         pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
         told = [number for number, (plan, piece) in enumerate(pieces) if plan.everything or piece.is_shared]
@@ -242,7 +242,7 @@ class DeltaSink:
         return lines
 
     def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:
-        """Add ended versions to the history; return its version."""
+        """Add ended versions to the history; return its version number."""
         log = self._log(HISTORY.format(name))
         if ended:
             log.commit(log.version(progress=[PROGRESS]), version_schema(merge.columns), ended, [])
@@ -251,10 +251,10 @@ class DeltaSink:
 
 
 def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: int, schema: pa.Schema) -> Any:
-    """Return the rows of a version of a table as a DataFrame; columns that a file does not have are null in its rows.
+    """Return the rows of a version of a table as a DataFrame. Columns that a file lacks are null in its rows.
 
     :param base: the output folder, as Hadoop names it.
-    :param number: -1 for none.
+    :param number: version number; -1 for no version.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

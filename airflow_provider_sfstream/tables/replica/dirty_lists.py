@@ -1,7 +1,7 @@
-"""The rows of a table that a refresh is to fetch, listed for it: JSON lines of ``Id`` and ``sequence``.
+"""Lists of the rows that a refresh has to fetch: JSON lines of ``Id`` and ``sequence``.
 
-A list has the dirty rows and, where that is wanted, those whose computed columns are to be fetched because an event
-changed them. It is written anew in each run that changes it; a snapshot names it.
+A list has the dirty rows and, if requested, the rows whose computed columns must be fetched because an event changed
+them. Each run that changes a list writes a new one; a snapshot names it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
 
 FOLDER = "_sfstream/replica/dirty"
-"""Below the output folder."""
+"""Folder of the lists, below the output folder."""
 
 
 LISTED = pa.schema([("Id", pa.string()), ("_sequence", pa.int64())])
-"""A record, and the last event that its row has seen."""
+"""ID of a record, and sequence number of the last event that its row has seen."""
 _KEYS = pa.schema([*LISTED, ("is_dirty", pa.bool_())])
 _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
 
 
 class DirtyLists:
-    """The lists below one output folder.
+    """Lists of dirty rows below one output folder.
 
     :param base: the output folder, as the engine names it.
     """
@@ -39,7 +39,7 @@ class DirtyLists:
         self._engine, self._base = engine, base
 
     def listed(self, table: TableState) -> Frame | None:
-        """Return the rows that the table's list names (:data:`LISTED`), if it names changed rows too."""
+        """Return the rows of the table's list (:data:`LISTED`); ``None`` if the table does not list changed rows."""
         if not table.computed.on_change:
             return None
         url = f"{self._base}/{table.dirty_list}"
@@ -49,10 +49,10 @@ class DirtyLists:
         return self._engine.text_rows(url, names, ("Id", "sequence")).made(_as_listed, LISTED)
 
     def written(self, name: str, table: TableState, rows: Frame | None, changed: Sequence[Frame]) -> TableState:
-        """Return the table with the list of its dirty rows, and of those that an event changed.
+        """Return the table with a new list of its dirty rows, and of the rows that an event changed.
 
-        :param rows: of the table; ``None`` if none may be dirty and none is changed.
-        :param changed: :data:`LISTED` of rows whose computed columns are to be fetched.
+        :param rows: rows of the table; ``None`` if no row can be dirty and no row is changed.
+        :param changed: :data:`LISTED` of rows whose computed columns must be fetched.
         """
         if rows is None:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
@@ -63,7 +63,7 @@ class DirtyLists:
         lines = self._engine.shuffled(keys, ("Id",), 1).made(write, _WRITTEN).collected()
         written = {line["name"] for line in lines}
         for other in self._engine.files.file_names(f"{self._base}/{place}"):
-            if other not in written:  # of a task that was lost and run again
+            if other not in written:  # written by a task that was lost and run again
                 self._engine.files.delete(f"{self._base}/{place}/{other}")
         dirty, also = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
         computed = replace(table.computed, changed=also)
@@ -88,7 +88,7 @@ def _changed_keys(batches: Batches) -> Batches:
 
 
 def _write_list(location: TableLocation, place: str) -> Rows:
-    """Return a function for ``mapInArrow`` that writes a part of a list, dirty rows first, and tells its file."""
+    """Return a function for ``mapInArrow`` that writes a part of a list, dirty rows first, and yields its file name."""
 
     def write(batches: Batches) -> Batches:
         dirty: dict[str, int | None] = {}

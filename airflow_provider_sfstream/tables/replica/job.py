@@ -1,7 +1,7 @@
-"""The ``replica`` job: landed change events, or records fetched anew, in; the next snapshot of the tables out.
+"""The ``replica`` job: apply landed change events or fetched records, and publish the next snapshot of the tables.
 
-Safe to repeat and to kill at any line: until a snapshot is published nothing counts, and what it says follows from the
-snapshot before and the windows alone.
+The job can be repeated, and killed at any line: its output counts only once it has published a snapshot. The content of
+a snapshot depends only on the previous snapshot and the windows.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from airflow_provider_sfstream.tables.runner.engine import Engine, JobFiles
 log = logging.getLogger(__name__)
 
 WINDOWS_AT_ONCE = 500
-"""For each state that is published: a replica that catches up with more is brought there in steps, each of which counts
-for good. Not more than fit on a page of window ids."""
+"""Most windows for each published snapshot. A replica that is further behind catches up in steps, and each published
+step is final. At most as many windows as fit on a page of window IDs."""
 
 
 def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
-    """Bring the replica forward.
+    """Apply the windows or the refresh of ``config``; return the metrics.
 
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if there is nothing to apply, the windows hold no change events, their files were
-        changed, a table is fed by another stream, kept by other rules for fields or made with another choice for
-        deleted records, or the refresh is not of this replica; nothing was published.
-    :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
+    :raises ConfigurationError: if there is nothing to apply, the windows have no change events, their files were
+        changed, a table belongs to another stream, has other field protection rules or another choice for deleted
+        records, or the refresh belongs to another replica; nothing was published.
+    :raises PositionConflictError: if another job has written meanwhile; nothing of this job was published.
     """
     started = time.monotonic()
     if not config.manifests and not config.refresh_url:
@@ -52,7 +52,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     base = files.url(config.output_url)
     store = SnapshotStore(files, base)
     snapshot = store.current()
-    if config.refresh_url is None:  # what is fetched was treated before it was written
+    if config.refresh_url is None:  # a refresh protects fields before it writes them
         check_rules(snapshot, config.rules, config.output_url)
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
     read, job = partial(read_window, engine.landing), config.job or engine.application_id
@@ -115,10 +115,10 @@ if TYPE_CHECKING:
 
 
 class RefreshRun:
-    """Merges the records of one refresh.
+    """Merge of the records of one refresh.
 
-    :param snapshot: the replica as it is now, which may be later than the one that the refresh began with.
-    :param url: of the refresh's document.
+    :param snapshot: current snapshot of the replica. It may be later than the one that the refresh started from.
+    :param url: URL of the refresh's document.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class RefreshRun:
         self._url, self._config = files.url(url), config
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
-        """Return the snapshot that follows.
+        """Return the next snapshot.
 
-        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read, or its tables
-            were made with another choice for deleted records, or too many records are gone; nothing was published.
+        :raises ConfigurationError: if the refresh belongs to another replica, or cannot be found or read, or its tables
+            record another choice for deleted records, or too many records are gone; nothing was published.
         """
         document = self._document()
         found = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}

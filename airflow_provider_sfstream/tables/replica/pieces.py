@@ -1,8 +1,8 @@
-"""A table as pieces: each has the records of a range of ids, and the files that may have them. Pure.
+"""File groups of a table: the records of a range of IDs, and the files that can contain them. Pure.
 
-Files of a table that this package writes have ranges of ids that do not meet, so that each is a piece by itself, and a
-change of one record touches one file. Salesforce gives ids out in order: new records meet in the last piece. Files of
-others, whose ranges may overlap, are a piece together until it is rewritten.
+The files that this package writes have disjoint ID ranges. Each is a file group, so the change of a record rewrites one
+file. Salesforce assigns IDs in order, so new records belong to the last group. Files that other programs wrote may
+overlap; overlapping files form one group until it is rewritten.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 Id = TypeVar("Id", str, int)
 TARGET_BYTES = 128 << 20
-"""How large a file is to be."""
+"""Target size of a file, in bytes."""
 TARGET_ROWS = 2_000_000
-"""How many rows one has at most, however small they are."""
+"""Most rows of a file, regardless of their size."""
 
 
 @dataclass(frozen=True)
 class PieceFile:
-    """A file, with its size in bytes."""
+    """File of a table, with its size in bytes."""
 
     path: str
     size: int
@@ -30,10 +30,10 @@ class PieceFile:
 
 @dataclass(frozen=True)
 class Piece:
-    """The records whose ids come after ``after`` (``None``: from the first on) and not after ``through`` (``None``: to
-    the last).
+    """File group: the records with IDs greater than ``after`` (``None``: no lower bound) and at most ``through``
+    (``None``: no upper bound).
 
-    :param is_shared: whether a file of it has records of another piece, so that both have to be rewritten.
+    :param is_shared: whether one of its files has records of another group, so that both groups must be rewritten.
     """
 
     after: str | None
@@ -43,10 +43,10 @@ class Piece:
 
 
 def pieces_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] = ()) -> tuple[Piece, ...]:
-    """Return the pieces of a table, in the order of ids. They cover all ids, also of a table without files.
+    """Return the file groups of a table, in the order of IDs. They cover all IDs, even if the table has no files.
 
-    :param files: the live files by path, as ``TableVersion`` has them.
-    :param more: ids at which pieces are to end too.
+    :param files: the live files by path, as in ``TableVersion``.
+    :param more: additional IDs at which a group must end.
     """
     groups = _groups(files)
     ends = sorted({*(last for _, last, _ in groups[:-1] if last is not None), *more})
@@ -59,20 +59,20 @@ def pieces_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] 
 
 
 def ends_of(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """Return the last id of every piece but the last one."""
+    """Return the last ID of every file group but the last one."""
     return tuple(piece.through for piece in pieces if piece.through is not None)
 
 
 def parts(size: float, rows: int, target: int = TARGET_BYTES) -> int:
-    """Return in how many files so many bytes and rows are to be. A file is split when it is half as large again."""
+    """Return the number of files for some bytes and rows. A file above 1.5 times its target size is split."""
     by_size = round(size / target) if size > 1.5 * target else 1
     return max(1, by_size, -(-rows // TARGET_ROWS))
 
 
 def quantiles(ids: Sequence[Id], count: int) -> list[Id]:
-    """Return the ids that divide these into ``count`` ranges of about equal size; fewer where ids are few.
+    """Return the IDs that divide these into ``count`` ranges of about equal size; fewer if there are few IDs.
 
-    :param ids: sorted; or their places.
+    :param ids: sorted IDs, or their indexes.
     """
     places = [len(ids) * number // count - 1 for number in range(1, count)]
     return sorted({ids[place] for place in places if 0 <= place < len(ids) - 1})
@@ -82,7 +82,7 @@ _Group = tuple[str | None, str | None, list[PieceFile]]
 
 
 def _groups(files: Mapping[str, Mapping[str, Any]]) -> list[_Group]:
-    """Return files whose ranges meet together: the first and the last id (``None``: not known), in order."""
+    """Return overlapping files together, with their first and last ID (``None``: not known), in order."""
     members = {path: PieceFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
     ranges = {path: (file.get("min.Id"), file.get("max.Id")) for path, file in files.items()}
     known = [(first, last, path) for path, (first, last) in ranges.items() if first is not None and last is not None]

@@ -1,6 +1,6 @@
-"""The events that a replica could not read: ``{base}/_replica_quarantine/window_id=.../from_ordinal=.../*.parquet``.
+"""Events that a replica could not read: ``{base}/_replica_quarantine/window_id=.../from_ordinal=.../*.parquet``.
 
-Beside the tables, and not that of an event log, which may be below the same folder.
+Separate from the tables, and from the quarantine of an event log, which may be below the same folder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FROM_ORDINAL = "from_ordinal"
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """Where rows of the quarantine are written.
+    """Location of the quarantined events of a run.
 
     :param location: folder of the quarantine.
-    :param begun: the ordinal that the run began a window with, by window ID, where that is not the first one.
+    :param begun: ordinal of the first event to apply, by window ID, if it is not the window's first event.
     """
 
     location: TableLocation
@@ -38,7 +38,7 @@ class QuarantinePlan:
 
 
 def write_quarantine(plan: QuarantinePlan, parcels: Iterable[Any]) -> list[dict[str, Any]]:
-    """Write rows of the quarantine, which come packed; return ``path``, ``size`` and ``rows`` of each file."""
+    """Write packed rows of the quarantine; return ``path``, ``size`` and ``rows`` of each file."""
     with PartitionFiles(plan.location) as files:
         for batch in (batch for content in parcels for batch in unpacked(content).to_batches()):
             ordinals = [plan.begun.get(window_id, 0) for window_id in batch.column("window_id").to_pylist()]
@@ -48,11 +48,11 @@ def write_quarantine(plan: QuarantinePlan, parcels: Iterable[Any]) -> list[dict[
 
 
 class ReplicaQuarantine:
-    """The quarantine below one output folder.
+    """Quarantine below one output folder.
 
-    The events of a window may be applied by several runs, each from where the one before it ended. So that none of them
-    replaces what another set aside, and a run that is repeated replaces its own, the rows of each are in a partition of
-    the ordinal that it began with.
+    Several runs may apply the events of one window, each from where the previous one ended. Each run writes to a
+    partition of the ordinal that it started with. So it never replaces the quarantined events of another run, and a
+    repeated run replaces its own.
 
     :param base: the output folder, as the engine names it.
     """
@@ -62,15 +62,15 @@ class ReplicaQuarantine:
         self._location = engine.files.table_location(base).below(REPLICA_QUARANTINE)
 
     def plan(self, changes: LandedChanges) -> QuarantinePlan:
-        """Return where a run sets aside the events that cannot be read, without what an earlier try left there."""
+        """Return the plan for the unreadable events of a run, and remove the files of an earlier try."""
         begun = changes.begun()
         self._remove(changes.windows, begun)
         return QuarantinePlan(self._location, begun)
 
     def finish(self, files: Sequence[Mapping[str, Any]]) -> int:
-        """Keep only the files that the run wrote; return how many rows they have.
+        """Remove all files that the run did not write; return the number of rows in its files.
 
-        :param files: as :func:`write_quarantine` gives them.
+        :param files: as returned by :func:`write_quarantine`.
         """
         self._remove_others({file["path"] for file in files})
         count = int(sum(file["rows"] for file in files))
@@ -79,7 +79,7 @@ class ReplicaQuarantine:
         return count
 
     def _remove(self, windows: Iterable[LandedWindow], begun: Mapping[str, int]) -> None:
-        """Remove what a run that was killed has set aside of the events to apply."""
+        """Remove the quarantined events that a killed run has left for the events to apply."""
         present = set(self._files.folders(self._url))
         for window in windows:
             if (folder := f"window_id={window.window_id}") in present:
@@ -87,7 +87,7 @@ class ReplicaQuarantine:
                 self._files.delete(f"{self._url}/{folder}/{part}")
 
     def _remove_others(self, written: Collection[str]) -> None:
-        """Remove what a task that was lost and run again has left beside the files that count."""
+        """Remove the files that a lost task, which was run again, has left beside ``written``."""
         for folder in {path.rpartition("/")[0] for path in written}:
             for name in self._files.file_names(f"{self._url}/{folder}"):
                 if f"{folder}/{name}" not in written:

@@ -1,4 +1,4 @@
-"""Replica tables as their readers see them, without a jar: the files of the versions that a snapshot names."""
+"""Read access to replica tables without a jar: the files of the versions that a snapshot names."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from airflow_provider_sfstream.tables.rows.merging import table_schema
 def read_replica(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
     """Return the rows of a replica table as a DataFrame.
 
-    All tables read at one ``snapshot`` are of one moment: transactions over several objects are in all or in none.
+    All tables read at one ``snapshot`` show one moment: a transaction on several objects is in all or in none.
 
     :param spark: a ``SparkSession``.
     :param output_url: the replica's folder.
     :param table: API name of the Salesforce object, for example ``"Account"``.
     :param snapshot: number of the snapshot; ``None`` for the current one.
-    :raises ConfigurationError: if there is no such table.
-    :raises FileNotFoundError: if the snapshot is not kept any longer.
+    :raises ConfigurationError: if there is no table of this name.
+    :raises FileNotFoundError: if the snapshot was removed.
     """
     files, base, state = _table(spark, output_url, table, snapshot)
     return read_version(spark, files, base, table, state.version, table_schema(state.columns.columns))
 
 
 def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
-    """Return every version of a table's records that is known, as a DataFrame.
+    """Return every known version of a table's records, as a DataFrame.
 
     The columns are those of :data:`~airflow_provider_sfstream.tables.rows.history_batches.VERSION_ENVELOPE`,
-    ``_is_current`` (``_valid_to`` is null) and the record's own. A version holds from ``_valid_from`` (inclusive) to
-    ``_valid_to`` (exclusive), by commit times; versions of one record are in the order of ``_sequence``, then of
+    ``_is_current`` (``_valid_to`` is null) and the record's own. A version is valid from ``_valid_from`` (inclusive) to
+    ``_valid_to`` (exclusive), by commit times. Versions of one record are ordered by ``_sequence``, then by
     ``_valid_from``.
 
     :param spark: a ``SparkSession``.
     :param output_url: the replica's folder.
     :param table: API name of the Salesforce object, for example ``"Account"``.
     :param snapshot: number of the snapshot; ``None`` for the current one.
-    :raises ConfigurationError: if there is no such table, or it has no history.
-    :raises FileNotFoundError: if the snapshot is not kept any longer.
+    :raises ConfigurationError: if there is no table of this name, or it has no history.
+    :raises FileNotFoundError: if the snapshot was removed.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -66,7 +66,7 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
 def table_of(snapshot: Snapshot, table: str, where: str) -> TableState:
     """Return one table of a snapshot.
 
-    :raises ConfigurationError: if there is none of that name.
+    :raises ConfigurationError: if there is no table of this name.
     """
     try:
         return snapshot.tables[table]

@@ -1,7 +1,7 @@
-"""A table compared with all records of the org: what became of each, counted by range of ids.
+"""Comparison of a table with all records of the org: the verdict on each record, counted by ID range.
 
-A comparison is as of a moment: that of the last change that the table has. A record that changed later is not compared,
-since its event may not have come yet; nor is a dirty row, of which the replica says so itself.
+A comparison refers to the moment of the last change in the table. It skips records that changed later, since their
+events may not have arrived yet, and dirty rows, which the replica already reports.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from airflow_provider_sfstream.tables.rows.routing import combined
 from airflow_provider_sfstream.tables.rows.spool import Parcels
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
-"""What a comparison says of a record: its row has the same values or others, there is no row for it, or no record for a
-row that is not deleted; it was changed after the moment of the comparison; its row is dirty."""
+"""Verdict on a record: its row has ``"equal"`` or ``"different"`` values, the row is ``"missing"``, the record of a row
+that is not deleted is ``"gone"``, the record changed after the moment of the comparison, or its row is dirty."""
 
 RANGE_LETTERS = 12
-"""Ids with the same first letters are a range: at most 62^3, made one after another."""
+"""Length of the ID prefix that defines a range: at most 62^3 IDs, assigned one after another."""
 _NONE = ""
-"""Verdict of a record that neither side should have."""
+"""Verdict on a record that neither side should have."""
 WRONG = ("different", "missing", "gone")
 JUDGED = pa.schema(
     [("id_prefix", pa.string()), ("verdict", pa.string()), ("count", pa.int64()), ("wrong", pa.string())]
 )
-"""How many records of a range have a verdict; or the id of a record whose row is ``wrong``."""
+"""Number of records of a range with a verdict; or the ID of a record whose row is ``wrong``."""
 MOMENTS = pa.schema([("latest", pa.int64())])
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a table is compared.
+    """Arguments of a comparison.
 
-    :param schema: of the rows of the table, as far as they are compared: ``Id``, ``_dirty``, ``_sequence``,
-        ``_deleted``, and the columns.
-    :param images: schema of the records as fetched.
-    :param columns: what is compared, beside whether a record is deleted.
-    :param applied_sequence: of the last event applied when the fetch began: a row that has seen later ones is not
-        compared.
-    :param moment: of the last change that the table has (microseconds since the epoch); ``None``: it has none.
+    :param schema: schema of the table's rows, restricted to the columns to read: ``Id``, ``_dirty``, ``_sequence``,
+        ``_deleted``, and the columns to compare.
+    :param images: schema of the fetched records.
+    :param columns: columns to compare, besides whether a record is deleted.
+    :param applied_sequence: sequence number of the last event applied when the fetch began. A row that has seen a later
+        event is not compared.
+    :param moment: time of the last change in the table (microseconds since the epoch); ``None``: it has no change.
     :param deletes: with ``"hard"``, a deleted record has no row.
     """
 
@@ -72,16 +72,16 @@ def compared_columns(columns: Iterable[str]) -> list[str]:
 
 
 def moments(batches: Batches) -> Batches:
-    """Give the latest ``_commit_time`` of rows of a table, for :data:`MOMENTS`."""
+    """Yield the latest ``_commit_time`` of rows of a table, as :data:`MOMENTS`."""
     for batch in batches:
         latest = pc.max(batch.column("_commit_time").cast(pa.int64()))
         yield pa.RecordBatch.from_arrays([pa.array([latest.as_py()], pa.int64())], schema=MOMENTS)
 
 
 def judged(plan: Comparison) -> Rows:
-    """Return a function for ``mapInArrow`` that takes parcels of records as fetched, and gives :data:`JUDGED`.
+    """Return a function for ``mapInArrow`` that reads packed fetched records and yields :data:`JUDGED`.
 
-    All parcels of a piece must come to one task.
+    All packed records of a file group must arrive at one task.
     """
 
     def rows(batches: Batches) -> Batches:
@@ -99,8 +99,8 @@ def judged(plan: Comparison) -> Rows:
 
 
 def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return each range of ids, in order: ``id_prefix``, the letters that its ids begin with, and how many records it
-    has of each verdict."""
+    """Return each ID range, in order: ``id_prefix``, the common prefix of its IDs, and its number of records for each
+    verdict."""
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["wrong"] is None:
@@ -111,7 +111,7 @@ def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many records there are of each verdict in all ranges."""
+    """Return the number of records for each verdict in all ranges."""
     counted = dict.fromkeys(get_args(Verdict), 0)
     for each in found:
         counted |= {verdict: counted[verdict] + each[verdict] for verdict in counted}
@@ -119,7 +119,7 @@ def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _verdicts(plan: Comparison, piece: Piece, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Yield ids of a piece, each once, with their verdicts."""
+    """Yield the IDs of a file group, each once, with their verdicts."""
     met = np.zeros(len(images), bool)
     for rows in stored_rows(plan.location, piece, plan.schema):
         at = pc.index_in(rows["Id"], value_set=images["Id"])
@@ -131,12 +131,12 @@ def _verdicts(plan: Comparison, piece: Piece, images: pa.RecordBatch) -> Iterato
 
 
 def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> pa.Array:
-    """Return the verdicts of records; a row is null where its side has nothing."""
+    """Return the verdicts on records; a row is null if its side has no record."""
     here, there = rows["Id"].is_valid(), images["Id"].is_valid()
     both = pc.and_(here, there)
     equal = pc.and_(both, are_equal(rows, images, ("_deleted", *plan.columns)))
     has_seen_later = pc.fill_null(pc.greater(rows["_sequence"], plan.applied_sequence), False)
-    # Salesforce keeps SystemModstamp to the second: what changed in the second of the moment may have changed after it.
+    # Salesforce stores SystemModstamp in seconds: a change in the second of the moment may be later than the moment.
     since = None if plan.moment is None else plan.moment // _SECOND * _SECOND
     stamps = images["_refreshed_at"].cast(pa.int64())
     is_later = pc.fill_null(pc.greater_equal(stamps, since), False) if since is not None else there

@@ -1,4 +1,4 @@
-"""Records as they were fetched: read as rows, and what a refresh does with them."""
+"""Fetched records: conversion to rows, and their merge into a table."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TIME, _DATE, _DATE_TIME = r"^\d\d:\d\d:\d\d", r"^\d{4}-\d\d-\d\d$", r"^\d{4}-\d
 
 
 def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
-    """Return the Arrow schema of the records that were fetched: :data:`IMAGE_ENVELOPE`, and the columns that were
-    fetched, of the table's types.
+    """Return the Arrow schema of the fetched records: :data:`IMAGE_ENVELOPE`, and the fetched columns with the table's
+    types.
 
     :param columns: the table's columns.
     """
@@ -33,9 +33,9 @@ def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
 
 
 def typed(schema: pa.Schema) -> Rows:
-    """Return a function for ``mapInArrow`` that gives records with their values, which come as text.
+    """Return a function for ``mapInArrow`` that converts records from text to the types of ``schema``.
 
-    :raises pyarrow.ArrowInvalid: for a text that is no value of its column.
+    :raises pyarrow.ArrowInvalid: if a text is not a value of its column.
     """
 
     def rows(batches: Batches) -> Batches:
@@ -49,10 +49,10 @@ def typed(schema: pa.Schema) -> Rows:
 def refresh_merge(
     columns: Columns, refresh: TableRefresh, computed: Collection[str], *, deletes: Deletes, moved_on: bool
 ) -> Merge:
-    """Return how a table takes these records.
+    """Return the merge of these records into a table.
 
-    :param computed: those of the columns fetched that no event carries.
-    :param moved_on: whether the stream has had events applied since the fetch began.
+    :param computed: the fetched columns that no event carries.
+    :param moved_on: whether events of the stream have been applied since the fetch began.
     """
     if refresh.mode == "computed":
         return ColumnsMerge(columns, tuple(sorted(computed)), None)
@@ -70,10 +70,10 @@ def refresh_merge(
 
 
 def flag_after(flag: Flag | None, refresh: TableRefresh, stream: StreamState) -> Flag | None:
-    """Return the flag of a table that was refreshed: none after all that it is for was fetched, unless it was raised
-    since. It stays for the columns that the user of the refresh does not see.
+    """Return the flag of a refreshed table: none after a fetch of all that it requires, unless it was raised later. It
+    stays for the columns that the user of the refresh may not read.
 
-    :param stream: the table's stream as it is now.
+    :param stream: current state of the table's stream.
     """
     if flag is None or refresh.mode in ("records", "computed"):
         return flag
@@ -88,13 +88,13 @@ def flag_after(flag: Flag | None, refresh: TableRefresh, stream: StreamState) ->
 def _typed(text: pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_string(type_):
         return text
-    if pa.types.is_nested(type_):  # no query gives it: the column of a field that is gone
+    if pa.types.is_nested(type_):  # no query returns it: the column of a removed field
         return pa.nulls(len(text), type_)
     return _whole_number(text).cast(type_) if pa.types.is_integer(type_) else text.cast(type_)
 
 
 def _whole_number(text: pa.Array) -> pa.Array:
-    """Return numbers; of a time the milliseconds since midnight, of a date or a date-time those since the epoch."""
+    """Return integers: for a time milliseconds since midnight, for a date or date-time milliseconds since the epoch."""
     is_time, is_date = (pc.match_substring_regex(text, pattern) for pattern in (_TIME, _DATE))
     is_moment = pc.match_substring_regex(text, _DATE_TIME)
     moment = pc.case_when(
@@ -109,7 +109,7 @@ def _whole_number(text: pa.Array) -> pa.Array:
 
 
 def live_rows(batches: Batches) -> Batches:
-    """Give the number of rows that are not deleted."""
+    """Yield the number of rows that are not deleted."""
     for batch in batches:
         count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
         yield pa.RecordBatch.from_pylist([{"count": count}], schema=COUNT)

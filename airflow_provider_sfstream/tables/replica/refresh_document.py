@@ -1,7 +1,7 @@
-"""What a refresh hands to the ``replica`` job: one JSON document that names the files with the records fetched.
+"""Input of the ``replica`` job from a refresh: one JSON document that names the files with the fetched records.
 
-``{output}/_sfstream/replica/refresh/{refresh_id}/refresh.json``, written last, and beside it for each table files of
-JSON lines, one for each record: all values as text, as Salesforce writes them in CSV; what is null is left out.
+``{output}/_sfstream/replica/refresh/{refresh_id}/refresh.json`` is written last. Beside it are, for each table, files
+of JSON lines, one line for each record. All values are text in Salesforce's CSV notation; null values are omitted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 
 FORMAT, VERSION = "sfstream-refresh", 1
 FOLDER = "_sfstream/replica/refresh"
-"""Below the output folder."""
+"""Folder of the refreshes, below the output folder."""
 
 FILE_NAME = "refresh.json"
 IMAGE_ENVELOPE = ("Id", "_found", "_sequence", "_deleted", "_refreshed_at")
-"""What a line has beside the record's columns: ``_found`` is false where the org no longer has the record at all;
-``_sequence`` of the row when it was listed, for records that were asked for by id; ``_deleted`` is ``IsDeleted``, and
+"""Keys of a line besides the record's columns: ``_found`` is false if the org no longer has the record; ``_sequence``
+is the row's sequence number when it was listed, for records fetched by ID; ``_deleted`` is ``IsDeleted``, and
 ``_refreshed_at`` is ``SystemModstamp``."""
 
 Mode = Literal["records", "full", "columns", "computed", "compare"]
@@ -29,25 +29,25 @@ Mode = Literal["records", "full", "columns", "computed", "compare"]
 
 @dataclass(frozen=True)
 class TableRefresh:
-    """What was fetched for one table.
+    """Records fetched for one table.
 
-    :param mode: ``"records"``: the rows that were listed as dirty, or as changed; ``"full"``: all records that the org
-        has; ``"columns"``: some columns of all records; ``"computed"``: the columns of all records that no event
-        carries; ``"compare"``: all records, to be compared and not merged.
-    :param columns: the columns of the table that were fetched, and those that the org has no field for any longer,
-        which become null; others stay as they are.
-    :param files: relative to the document's folder.
-    :param fetched: how many lines they have.
-    :param stream: key of the stream that the table is made from.
-    :param applied_sequence: of the last event applied when the fetch began: a row that has seen later ones may have
-        changes that the record as fetched lacks.
-    :param next_sequence: of the first event that had not landed when the fetch began.
-    :param last_window: id of the last window taken in when the fetch began.
-    :param began_at: when the fetch began (ISO 8601, UTC).
-    :param computed: those of ``columns`` that no event carries, with their types: all that the table is to have, if
-        the values of all records were fetched; ``None`` if nobody asked for them.
-    :param hidden: columns that a flag ``schema`` names and that could not be fetched, since the user does not see them.
-    :param on_change: whether rows that an event changes are to be listed for them from now on.
+    :param mode: ``"records"``: the rows listed as dirty or changed; ``"full"``: all records of the org; ``"columns"``:
+        some columns of all records; ``"computed"``: the computed columns of all records; ``"compare"``: all records,
+        which are compared and not merged.
+    :param columns: the fetched columns of the table, and those for which the org no longer has a field, which become
+        null. Other columns do not change.
+    :param files: file paths, relative to the document's folder.
+    :param fetched: number of lines in the files.
+    :param stream: key of the stream that feeds the table.
+    :param applied_sequence: sequence number of the last event applied when the fetch began. A row that has seen a later
+        event may have changes that the fetched record lacks.
+    :param next_sequence: sequence number of the first event that had not landed when the fetch began.
+    :param last_window: ID of the last window processed when the fetch began.
+    :param began_at: start of the fetch (ISO 8601, UTC).
+    :param computed: types of the computed columns among ``columns``: all computed columns of the table, if the values
+        of all records were fetched; ``None`` if computed columns were not requested.
+    :param hidden: columns that a flag ``schema`` names but that the user may not read, so that they were not fetched.
+    :param on_change: whether to list rows that an event changes for these columns from now on.
     """
 
     mode: Mode
@@ -66,10 +66,10 @@ class TableRefresh:
 
 @dataclass(frozen=True)
 class RefreshDocument:
-    """A refresh.
+    """Document of a refresh.
 
-    :param snapshot: number of the replica's snapshot that it began with.
-    :param tables: by name.
+    :param snapshot: number of the replica's snapshot that the refresh started from.
+    :param tables: fetched records by table name.
     """
 
     refresh_id: str
@@ -84,7 +84,7 @@ class RefreshDocument:
     def from_json(cls, text: str, where: str) -> RefreshDocument:
         """Return the refresh stored at ``where``.
 
-        :raises ConfigurationError: if it is not one of a version known here.
+        :raises ConfigurationError: if it is not a refresh of a supported version.
         """
         try:
             document = json.loads(text)

@@ -1,7 +1,7 @@
-"""What runs in tasks: a piece of a table is read, merged with what came for it, and written anew.
+"""Task side of a merge: read a file group of a table, merge it with its incoming rows, and write new files.
 
-A row group, and some of what came for the piece, is held at a time, whatever the size of the table and of the run. The
-files of a task that fails stay unnamed, so that they are never used.
+A task holds one row group and some of the incoming rows at a time, regardless of the size of the table and the run. The
+files of a failed task are never named, so they are never used.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ REWRITTEN = pa.schema(
         ("counts", pa.binary()),
     ]
 )
-"""What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
-was rewritten and has no row left gives a line without a path. Of records that were fetched one line has ``counts``, as
-JSON: rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the records that were merged
-(``incoming``). The lines of other counts have what came as such."""
+"""Output of a task: each file that it wrote, and its numbers of dirty rows and of rows of deleted records. A rewritten
+file group without remaining rows yields a line without a path. For fetched records, one line has ``counts`` as JSON:
+rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the number of merged records
+(``incoming``). The lines of other counts contain them unchanged."""
 MOST_BYTES = 16 << 20
-"""Bytes of incoming rows, in Arrow, that a task holds at a time. It needs two to three times as much to fold them, in
-addition to a few row groups."""
+"""Most bytes of incoming rows, in Arrow, that a task holds at a time. Folding them needs two to three times as much
+memory, in addition to a few row groups."""
 _COMPRESSED = 0.3
-"""Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
+"""Estimated bytes in a file for a byte of Arrow columns, if no better estimate exists; determines file sizes."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """How pieces of a table are rewritten.
+    """Plan for rewriting file groups of a table.
 
-    :param incoming: the schema of the rows that come: change rows, which are folded first if ``are_changes``; else
-        there is one for each id.
+    :param incoming: schema of the incoming rows: change rows, which are folded first, if ``are_changes``; else one row
+        for each ID.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
-    :param everything: whether the new rows of records are wanted too for which nothing came.
-    :param only_differing: columns, of which a record has to have another value than its row; ``None``: all records that
-        come are merged.
-    :param target: bytes of a file.
-    :param most_bytes: bytes of incoming rows that are held at a time.
+    :param everything: whether to also merge rows of the table that have no incoming row.
+    :param only_differing: columns; only a record that differs from its row in one of them is merged. ``None``: all
+        records are merged.
+    :param target: target size of a file, in bytes.
+    :param most_bytes: most bytes of incoming rows that are held at a time.
     """
 
     location: TableLocation
@@ -90,16 +90,16 @@ class Rewriting:
 
 
 def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = None) -> Rows:
-    """Return a function for ``mapInArrow`` that takes parcels, and gives :data:`REWRITTEN`.
+    """Return a function for ``mapInArrow`` that merges packed rows and yields :data:`REWRITTEN`.
 
-    All parcels of a piece must come to one task. Pieces are numbered through all plans. The parcels of the piece after
-    the last one are rows of the quarantine, and those of the next one are counts, which are given as they came.
+    All packed rows of a file group must arrive at one task. File groups are numbered through all plans. The group after
+    the last one has the rows of the quarantine, and the next one has counts, which are yielded unchanged.
     """
     pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
 
     def rows(batches: Batches) -> Batches:
         release_memory()
-        pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
+        pa.set_io_thread_count(1)  # each thread holds its own memory, and a row group is one read
         with Parcels() as parcels:
             for batch in batches:
                 parcels.add(batch)
@@ -119,9 +119,9 @@ def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = No
 
 
 def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> list[dict[str, Any]]:
-    """Rewrite a piece and return the lines of :data:`REWRITTEN`; none if the piece stays as it is.
+    """Rewrite a file group; return the lines of :data:`REWRITTEN`, none if the group does not change.
 
-    If its incoming rows exceed ``most_bytes``, one range of ids is merged after another, into the same files.
+    If its incoming rows exceed ``most_bytes``, one ID range is merged after another, into the same files.
     """
     if plan.only_differing is not None:
         with _differing(plan, piece, number, parcels) as differing:
@@ -150,7 +150,7 @@ def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> li
 
 
 def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Parcels:
-    """Return the incoming records of a piece whose row has another value in one of the columns to compare."""
+    """Return the incoming records of a file group whose row has another value in some of the columns to compare."""
     differing, names = Parcels(), list(plan.only_differing or ())
     differing.add(pa.RecordBatch.from_pylist([{"piece": number}], schema=PARCEL))
     for part, tables in ranges_of(piece, number, parcels, plan.most_bytes):
@@ -165,10 +165,10 @@ def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> 
 
 
 def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) -> list[str]:
-    """Return the ids at which the rows of a piece are divided into files.
+    """Return the IDs at which the rows of a file group are divided into files.
 
-    :param incoming: ids of the incoming rows, without duplicates.
-    :param row: bytes of an incoming row.
+    :param incoming: IDs of the incoming rows, without duplicates.
+    :param row: size of an incoming row, in bytes.
     """
     stored = sum(file.rows for file in piece.files)
     if stored > len(incoming):
@@ -183,7 +183,7 @@ def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) ->
 
 
 def _stored_rows(plan: Rewriting, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the stored rows of a piece, a row group at a time, with all columns or some."""
+    """Yield the stored rows of a file group, one row group at a time, with all columns or some."""
     schema = table_schema(plan.merge.columns)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -191,7 +191,7 @@ def _stored_rows(plan: Rewriting, piece: Piece, columns: Sequence[str] | None = 
 
 
 class _Range:
-    """The records of one piece, or of a range of ids in it, which are merged at a time."""
+    """Records of one file group, or of an ID range in it, that are merged at a time."""
 
     def __init__(
         self, plan: Rewriting, piece: Piece, incoming: list[pa.Table], output: Output, history: History
@@ -211,9 +211,9 @@ class _Range:
         release_memory()  # many changes of few records become few rows
 
     def merge(self, fetched: Counter[str]) -> None:
-        """Write the new rows, and the versions that end.
+        """Write the new rows and the ended versions.
 
-        :param fetched: counts of records that were fetched, which are added to.
+        :param fetched: counts of fetched records, to which this range is added.
         """
         for rows in _stored_rows(self._plan, self._piece):
             at_once = rows_at_once(rows)
@@ -228,9 +228,9 @@ class _Range:
         self._history.end(self._incoming)
 
     def _without_seen(self, changes: pa.RecordBatch, deletes: Deletes) -> pa.RecordBatch:
-        """Return the changes with those marked as seen that the record as fetched has.
+        """Return the changes; those that the fetched record already contains get the operation ``seen``.
 
-        With hard deletes, a delete that it does not have ends the row, so that what follows has to be applied.
+        With hard deletes, a delete that the record does not contain ends the row, so later changes must be applied.
         """
         if not (self._plan.may_be_seen and self._piece.files and len(changes)):
             return changes
@@ -239,7 +239,7 @@ class _Range:
         stored = _stored_rows(self._plan, self._piece, names)
         fetched = as_batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
         at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
-        # Each is judged by itself, whatever the order of commit times is.
+        # Compare each change separately: commit times need not be in order.
         seen = is_true(pc.less(changes["_commit_time"], at))
         if deletes == "hard":
             seen &= ~follows_delete(changes, ~seen & is_true(pc.equal(changes["_operation"], "delete")))
@@ -247,7 +247,7 @@ class _Range:
         return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
     def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the new rows of stored rows."""
+        """Return the new rows that replace stored rows."""
         if not (len(self._change) or self._plan.everything):
             return rows
         places = pc.index_in(rows["Id"], value_set=self._change["Id"])
@@ -269,7 +269,7 @@ class _Range:
         return rows if pc.all(stays).as_py() else rows.filter(stays)
 
     def _new(self) -> Iterator[pa.RecordBatch]:
-        """Yield rows for the records that had none."""
+        """Yield rows for the records without a stored row."""
         places = np.flatnonzero(~self._met)
         at_once = rows_at_once(self._change)
         for start in range(0, len(places), at_once):
@@ -281,7 +281,7 @@ class _Range:
 
 
 def _latest(rows: pa.RecordBatch) -> int | None:
-    """Return the latest time of ``_refreshed_at`` (microseconds since the epoch); ``None`` if there is none."""
+    """Return the latest ``_refreshed_at`` (microseconds since the epoch); ``None`` if there is none."""
     if "_refreshed_at" not in rows.schema.names:
         return None
     return pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Files that the rewrite of a piece makes: those of the table, and those of its history."""
+"""Files that the rewrite of a file group creates: those of the table, and those of its history."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from airflow_provider_sfstream.tables.rows.routing import pieces_of
 
 @dataclass(frozen=True)
 class HistoryPlan:
-    """Where the versions that a rewrite ends are written.
+    """Destination of the versions that a rewrite ends.
 
-    :param gone_at: when the version of a row ends that a refresh drops, microseconds since the epoch; ``None`` for
+    :param gone_at: end of the version of a row that a refresh drops (microseconds since the epoch); ``None`` for
         changes.
     """
 
@@ -33,7 +33,7 @@ class HistoryPlan:
 
 
 class Output:
-    """The piece's new files, divided at some ids."""
+    """New files of a file group, divided at some IDs."""
 
     def __init__(
         self, filesystem: Any, schema: pa.Schema, ends: Sequence[str] = (), *, is_history: bool = False
@@ -43,7 +43,7 @@ class Output:
         self._counts: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: pa.RecordBatch) -> None:
-        """Add rows to the files that they belong to."""
+        """Add rows to the files of their ID ranges."""
         if not self._ends:
             self._append(0, rows)
             return
@@ -52,7 +52,7 @@ class Output:
             self._append(int(number), rows.filter(pa.array(numbers == number)))
 
     def close(self) -> list[dict[str, Any]]:
-        """Return a line for each file, one without a path if there is none."""
+        """Return a line for each file, or one line without a path if there is no file."""
         lines = []
         for number, writer in sorted(self._writers.items()):
             file = writer.close()
@@ -62,7 +62,7 @@ class Output:
         return lines or ([] if self._is_history else [{"is_history": False, "rows": 0, "dirty": 0, "deleted": 0}])
 
     def abandon(self) -> None:
-        """End files that nobody will name."""
+        """Close the files, which no commit will name."""
         for writer in self._writers.values():
             writer.abandon()
 
@@ -78,7 +78,7 @@ class Output:
 
 
 class History:
-    """The versions that end with a rewrite."""
+    """Versions of rows that a rewrite ends."""
 
     def __init__(self, columns: Columns, plan: HistoryPlan | None) -> None:
         self._columns, self._history = columns, plan
@@ -87,16 +87,16 @@ class History:
             self._output = Output(plan.location.filesystem(), version_schema(columns), is_history=True)
 
     def note(self, base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray) -> None:
-        """Take note of rows, as they were and as they become."""
+        """Record rows before and after the merge."""
         if self._history is None:
             return
         if self._history.gone_at is None:
-            self._bases.append(base)  # no more rows than changes
+            self._bases.append(base)  # at most as many rows as changes
         else:
             self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
 
     def end(self, changes: pa.RecordBatch | None) -> None:
-        """Write the versions that end in a range of ids, when all its rows were noted.
+        """Write the versions that end in an ID range, after all its rows were recorded.
 
         :param changes: its incoming rows; ``None`` without a history.
         """
@@ -110,6 +110,6 @@ class History:
         return [] if self._history is None else self._output.close()
 
     def abandon(self) -> None:
-        """End files that nobody will name."""
+        """Close the files, which no commit will name."""
         if self._history is not None:
             self._output.abandon()

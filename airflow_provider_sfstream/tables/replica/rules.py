@@ -1,4 +1,4 @@
-"""The rules for fields that a replica's table is kept by, in the snapshot beside its columns. Pure."""
+"""Field protection rules of a replica's tables, stored in the snapshot beside the columns. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from airflow_provider_sfstream.tables.rows.replica_columns import replica_column
 
 
 def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
-    """Make sure that a job keeps the rules of every table of a replica, whichever its events are for.
+    """Check that a job follows the rules of every table of a replica, including tables that its events do not change.
 
-    :param where: the replica.
-    :raises ConfigurationError: naming the field that it would store otherwise. Nothing was written.
+    :param where: location of the replica, for the error.
+    :raises ConfigurationError: if the job would store a field otherwise; it names the field. Nothing was written.
     """
     for name, table in sorted(snapshot.tables.items()):
         rules.check_keep(table.rules, f"The table {name} of {where}")
 
 
 def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collection[str]) -> TableState:
-    """Return a table with rules, and with the columns that they are found to be of.
+    """Return a table with rules, and with the columns that they protect.
 
-    :param schemas: Avro schemas of the events that are to be applied.
-    :raises ConfigurationError: if it has rows with what it may not have from now on. Nothing was published.
+    :param schemas: Avro schemas of the events to apply.
+    :raises ConfigurationError: if the table has rows with values that the rules now forbid. Nothing was published.
     """
     if not rules:
         return table
@@ -54,12 +54,12 @@ def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collec
 
 
 def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool) -> Treatment | None:
-    """Return what becomes of the values of a table's column; ``None`` if they are stored as they come.
+    """Return the treatment of the values of a table's column; ``None`` if they are stored unchanged.
 
-    :param name: of the table.
-    :param column: one that it has, or is to get.
-    :param is_computed: whether no event carries it. Salesforce then makes it of others, as a contact's ``Name`` of its
-        parts, so that a rule for one of these is for it too.
+    :param name: name of the table.
+    :param column: existing or future column of the table.
+    :param is_computed: whether no event carries the column. Salesforce then derives it from other fields, for example a
+        contact's ``Name`` from its parts, so that a rule for one of these applies to it too.
     """
     coverage = coverage_of(table.rules, name)
     fields = (column, field_of(column))

@@ -1,6 +1,6 @@
-"""The snapshots of a replica in its output folder: which is the newest, and how another one takes its place.
+"""Snapshots of a replica in its output folder: reading, publishing and removing them.
 
-The columns of a table are written before the snapshot that names them, and removed before the last one that does.
+The columns of a table are written before the first snapshot that names them, and removed before the last one.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 FOLDER = "_sfstream/replica/snapshots"
 PAGE = 1_000
-"""Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
+"""Window IDs of a page. A snapshot names those of the last one to two pages; older pages never change."""
 _FILE_NAME = re.compile(r"(\d{12})\.json")
 _SCHEMA_NAME = re.compile(r"(\d{12})-[0-9a-f]{16}")
 
 
 class SnapshotReader:
-    """The snapshots below one output folder.
+    """Snapshots below one output folder.
 
     :param files: the storage.
     :param base: the output folder, as the storage names it.
@@ -39,9 +39,9 @@ class SnapshotReader:
         self._snapshots: dict[int, Snapshot] = {}
 
     def current(self) -> Snapshot:
-        """Return the replica as it is now; its number is 0 where there is none.
+        """Return the current snapshot of the replica; its number is 0 if there is no replica.
 
-        :raises ConfigurationError: if the newest snapshot cannot be understood.
+        :raises ConfigurationError: if the newest snapshot is invalid or of an unsupported version.
         """
         numbers = self._numbers()
         return self.read(numbers[-1]) if numbers else Snapshot()
@@ -49,10 +49,10 @@ class SnapshotReader:
     def read(self, number: int) -> Snapshot:
         """Return one snapshot.
 
-        The columns of its tables are read when they are first used. Then they may be gone, if a job removes the
-        snapshot meanwhile: that is a ``FileNotFoundError`` too.
+        The columns of its tables are read at their first use. If a job has removed the snapshot by then, that read
+        raises ``FileNotFoundError`` too.
 
-        :raises FileNotFoundError: if it is not kept any longer.
+        :raises FileNotFoundError: if the snapshot was removed.
         """
         if number not in self._snapshots:
             url = self._url(number)
@@ -60,7 +60,7 @@ class SnapshotReader:
         return self._snapshots[number]
 
     def kept(self) -> list[Snapshot]:
-        """Return all snapshots that are there, oldest first; those that a job removes meanwhile may be missing."""
+        """Return all snapshots, oldest first; those that a job removes meanwhile may be missing."""
         found = []
         for number in self._numbers():
             with suppress(FileNotFoundError):
@@ -68,10 +68,10 @@ class SnapshotReader:
         return found
 
     def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
-        """Yield the ids of the windows of each page of a stream, the newest page first.
+        """Yield the window IDs of each page of a stream, the newest page first.
 
-        :param stream: its key.
-        :param pages: how many there are, as its state says.
+        :param stream: key of the stream.
+        :param pages: number of pages, from the stream's state.
         """
         for number in reversed(range(pages)):
             yield json.loads(self._reads.read_text(self._page_url(stream, number)))
@@ -79,7 +79,7 @@ class SnapshotReader:
     def _stored_schema(self, table: str, name: str) -> StoredSchema:
         """Return a stored schema.
 
-        :raises ValueError: if there can be none of that name.
+        :raises ValueError: if the name is invalid.
         """
         if not _SCHEMA_NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is not the name of a schema")
@@ -98,17 +98,17 @@ class SnapshotReader:
 
 
 class SnapshotStore(SnapshotReader):
-    """The snapshots below one output folder, for the job that writes them."""
+    """Read and write access to the snapshots below one output folder, for the job that publishes them."""
 
     def __init__(self, files: JobFiles, base: str) -> None:
         super().__init__(files, base)
         self._files = files
 
     def publish(self, snapshot: Snapshot) -> Snapshot:
-        """Make ``snapshot`` the replica; return it as it was published.
+        """Publish ``snapshot`` as the current state of the replica; return it as published.
 
-        :raises PositionConflictError: if another job published one of this number; it stands, this one's files are
-            never read.
+        :raises PositionConflictError: if another job published a snapshot of this number. That one is valid, and the
+            files of this one are never read.
         """
         streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
         tables = {
@@ -128,15 +128,15 @@ class SnapshotStore(SnapshotReader):
         return snapshot
 
     def divided(self, keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
-        """Return all but the last ``keep`` snapshots, and these, each oldest first."""
+        """Return all but the last ``keep`` snapshots, and the last ``keep``, each oldest first."""
         snapshots = [self.read(number) for number in self._numbers()]
         return snapshots[:-keep], snapshots[-keep:]
 
     def prune(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove snapshots, and the schemas that only they name.
 
-        :param gone: snapshots whose other files were removed before.
-        :param kept: those after them.
+        :param gone: snapshots whose other files are already removed.
+        :param kept: the later snapshots.
         """
         for name in sorted({name for snapshot in gone for name in snapshot.tables}):
             live = _schemas_named(kept, name)
@@ -151,10 +151,10 @@ class SnapshotStore(SnapshotReader):
         self._files.delete(self._url(snapshot.number))
 
     def _remove_schemas(self, table: str, live: Collection[str], newest: int) -> None:
-        """Remove the schemas of a table that are not in ``live``, those of killed runs too.
+        """Remove the schemas of a table that are not in ``live``, including those of killed runs.
 
-        Schemas written for a snapshot after ``newest`` stay: another job may be about to publish it. No such snapshot
-        can name an older schema that ``newest`` does not name.
+        Schemas written for a snapshot after ``newest`` stay, because another job may be about to publish it. No later
+        snapshot can name an older schema that ``newest`` does not name.
         """
         for file in self._files.file_names(f"{self._schemas}/{table}"):
             name = file.removesuffix(".json")
@@ -163,9 +163,9 @@ class SnapshotStore(SnapshotReader):
                 self._files.delete(f"{self._schemas}/{table}/{file}")
 
     def _with_stored_schema(self, name: str, table: TableState, number: int) -> TableState:
-        """Return a table with its columns in a document: that of the snapshot before, if they did not change.
+        """Return a table with its columns in a document: that of the previous snapshot, if they did not change.
 
-        :param number: of the snapshot that is to name it.
+        :param number: number of the snapshot that will name the document.
         """
         stored = table.stored_schema
         if stored is not None and stored.url == self._stored_schema(name, stored.name).url:
@@ -181,9 +181,9 @@ class SnapshotStore(SnapshotReader):
         return table.with_stored_schema(stored)
 
     def _with_pages(self, stream: str, state: StreamState) -> StreamState:
-        """Return the state with no more recent windows than two pages have; those before are on pages of their own.
+        """Return the state with at most two pages of recent windows; older windows are stored on separate pages.
 
-        A run that is repeated writes the same page again: its windows were all published before.
+        A repeated run writes the same page again, because its windows were all published before.
         """
         while len(state.recent) > 2 * PAGE:
             self._files.replace_text(self._page_url(stream, state.pages), json.dumps(state.recent[:PAGE]))

@@ -1,9 +1,9 @@
-"""What a replica consists of at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
+"""State of a replica at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
 
-The document with the highest number is the replica. It names the version of every Delta table and, for each stream, how
-far its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
-never changes once it is there, and neither does a version that it names. Columns of tables are in documents of their
-own (``table_schemas``), which are read when a table's columns are first used.
+The document with the highest number is the current state. It names the version of every Delta table and, for each
+stream, the progress through its windows. So rows and progress of all tables change together or not at all. A published
+document never changes, nor does a version that it names. Columns of tables are in separate documents
+(``table_schemas``), which are read at the first use of a table's columns.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 4
 _READABLE = (3, VERSION)
-"""Versions of documents that can be read. Those of version 3 have the columns of all tables."""
+"""Readable versions of documents. Those of version 3 contain the columns of all tables."""
 SchemaOf = Callable[[str, str], StoredSchema]
-"""Returns the stored schema of a table: by the name of the table, and that of the document."""
+"""Function that returns a stored schema for the name of a table and the name of the document."""
 
 
 @dataclass(frozen=True)
 class AppliedWindow:
-    """A window that a replica has taken in: the sequence of its first event, and how many events it has."""
+    """Window that a replica has processed: the sequence number of its first event, and its number of events."""
 
     window_id: str
     manifest_url: str
@@ -45,16 +45,16 @@ class AppliedWindow:
 
 @dataclass(frozen=True)
 class StreamState:
-    """How far the windows of one stream are applied.
+    """Progress of a replica through the windows of one stream.
 
-    :param last: the window taken in last.
-    :param through: its position as hex, ``None`` where it has none.
-    :param applied_sequence: the sequence of the last event applied. Later ones of ``held`` belong to a transaction of
-        which the rest is yet to come.
-    :param applied_replay_id: the replay ID of that event as hex; ``None`` before the first.
+    :param last: the window processed last.
+    :param through: its position as hex, ``None`` if it has none.
+    :param applied_sequence: sequence number of the last event applied. Later events of ``held`` belong to a transaction
+        whose rest has not landed yet.
+    :param applied_replay_id: replay ID of that event as hex; ``None`` before the first.
     :param held: windows with events that are not applied yet, oldest first.
-    :param recent: ids of the last windows taken in, oldest first.
-    :param pages: how many pages of :data:`PAGE` ids each there are of those before them.
+    :param recent: IDs of the last windows processed, oldest first.
+    :param pages: number of pages of :data:`PAGE` IDs each that store the earlier windows.
     """
 
     org_id: str
@@ -71,20 +71,20 @@ class StreamState:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that the first event of the next window gets."""
+        """Sequence number of the first event of the next window."""
         return self.last.first_sequence + self.last.event_count
 
     @property
     def held_events(self) -> int:
-        """How many events are not applied yet."""
+        """Number of events that are not applied yet."""
         return self.next_sequence - 1 - self.applied_sequence
 
 
 @dataclass(frozen=True)
 class Flag:
-    """Why a whole table has to be fetched, since when (ISO 8601, UTC), and the sequence of the event that says so.
+    """Reason to fetch a whole table, time since when (ISO 8601, UTC), and sequence number of the event that shows it.
 
-    :param columns: those that came, changed or went with a new schema: all that has to be fetched for that reason.
+    :param columns: columns that a new schema added, changed or removed: the only ones to fetch for that reason.
     """
 
     reason: FlagReason
@@ -95,14 +95,14 @@ class Flag:
 
 @dataclass(frozen=True)
 class Computed:
-    """The columns of a table that no event carries: formulas, roll-up summaries, and whatever else describe names and
-    the schema of the change events lacks.
+    """Computed columns of a table. No event carries them: formulas, roll-up summaries, and all other fields that the
+    describe call returns and the schema of the change events lacks.
 
     :param columns: their names.
-    :param compared_at: when the last fetch of all their values began (ISO 8601, UTC); they are as fresh as that, those
-        of records fetched since are fresher.
-    :param on_change: whether rows that an event changed are listed, for a refresh to fetch them.
-    :param changed: how many are listed now, beside the dirty ones.
+    :param compared_at: start of the last fetch of all their values (ISO 8601, UTC). Records fetched later have newer
+        values.
+    :param on_change: whether rows that an event changed are listed, so that a refresh fetches them.
+    :param changed: number of rows listed now, besides the dirty ones.
     """
 
     columns: tuple[str, ...] = ()
@@ -113,23 +113,23 @@ class Computed:
 
 @dataclass(frozen=True)
 class TableState:
-    """One table of a replica.
+    """State of one table of a replica.
 
-    :param stream: key of the stream that its changes come from.
-    :param version: of the table; -1 before it has rows.
-    :param history: version of the table of ended versions, -1 before it has one; ``None`` where no history is kept.
+    :param stream: key of the stream that feeds the table.
+    :param version: version of the table; -1 before it has rows.
+    :param history: version of the table of ended versions, -1 before it has one; ``None`` without a history.
     :param columns: the record's columns, in order.
-    :param dirty: how many rows have to be fetched.
-    :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
-        and the rows whose computed columns are to be fetched because an event changed them.
-    :param fields: the columns that records have by the schema of the last event applied, each with what the schema says
-        of its field, which is another text for a field that was deleted and made again; ``None`` where not known.
+    :param dirty: number of rows that must be fetched.
+    :param dirty_list: folder, relative to the output folder, of the JSON lines that list them (``Id``, ``sequence``),
+        and the rows whose computed columns must be fetched because an event changed them.
+    :param fields: columns of records by the schema of the last event applied, each with the schema's description of its
+        field, which differs for a field that was deleted and created again; ``None`` if not known.
     :param computed: the columns that no event carries.
-    :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
-    :param rules: which fields may not be stored as they come, without the key of hashes.
-    :param hidden: the columns, in lower case, that these were found to be of by the schemas of its events.
-    :param deletes: the choice with which the table was made; ``None`` until a run records it, in a table of a version
-        of the package that did not.
+    :param refreshed_through: latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if no row was fetched.
+    :param rules: rules for protected fields, without the key of hashes.
+    :param hidden: treatment of the columns that the rules protect, by lower-case name, as found in its events' schemas.
+    :param deletes: recorded choice for deleted records; ``None`` until a run records it, in a table that an earlier
+        version of the package created.
     """
 
     stream: str
@@ -148,12 +148,12 @@ class TableState:
 
     @property
     def effective_deletes(self) -> Deletes:
-        """The choice that a merge follows."""
+        """Choice for deleted records that a merge applies."""
         return self.deletes or "soft"
 
     @property
     def schema(self) -> TableSchema:
-        """The columns; read from their document if they are stored in one."""
+        """Columns of the table, read from their document if they are stored in one."""
         stored = self.stored_schema
         if stored is not None and self.fields is not None:
             return stored.content
@@ -162,7 +162,7 @@ class TableState:
 
     @property
     def stored_schema(self) -> StoredSchema | None:
-        """The document that has the columns; ``None`` if there is none."""
+        """Document that has the columns; ``None`` if there is none."""
         columns, hidden, fields = self.columns, self.hidden, self.fields
         if not isinstance(columns, StoredColumns) or not isinstance(hidden, StoredMapping):
             return None
@@ -172,20 +172,20 @@ class TableState:
         return columns.schema if is_stored else None
 
     def load_schema(self) -> None:
-        """Read the columns, for a use that may come after their document was removed."""
+        """Read the columns, so that they can be used after their document is removed."""
         if (stored := self.stored_schema) is not None:
             _ = stored.content
 
     def with_stored_schema(self, stored: StoredSchema) -> TableState:
-        """Return the table with its columns in a document that has the same ones."""
+        """Return the table with its columns in a document that has the same columns."""
         parts = stored.parts()
         return replace(self, **(parts if self.fields is not None else {**parts, "fields": None}))
 
     def flagged(self, flag: Flag) -> TableState:
         """Return the table with a flag.
 
-        One that is there keeps its reason, unless that is for some columns only; it gets the later sequence, and the
-        columns of both.
+        An existing flag retains its reason, unless it is for some columns only; it gets the later sequence number, and
+        the columns of both flags.
         """
         if self.flag is not None:
             first = flag if self.flag.reason == "schema" else self.flag
@@ -196,7 +196,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A replica at one moment, and which job published it. Number 0 stands for one that does not exist yet."""
+    """Replica at one moment, and the job that published it. Number 0 means that no snapshot exists yet."""
 
     number: int = 0
     published_at: str | None = None
@@ -205,12 +205,12 @@ class Snapshot:
     job: str = ""
 
     def next(self, streams: dict[str, StreamState], tables: dict[str, TableState], now: datetime) -> Snapshot:
-        """Return the snapshot that follows, with these streams and tables in place of those of the same names."""
+        """Return the next snapshot, with these streams and tables in place of those of the same names."""
         stamp = now.astimezone(UTC).isoformat()
         return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
 
     def to_json(self) -> str:
-        """Return the document. It names the schemas of tables that are stored, and has those of others inside."""
+        """Return the document. It names the stored schemas of tables, and contains the schemas of the other tables."""
         rules = list(dict.fromkeys(table.rules for table in self.tables.values() if table.rules))
         document = {
             "format": FORMAT,
@@ -229,7 +229,7 @@ class Snapshot:
         """Return the snapshot stored at ``where``.
 
         :param schema_of: returns stored schemas; ``None`` if the document has the columns of all tables.
-        :raises ConfigurationError: if it is not one of a version known here.
+        :raises ConfigurationError: if it is not a snapshot of a supported version.
         """
         try:
             document = json.loads(text)
@@ -251,7 +251,7 @@ class Snapshot:
 
 
 def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> None:
-    """Check that a run treats deleted records as its tables record it.
+    """Check that a run treats deleted records as recorded in its tables.
 
     :param tables: by name.
     :param deletes: the run's choice; ``None``: that of each table.
@@ -283,7 +283,7 @@ def _stream_of_document(document: dict[str, Any]) -> StreamState:
 def _table_to_document(table: TableState, rules: Sequence[FieldRules]) -> dict[str, Any]:
     """Return the document of a table.
 
-    :param rules: those of all tables. A table names its own by their place.
+    :param rules: distinct rules of all tables. A table names its own by their index.
     """
     document = {name: value for name, value in vars(table).items() if name not in ("columns", "fields", "hidden")}
     document["flag"] = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}

@@ -1,4 +1,4 @@
-"""Rows of a piece of a table: stored ones, a row group at a time, and incoming ones, a range of ids at a time."""
+"""Rows of a file group: stored rows, one row group at a time, and incoming rows, one ID range at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
 
 
 def stored_rows(location: TableLocation, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the stored rows of a piece with the columns of a schema, ``Id`` among them; null where a file lacks one."""
+    """Yield the stored rows of a file group with a schema's columns, ``Id`` among them; null if a file lacks one."""
     files = location.filesystem()
     for file in piece.files:
         with files.open_input_file(file.path) as source:
@@ -33,11 +33,11 @@ def stored_rows(location: TableLocation, piece: Piece, schema: pa.Schema) -> Ite
                     rows = rows.filter(is_between(rows["Id"], piece.after, piece.through))
                 if len(rows):
                     yield rows
-                del rows  # before the next are read
+                del rows  # release before the next read
 
 
 def _is_outside(group: pq.RowGroupMetaData, piece: Piece) -> bool:
-    """Return whether the statistics of a row group show that it has no record of a piece."""
+    """Return whether the statistics of a row group show that it has no record of a file group."""
     columns = (group.column(place) for place in range(group.num_columns))
     found = next((column.statistics for column in columns if column.path_in_schema == "Id"), None)
     if found is None or not found.has_min_max:
@@ -47,9 +47,9 @@ def _is_outside(group: pq.RowGroupMetaData, piece: Piece) -> bool:
 
 
 def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> Iterator[tuple[Piece, list[pa.Table]]]:
-    """Yield a piece with its incoming rows; if these exceed ``most_bytes``, one range of its ids after another.
+    """Yield a file group with its incoming rows, or one ID range after another if these exceed ``most_bytes``.
 
-    :param number: of the piece.
+    :param number: number of the file group.
     """
     count = -(-parcels.size(number) // most_bytes)
     ids = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)] if count > 1 else []
@@ -64,7 +64,7 @@ def ranges_of(piece: Piece, number: int, parcels: Parcels, most_bytes: int) -> I
 
 
 def _by_range(parcels: Parcels, number: int, ends: Sequence[str]) -> Parcels:
-    """Return the incoming rows of a piece, divided at some ids: all are read once, however many ranges there are."""
+    """Return the incoming rows of a file group, divided at some IDs. All are read once, for any number of ranges."""
     divided = Parcels()
     try:
         contents = (unpacked(content) for content in parcels.read(number))
@@ -78,5 +78,5 @@ def _by_range(parcels: Parcels, number: int, ends: Sequence[str]) -> Parcels:
 
 
 def divided_ids(ids: pa.Array, count: int) -> list[str]:
-    """Return the ids that divide these, which are sorted, into ranges of about equal size."""
+    """Return the IDs that divide these sorted IDs into ranges of about equal size."""
     return [str(ids[place]) for place in quantiles(range(len(ids)), count)]

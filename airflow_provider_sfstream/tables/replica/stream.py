@@ -1,4 +1,4 @@
-"""One stream's part of a run: from windows to the state of every table that their events change."""
+"""One stream's part of a run: from its new windows to the new state of every table that their events change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Landed:
-    """A window with rows, and the place of its events in the stream."""
+    """Window with rows, and the sequence numbers of its events."""
 
     window: LandedWindow
     place: AppliedWindow
@@ -57,8 +57,8 @@ class _Landed:
 
 @dataclass(frozen=True)
 class _Survey:
-    """What is in the landed rows: the events of each schema, the last event's sequence and replay ID (hex), and the
-    sequence up to which events come again that were applied before."""
+    """Content of the landed rows: the events of each schema, the last event's sequence number and replay ID (hex), and
+    the sequence number of the last repeated event, up to which all events were applied before."""
 
     seen: dict[str | None, SeenSchema]
     last: tuple[int, str]
@@ -67,7 +67,7 @@ class _Survey:
 
 @dataclass(frozen=True)
 class _EventSchemas:
-    """The schemas of change events by table and id, and why others cannot be used."""
+    """Schemas of change events by table and ID, and the reasons why others cannot be used."""
 
     tables: dict[str, dict[str, str]]
     refused: dict[str, str]
@@ -86,15 +86,15 @@ class _EventSchemas:
         return cls(tables, refused)
 
     def usable(self) -> dict[str, str]:
-        """Return all usable schemas by id."""
+        """Return all usable schemas by ID."""
         return {schema_id: text for ids in self.tables.values() for schema_id, text in ids.items()}
 
 
 class StreamRun:
-    """Takes in windows of one stream.
+    """Application of new windows of one stream.
 
-    :param new: the windows, in the order of the stream: those that follow what ``snapshot`` has.
-    :param read: reads the manifest of another one.
+    :param new: the windows, in the order of the stream, starting after the last window of ``snapshot``.
+    :param read: reads the manifest of another window.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class StreamRun:
         self._state = snapshot.streams.get(self._key)
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
-        """Return the snapshot that follows."""
+        """Return the next snapshot."""
         new = self._new
         places = numbered([each.window for each in new], self._state.next_sequence if self._state else 1)
         landed = [*self._held(), *(_Landed(one.window, place) for one, place in zip(new, places, strict=True))]
@@ -146,7 +146,7 @@ class StreamRun:
         return self._engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
-        """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
+        """Read the narrow columns once; check the numbers of rows against the manifests."""
         applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
         counted: Counter[int] = Counter()
         seen: dict[str | None, SeenSchema] = {}
@@ -171,7 +171,7 @@ class StreamRun:
         return _Survey(seen, max(last), max(repeated, default=None))
 
     def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
-        """Return the sequence of the last event to apply: all, if no limit ended the drain."""
+        """Return the sequence number of the last event to apply: the last landed event, if no limit ended the drain."""
         if newest.stop_reason in AT_THE_END:
             return max(each.last_sequence for each in landed)
         later = (each for each in reversed(landed) if each.last_sequence > start)
@@ -188,7 +188,7 @@ class StreamRun:
         span: tuple[int, int],
         metrics: ReplicaMetrics,
     ) -> dict[str, TableState]:
-        """Apply the events of ``(start, end]`` to their tables; return those that are other than before."""
+        """Apply the events of ``(start, end]`` to their tables; return the tables that changed."""
         if span[1] <= span[0]:
             return {}
         changes = LandedChanges(
@@ -208,7 +208,7 @@ class StreamRun:
             of_table = metrics.of_table(name)
             of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
         changed = {name: one.table for name, one in applied.items()}
-        if without_schema:  # of which table these events are is not known
+        if without_schema:  # the table of these events is not known
             changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
         metrics.quarantined += self._quarantine.finish(quarantined)
         return changed
@@ -216,10 +216,10 @@ class StreamRun:
     def _tables_of(
         self, schemas: _EventSchemas, present: Iterable[str | None], landed: Sequence[_Landed], start: int
     ) -> dict[str, tuple[TableState, dict[str, str]]]:
-        """Return the tables that events are for, each with its schemas by id.
+        """Return the tables that events are for, each with its schemas by ID.
 
-        :raises ConfigurationError: if a table is made from another stream, or holds what the rules for fields say that
-            it may not.
+        :raises ConfigurationError: if a table belongs to another stream, or has values that the field protection rules
+            forbid.
         """
         found: dict[str, tuple[TableState, dict[str, str]]] = {}
         wanted = set(present)
@@ -268,9 +268,9 @@ class StreamRun:
         places: Sequence[AppliedWindow],
         start: int,
     ) -> dict[str, TableState]:
-        """Flag every table of the stream where events before a window are missing."""
+        """Flag every table of the stream if events before a window are missing."""
         for one, place in zip(new, places, strict=True):
-            # Where the applied events come again after the break, nothing is missing.
+            # If the applied events are repeated after the break, no event is missing.
             if one.breaks and place.first_sequence > start and self._state is not None:
                 since = one.window.first_event_time or datetime.now(UTC)
                 log.warning("Events before window %s are missing: all tables of %s.", place.window_id, self._key)

@@ -1,4 +1,4 @@
-"""Which fields the records of a table have, by the schemas of its events and by what a refresh found. Pure."""
+"""Fields of a table's records, from the schemas of its events and from refreshes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def fields_of(schema: ChangeSchema) -> dict[str, str]:
-    """Return the columns of a schema, with what it says of their fields."""
+    """Return the columns of a schema, each with the schema's description of its field."""
     parsed = json.loads(schema.schema_json)
     said = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
     return {name: text for name, text in zip(schema.columns, said, strict=True) if name is not None}
@@ -27,21 +27,21 @@ def fields_of(schema: ChangeSchema) -> dict[str, str]:
 def with_fields(
     after: TableState, before: TableState, schemas: Sequence[dict[str, str]], since: str, sequence: int
 ) -> TableState:
-    """Return the table with the fields of the last schema, flagged for the columns that came, changed or went: no event
-    says what records have in them that did not change since.
+    """Return the table with the fields of the last schema, flagged for added, changed and removed columns. Events do
+    not carry their values for records that have not changed since.
 
     :param after: the table after the changes of some events, and ``before`` them.
-    :param schemas: the fields of those that its events have, as :func:`fields_of` gives them, the last one at the end.
-    :param since: the time of the first event (ISO 8601, UTC).
-    :param sequence: not before that of the first event.
+    :param schemas: fields of each schema of its events, as returned by :func:`fields_of`, the last schema at the end.
+    :param since: time of the first event (ISO 8601, UTC).
+    :param sequence: sequence number, not before that of the first event.
     """
     if not schemas:
         return after
     former = before.fields
-    if former is None:  # all that is known is the names
+    if former is None:  # only the names are known
         former = {name: schemas[-1].get(name, "") for name in before.columns.columns}
     said = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
-    came = said if before.columns.columns else set()  # a new table has no rows from before its fields
+    came = said if before.columns.columns else set()  # a new table has no rows older than its fields
     gone = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
     columns = tuple(sorted(came | gone))
     computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
@@ -53,9 +53,9 @@ def with_fields(
 
 
 def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableState:
-    """Return a table with the columns that no event carries, as a refresh found them.
+    """Return a table with the computed columns that a refresh found.
 
-    :raises ConfigurationError: if it has one by now, of another type.
+    :raises ConfigurationError: if the table has got one of them meanwhile, with another type.
     """
     if refresh.computed is None:
         return table

@@ -1,8 +1,8 @@
-"""Columns of a replica's tables, inside a snapshot or in a document of their own.
+"""Columns of a replica's tables, inside a snapshot or in a separate document.
 
 A document is ``{output}/_sfstream/replica/schemas/{table}/{number}-{hash}.json``: ``number`` is that of the first
-snapshot that names it, ``hash`` that of its content. It never changes. Each snapshot names the document of the one
-before until the table's columns change, so that the snapshots that name a document follow one another without a gap.
+snapshot that names it, ``hash`` that of its content. It never changes. Each snapshot names the document of the previous
+one until the table's columns change, so the snapshots that name a document are consecutive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT, VERSION = "sfstream-replica-schema", 1
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Columns of a table, as ``TableState`` documents them."""
+    """Columns of a table, as documented in ``TableState``."""
 
     columns: dict[str, ColumnType]
     fields: dict[str, str] | None
@@ -68,10 +68,10 @@ def hash_of(text: str) -> str:
 
 
 class StoredSchema:
-    """Columns of a table in a document of their own, read when they are first used.
+    """Columns of a table in a separate document, which is read at their first use.
 
-    :param name: of the document, without its suffix.
-    :param url: of the document.
+    :param name: name of the document, without its suffix.
+    :param url: URL of the document.
     :param read: returns the text of a document.
     """
 
@@ -80,7 +80,7 @@ class StoredSchema:
 
     @cached_property
     def content(self) -> TableSchema:
-        """The columns.
+        """Columns of the table.
 
         :raises ConfigurationError: if the document is not valid.
         :raises FileNotFoundError: if it was removed, with the snapshots that named it.
@@ -88,7 +88,7 @@ class StoredSchema:
         return TableSchema.from_json(self._read(self.url), self.url)
 
     def parts(self) -> dict[str, Any]:
-        """Return the values of the ``TableState`` that the document has, none of which reads it yet."""
+        """Return the document's values of a ``TableState``; none of them has read the document yet."""
         fields, hidden = (StoredMapping(self, part) for part in ("fields", "hidden"))
         return {"columns": StoredColumns(self), "fields": fields, "hidden": hidden}
 
@@ -110,7 +110,7 @@ class StoredColumns(ColumnRegistry):
 
 
 class StoredMapping(Mapping[str, Any]):
-    """One of the mappings of a stored schema.
+    """Mapping of a stored schema.
 
     :param part: its name in :class:`TableSchema`.
     """

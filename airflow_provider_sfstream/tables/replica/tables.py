@@ -1,4 +1,4 @@
-"""What a run does to the tables of a replica: changes applied, records as fetched merged, old files removed."""
+"""Changes to the tables of a replica: apply events, merge or compare fetched records, remove old files."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ log = logging.getLogger(__name__)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
-"""So many rows may be gone whatever share of a small table they are."""
+"""Number of rows of a table that may always lack a record in the org, regardless of their share."""
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
 IDS = pa.schema([("Id", pa.string())])
 _RANGES_TOLD = 10
-"""So many of the ranges that differ are in the metrics; all are in the report."""
+"""Most differing ranges in the metrics; the report has all of them."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """A table after its changes: how many rows were written anew, how many of them are deleted records, and how many
-    rows had other values in their computed columns."""
+    """Table after its changes: number of rewritten rows, of deleted records among them, and of rows with other values
+    in their computed columns."""
 
     table: TableState
     rows: int
@@ -78,7 +78,7 @@ class Applied:
 
 
 class ReplicaTables:
-    """The tables below one output folder.
+    """Tables below one output folder.
 
     :param base: the output folder, as the engine names it.
     """
@@ -89,9 +89,9 @@ class ReplicaTables:
         self._delta = DeltaSink(engine, base, config)
 
     def check(self, name: str, table: TableState) -> None:
-        """Take back what a run that ended too early has left of a table.
+        """Revert the changes of a run that failed before it published a snapshot.
 
-        :raises ConfigurationError: if somebody else has changed it; nothing was written.
+        :raises ConfigurationError: if another program has changed the table; nothing was written.
         """
         self._delta.check(name, table)
 
@@ -101,12 +101,12 @@ class ReplicaTables:
         changes: LandedChanges,
         quarantine: QuarantinePlan,
     ) -> tuple[dict[str, Applied], list[Mapping[str, Any]], int]:
-        """Apply the changes of all tables' events; return the tables, the files of the quarantine, and how many events
-        have a schema that cannot be used.
+        """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of
+        events whose schema cannot be used.
 
-        Nothing that readers see has changed until the new state of the tables is published.
+        Readers see no change until the new state of the tables is published.
 
-        :param tables: by name, each with the Avro schemas of its events by id.
+        :param tables: by name, each with the Avro schemas of its events by ID.
         """
         plans = {name: change_plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
         run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
@@ -151,12 +151,12 @@ class ReplicaTables:
         moved_on: bool,
         max_deleted_fraction: float,
     ) -> Applied:
-        """Merge records as they were fetched; nothing that readers see has changed until the new state is published.
+        """Merge fetched records into a table. Readers see no change until the new state is published.
 
-        :param folder: of the refresh, as the engine names it.
-        :param moved_on: whether the stream has had events applied since the fetch began.
-        :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
-        :raises ConfigurationError: if more are, or a column that no event carries is of another type by now.
+        :param folder: folder of the refresh, as the engine names it.
+        :param moved_on: whether events of the stream have been applied since the fetch began.
+        :param max_deleted_fraction: share of a table's rows that may have no record in the org.
+        :raises ConfigurationError: if more have none, or the type of a computed column has changed meanwhile.
         """
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
@@ -176,7 +176,7 @@ class ReplicaTables:
             are_changes=False,
             count=refresh.fetched,
             sample=partial(_some_ids, rows),
-            # A full refresh has no line for a record that the org no longer has, so it looks at every row.
+            # A full refresh has no line for a record that the org no longer has, so it reads every row.
             everything=is_full,
             only_differing=refresh.columns if refresh.mode == "computed" else None,
             check=check,
@@ -196,11 +196,11 @@ class ReplicaTables:
     def reconcile(
         self, name: str, table: TableState, refresh: TableRefresh, folder: str, refresh_id: str
     ) -> tuple[TableState, dict[str, Any]]:
-        """Compare a table with the records of the org; return it with wrong rows dirty, and what was found.
+        """Compare a table with the records of the org; return it with wrong rows marked dirty, and the result.
 
-        All ranges of ids are in a file of their own, ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
+        A separate file has all ID ranges: ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
 
-        :param folder: of the refresh, as the engine names it.
+        :param folder: folder of the refresh, as the engine names it.
         """
 
         columns, location = table.columns.columns, self._files.table_location(self._base).below(name)
@@ -243,19 +243,19 @@ class ReplicaTables:
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
-        """Remove the files that only snapshots ``gone`` name."""
+        """Remove the files that only the snapshots in ``gone`` name."""
         self._delta.forget(gone, kept)
         for name in {name for snapshot in gone for name in snapshot.tables}:
             live = [each.tables[name].dirty_list for each in kept if name in each.tables]
             remove_lists(self._files, self._base, name, live)
 
     def _images(self, refresh: TableRefresh, columns: Columns, folder: str) -> tuple[Frame, pa.Schema]:
-        """Return the records as fetched, which may be there twice, and their schema."""
+        """Return the fetched records, which may contain duplicates, and their schema."""
         schema = image_schema(refresh, columns)
         return self._engine.text_rows(folder, refresh.files, schema.names).made(typed(schema), schema), schema
 
     def _merge(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, Rewritten]:
-        """Merge rows that are as they come into a table."""
+        """Merge rows without conversion into a table."""
         merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: parcels(as_they_are, ends[0]))
         return merged[name]
 
@@ -264,7 +264,7 @@ class ReplicaTables:
         return self._lists.written(name, table, rows, changed)
 
     def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:
-        """Make sure that not too many rows are about to be deleted because the org did not give their records."""
+        """Check that the number of rows to delete because the org returned no record is within the limit."""
         if gone <= _FEW_ROWS:
             return
         counts = self._delta.read(name, table).select("_deleted").made(live_rows, COUNT).collected()
@@ -279,7 +279,7 @@ class ReplicaTables:
 
 
 def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
-    """Tell whether records may have been fetched after some of these changes were committed."""
+    """Return whether records may have been fetched after some of these changes were committed."""
     through = table.refreshed_through
     return through is not None and datetime.fromisoformat(through) >= changes.earliest()
 
@@ -292,7 +292,7 @@ def _refreshed_through(table: TableState, latest: int | None) -> TableState:
 
 
 def _some_ids(rows: Frame, fraction: float) -> list[str]:
-    """Return some ids of rows."""
+    """Return some IDs of rows."""
 
     def some(batches: Batches) -> Batches:
         for batch in batches:
@@ -302,12 +302,12 @@ def _some_ids(rows: Frame, fraction: float) -> list[str]:
 
 
 def _listed_since(sequence: int) -> Rows:
-    """Return a function for ``mapInArrow`` that leaves out listed rows whose last event came before ``sequence``."""
+    """Return a function for ``mapInArrow`` that omits listed rows whose last event is before ``sequence``."""
     return lambda batches: (batch.filter(pc.greater_equal(batch.column("_sequence"), sequence)) for batch in batches)
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
-    """Return the table flagged by events that stand for changes of more records than they name."""
+    """Return the table, flagged by events that represent changes of more records than they name."""
     for key in counted:
         if key[0] in ("overflow", "all_records"):
             reason, milliseconds, _, sequence = key

@@ -1,8 +1,8 @@
-"""Where the last whole transaction of the landed rows ends.
+"""End of the last complete transaction in the landed rows.
 
-A drain that stops at a limit may stop inside a transaction. The end of one is marked by nothing but the next one's
-first event (Change Data Capture guide, transaction-based replication), so the last transaction of such a window is held
-back until a later window shows more. An event that cannot be read tells nothing of transactions: it ends none.
+A drain that stops at a limit may stop inside a transaction. Only the first event of the next transaction shows that one
+has ended (Change Data Capture guide, transaction-based replication). So the last transaction of these windows is held
+back until a later window shows more. An unreadable event does not end a transaction.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SEEN = pa.schema(
     ]
 )
 REPLAY_ID = pa.schema([("replay_id", pa.binary())])
-"""Of landed rows of one schema in one window: how many, the sequences of the first and the last of them and of the last
-one with a replay ID that was asked for, and the last one's replay ID. There are several of them to be put together."""
+"""Values of :data:`SEEN`, for rows of one schema in one window; to be merged: number of rows, sequence numbers of the
+first, of the last and of the last with the requested replay ID (``again``), and replay ID of the last."""
 
 
 def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives :data:`SEEN` of landed rows.
+    """Return a function for ``mapInArrow`` that yields :data:`SEEN` of landed rows.
 
-    :param applied_id: a replay ID; an empty one is that of no event.
-    :param first_sequences: by number of the window, the sequence of its first event.
+    :param applied_id: a replay ID; an empty one matches no event.
+    :param first_sequences: sequence number of the first event of each window, by number of the window.
     """
 
     def seen(batches: Batches) -> Batches:
@@ -55,7 +55,7 @@ def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
 
 
 def one_event(first_sequences: tuple[int, ...], sequence: int) -> Rows:
-    """Return a function for ``mapInArrow`` that gives :data:`REPLAY_ID` of the landed event with a sequence."""
+    """Return a function for ``mapInArrow`` that yields :data:`REPLAY_ID` of the landed event with a sequence number."""
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
@@ -65,11 +65,11 @@ def one_event(first_sequences: tuple[int, ...], sequence: int) -> Rows:
 
 
 def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict[str, str]) -> int | None:
-    """Return the sequence of the last event before the last transaction; ``None`` if there is no other one.
+    """Return the sequence number of the last event before the last transaction; ``None`` if there is no other one.
 
-    :param windows: the landed rows of each window that has any, read as the only one, the sequence of its first event,
-        and that of the last event that is applied; the last of the stream first. Mostly one is looked through.
-    :param schemas: Avro schemas by id.
+    :param windows: for each window with rows: its landed rows, read as the only window, the sequence number of its
+        first event, and that of the last event applied; the last window of the stream first. Usually one is read.
+    :param schemas: Avro schemas by ID.
     """
     last: str | None = None
     for rows, first_sequence, applied in windows:
@@ -85,7 +85,7 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
 
 
 def _unapplied(keys: Rows, first_sequence: int, applied: int) -> Rows:
-    """Return a function that gives ``keys`` the landed rows of a window that come after the sequence ``applied``."""
+    """Return a function that passes to ``keys`` the landed rows of a window after the sequence number ``applied``."""
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
@@ -95,9 +95,9 @@ def _unapplied(keys: Rows, first_sequence: int, applied: int) -> Rows:
 
 
 def _last_two(keys: Rows) -> Rows:
-    """Return a function that gives of each batch the last event of a transaction, and the last one of another.
+    """Return a function that yields, for each batch, the last event of a transaction, and the last one of another.
 
-    Whichever the last transaction of all is, the last event of others is among them.
+    Whichever transaction is the last of all, the last event of the other transactions is among these.
     """
 
     def ends(batches: Batches) -> Batches:

@@ -1,8 +1,8 @@
-"""Which windows a replica has to take in, given some of them and what it has taken in before. No I/O of its own.
+"""Selection of the windows that a replica must process, from requested and processed windows. Performs no I/O.
 
-The live windows of a stream are a chain: each names the one before it. A replica follows that chain without a hole, so
-it does not matter which windows it is given, in which order and how often: those it has are left out, and those between
-are found. Backfill windows are left out too: what they hold comes, or has come, with the chain.
+The live windows of a stream form a chain: each names the previous one. A replica follows that chain without omissions.
+So windows may be requested in any order and repeatedly: processed windows are skipped, and windows between are added.
+Backfill windows are skipped too, because the chain contains, or will contain, their events.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 ReadManifest = Callable[[str], LandedWindow]
 OlderWindows = Callable[[], Iterable[Sequence[str]]]
 AT_THE_END = ("caught_up", "idle")
-"""Why a drain ended that did not cut a transaction: the server said that this is the end, or was silent for a while."""
+"""Stop reasons of a drain that did not split a transaction: confirmed end of stream, or no event for a while."""
 
 
 @dataclass(frozen=True)
 class UnappliedWindow:
-    """A window to take in. ``breaks``: events are missing before it, or may be."""
+    """Window to process. ``breaks``: events before it are missing, or may be."""
 
     window: LandedWindow
     breaks: bool = False
@@ -38,7 +38,7 @@ class UnappliedWindow:
 def check_windows(windows: Iterable[LandedWindow]) -> None:
     """Check that change events of these windows can be applied.
 
-    :raises ConfigurationError: if their events lack what an update needs, or they are not change events.
+    :raises ConfigurationError: if their events lack data that an update needs, or they are not change events.
     """
     for window in windows:
         if window.payload_encoding != "avro":
@@ -59,14 +59,14 @@ def new_windows(
     read: ReadManifest,
     older: OlderWindows = tuple,
 ) -> list[UnappliedWindow]:
-    """Return what has to be taken in, in the order of the stream, so that the replica has all of ``given``.
+    """Return the windows to process, in the order of the stream, so that the replica has all of ``given``.
 
     :param given: windows of one stream.
-    :param state: how far the replica is; ``None`` if it has nothing of the stream yet. It then begins with the first
-        window given.
+    :param state: progress of the replica; ``None`` if it has no window of the stream yet. It then starts with the first
+        window of ``given``.
     :param read: reads a manifest.
-    :param older: reads the ids of windows that were taken in before those that the state names, in lists, the list of
-        the newest ones first. Asked for a window that does not follow the last one only.
+    :param older: reads the IDs of windows processed before those that the state names, in lists, the newest list first.
+        Called only for a window that does not follow the last one.
     :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
     """
     live = {window.window_id: window for window in given if window.kind == "live"}
@@ -77,7 +77,7 @@ def new_windows(
 
 
 class _Chain:
-    """What a replica has, and what is to be added to it."""
+    """Windows that a replica has, and windows to add to it."""
 
     def __init__(
         self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
@@ -91,7 +91,7 @@ class _Chain:
         self._last = state.last.window_id if state else None
 
     def reach(self, window: LandedWindow) -> None:
-        """Add what is missing up to ``window``."""
+        """Add the missing windows up to ``window``."""
         if window.window_id in self._known or (self._seems_old(window) and self._is_behind(window)):
             log.info("Window %s is applied already.", window.window_id)
             return
@@ -111,7 +111,7 @@ class _Chain:
             self._last = each.window_id
 
     def _before(self, window: LandedWindow) -> LandedWindow | None:
-        """Return the window before ``window`` that has to be added first, ``None`` if there is none."""
+        """Return the window before ``window`` that must be added first, ``None`` if there is none."""
         name = window.previous_window_id
         if name is None or name == self._last:
             return None
@@ -129,17 +129,17 @@ class _Chain:
             return True
         if self._last is None or window.previous_window_id == self._last:
             return False
-        # The chain begins anew: the position was set by hand, or the replay store was replaced.
+        # A new chain starts: a user set the position, or the replay store was replaced.
         through = self.added[-1].window.through if self.added else self._state and self._state.through
         return through is None or window.after != through
 
     def _seems_old(self, window: LandedWindow) -> bool:
-        """Tell whether the window's id, which begins with a time, is before those that the state names: a hint for
-        where to look first, since a clock may have been wrong."""
+        """Return whether the window's ID, which begins with a time, is before those that the state names. This only
+        decides where to search first, since a clock may have been wrong."""
         return self._state is not None and window.window_id < self._state.recent[0]
 
     def _is_behind(self, window: LandedWindow) -> bool:
-        """Tell whether the window comes before those that the state names."""
+        """Return whether the window precedes those that the state names."""
         if self._state is None:
             return False
         oldest_id = self._state.recent[0]
@@ -147,7 +147,7 @@ class _Chain:
             if window.window_id in page:
                 return True
             oldest_id = page[0]
-        # Before the first one that the replica has taken in.
+        # Search before the first window that the replica has processed.
         oldest = self._read(self._state.last.manifest_url).manifest_url_of(oldest_id)
         seen: set[str] = set()
         try:
@@ -158,12 +158,12 @@ class _Chain:
                 seen.add(name)
                 before = self._read(before.manifest_url_of(name))
         except ManifestError:
-            pass  # removed since: whatever was before it is not to be found
+            pass  # removed since: earlier windows cannot be found
         return False
 
 
 def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[AppliedWindow]:
-    """Return windows with the sequence that the first event of each gets."""
+    """Return windows with the sequence number of the first event of each."""
     applied = []
     for window in windows:
         applied.append(AppliedWindow(window.window_id, window.manifest_url, first_sequence, window.event_count))
@@ -173,7 +173,7 @@ def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[Appli
 
 @dataclass(frozen=True)
 class SeenSchema:
-    """Events that have one schema: how many, and the sequences of the first and the last of them."""
+    """Events of one schema: their number, and the sequence numbers of the first and the last of them."""
 
     count: int
     first: int
@@ -184,12 +184,12 @@ class SeenSchema:
 class LandedChanges:
     """Landed events to apply.
 
-    :param rows: of the windows, with the number of the window.
-    :param span: the sequence of the last event before them, and that of the last of them.
-    :param seen: by schema id, the events of these windows that have it.
-    :param first_sequences: for each window the sequence of its first event.
-    :param refused: why schemas cannot be used, by id.
-    :param rules: which fields may not be stored as they come.
+    :param rows: rows of the windows, with the number of the window.
+    :param span: sequence number of the last event before them, and of the last of them.
+    :param seen: events of these windows by schema ID.
+    :param first_sequences: sequence number of the first event of each window.
+    :param refused: reasons why schemas cannot be used, by ID.
+    :param rules: rules for protected fields.
     """
 
     rows: Frame
@@ -202,7 +202,7 @@ class LandedChanges:
 
     @property
     def references(self) -> tuple[WindowReference, ...]:
-        """The windows as the quarantine names them."""
+        """Windows as the quarantine names them."""
         has_rules = bool(self.rules)
         return tuple(
             WindowReference(window.window_id, window.org_id, window.topic, has_rules=has_rules)
@@ -210,7 +210,7 @@ class LandedChanges:
         )
 
     def begun(self) -> dict[str, int]:
-        """Return the ordinal of the first event to apply, by window id, where that is not the window's first one."""
+        """Return the ordinal of the first event to apply, by window ID, if it is not the window's first event."""
         ordinals = {
             window.window_id: self.span[0] + 1 - first
             for window, first in zip(self.windows, self.first_sequences, strict=True)
@@ -218,13 +218,13 @@ class LandedChanges:
         return {window_id: ordinal for window_id, ordinal in ordinals.items() if ordinal > 0}
 
     def newest_last(self, schema_ids: Iterable[str]) -> list[str]:
-        """Return those of these schemas that events to apply have, that of the last event at the end."""
+        """Return the schemas of ``schema_ids`` that events to apply have, that of the last event at the end."""
         (start, end), seen = self.span, self.seen
         used = [id_ for id_ in schema_ids if id_ in seen and seen[id_].last > start and seen[id_].first <= end]
         return sorted(used, key=lambda id_: seen[id_].last)
 
     def count(self, schema_ids: Iterable[str]) -> int:
-        """Return how many events of these windows have one of these schemas."""
+        """Return the number of events of these windows that have one of these schemas."""
         return sum(self.seen[id_].count for id_ in schema_ids if id_ in self.seen)
 
     def earliest(self) -> datetime:
