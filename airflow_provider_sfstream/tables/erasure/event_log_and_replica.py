@@ -1,9 +1,9 @@
 """Erasure of records from the folder of an event log, and from the folder of a replica.
 
-Of an event log, the tables and the quarantine are searched. Of a replica, the table and its history, the list of rows
-to fetch, fetched files, reports and metrics, the quarantine and old snapshots. The replica's tables get new versions
-and the next snapshot names them; then the older snapshots are removed, and what only they have. A kill before the
-snapshot leaves the replica as it was; one after it leaves files that the next run removes.
+In an event log, the tables and the quarantine are searched. In a replica, the table and its history, the list of rows
+to fetch, fetched files, reports and metrics, the quarantine and old snapshots are searched. The replica's tables get
+new versions, and the next snapshot names them. Then the older snapshots and the files that only they name are removed.
+A kill before the snapshot leaves the replica unchanged; a kill after it leaves files that the next run removes.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _OWN = ".erased-"
-"""Prefix of the name of a new file until it replaces the old one. Readers do not see such files."""
+"""Prefix of the name of a new file until it replaces the old one. Readers do not see files with this prefix."""
 
 
 class EventLogErasure:
     """Erasure of an object's records from the tables of an event log, below one folder.
 
-    :param files: those below it.
+    :param files: files below the folder.
     :param entity: the object.
-    :param job: who erases, as the tables' history names it.
+    :param job: name of the job, for the tables' history.
     :raises ConfigurationError: if a table cannot be searched, because its events do not name their records. Nothing was
         erased.
     """
@@ -86,13 +86,14 @@ class EventLogErasure:
 
     @property
     def tables(self) -> list[str]:
-        """The names of the tables that are searched."""
+        """Names of the searched tables."""
         return [name for name, _ in self._tables]
 
     def run(self, ids: RecordIds) -> dict[str, int]:
-        """Erase records; return how many ``rows`` of how many ``tables`` changed or went, and how many ``files`` went.
+        """Erase records; return the numbers of changed or removed ``rows``, of their ``tables``, and of removed
+        ``files``.
 
-        :raises PositionConflictError: if another job is at work on a table. Doing it again later completes it.
+        :raises PositionConflictError: if another job is writing to a table. Repeat later to complete the erasure.
         """
         counted = Counter[str](dict.fromkeys(("tables", "rows", "files"), 0))
         busy: list[str] = []
@@ -112,11 +113,10 @@ class EventLogErasure:
 class ReplicaErasure:
     """Erasure of an object's records from the replica below one folder.
 
-    :param files: those below it.
+    :param files: files below the folder.
     :param entity: the object, and the name of its table.
-    :param job: who erases, as the replica's snapshot names it.
-    :raises ConfigurationError: if there is no replica, or its table has no ids of its records. Nothing was
-        erased.
+    :param job: name of the job, for the replica's snapshot.
+    :raises ConfigurationError: if there is no replica, or its table has no IDs of its records. Nothing was erased.
     """
 
     def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
@@ -136,11 +136,11 @@ class ReplicaErasure:
             )
 
     def run(self, ids: RecordIds) -> dict[str, int]:
-        """Erase records; return how many ``rows`` of the table and its history were removed, how many were ``listed``
-        to be fetched, how many ``quarantined`` events lost their payload, and how many ``files`` of tables went.
+        """Erase records; return the number of ``rows`` removed from the table and its history, of ``listed`` rows to
+        fetch, of ``quarantined`` events that lost their payload, and of removed ``files`` of tables.
 
-        :raises PositionConflictError: if another job published a snapshot meanwhile, or is at work. Doing it again
-            completes it.
+        :raises PositionConflictError: if another job published a snapshot meanwhile, or is writing. A repetition
+            completes the erasure.
         """
         counted = Counter[str](dict.fromkeys(("rows", "listed", "quarantined", "files"), 0))
         snapshot = self._store.current()
@@ -181,7 +181,7 @@ class ReplicaErasure:
         return TableVersions(self._location.below(name), self._job, cuts_log=False)
 
     def _without_listed(self, table: TableState, ids: RecordIds) -> tuple[TableState, int]:
-        """Return the table with a list of rows to fetch that has none of the records, and how many it had."""
+        """Return the table with its list of rows to fetch without the records, and the number of removed rows."""
         if table.dirty_list is None:
             return table, 0
         folder = f"{self._base}/{table.dirty_list}"
@@ -198,7 +198,7 @@ class ReplicaErasure:
         return replace(table, dirty_list=place, computed=computed), len(lines) - len(left)
 
     def _with_list_counted(self, table: TableState) -> TableState:
-        """Return the table with the numbers of its dirty rows, and of the rows that are listed beside these."""
+        """Return the table with the numbers of its dirty rows, and of the other listed rows."""
         log = self._table(self._entity)
         filesystem, dirty = log.location.filesystem(), 0
         for path in log.version(table.version, bounds=False).files:
@@ -219,7 +219,7 @@ class ReplicaErasure:
     def _remove_reports(self) -> None:
         """Remove the object's reports of comparisons, and the metrics of all jobs.
 
-        Earlier versions of this package wrote record ids into them, and the checksum of a range may be that of one
+        Earlier versions of this package wrote record IDs into them, and the checksum of a range may be that of one
         record.
         """
         self._files.delete(f"{self._base}/{METRICS}")
@@ -228,9 +228,9 @@ class ReplicaErasure:
             self._files.delete(f"{folder}/{refresh_id}/{self._entity}.json")
 
     def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
-        """Write the quarantine's files anew that have payloads of the records; return how many events it was.
+        """Rewrite the quarantine's files that have payloads of the records; return the number of changed events.
 
-        :param busy: gets the files that a job may be writing.
+        :param busy: list to which the files are added that a job may be writing.
         """
         if REPLICA_QUARANTINE not in self._files.folders(self._base):
             return 0

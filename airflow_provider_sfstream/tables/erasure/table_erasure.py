@@ -1,9 +1,9 @@
-"""Erasure of records from one Delta table, from its older versions and from its log; and the rows that remain.
+"""Erasure of records from one Delta table, its older versions and its log; and removal of records from batches.
 
-A table gets new files in place of those with rows of the records, by one commit. Then its log begins anew with a
-checkpoint, since earlier entries hold the least and the greatest values of removed files. Then the files are removed
-that no version has any longer. A kill leaves files that the next run finds by their content, so that it completes the
-erasure. Readers of older versions have none any more.
+One commit replaces the files with rows of the records. Then the log is restarted with a checkpoint, since earlier
+entries contain the least and the greatest values of removed files. Then the files that no version has any longer are
+removed. A kill leaves files that the next run finds by their content, so that it completes the erasure. Older versions
+are no longer readable.
 
 The functions below :class:`TableErasure` remove the records from a batch of rows: of a replica's table, of an event
 log, or of a quarantine.
@@ -34,19 +34,19 @@ from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 log = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=1)
-"""A younger file that belongs to no version may be one that a job is about to commit."""
+"""Age below which a file that belongs to no version may be one that a job is about to commit."""
 _LOG = "_delta_log"
 _OWN = "part-erased-"
-"""Prefix of the names of new files. None of them ever has a row of an erased record."""
+"""Prefix of the names of new files. They never contain a row of an erased record."""
 _REASON = "erased: the payload held an id of a record that was to be erased"
 _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
 class TableErasure:
-    """Rows to be erased from one Delta table.
+    """Rows to erase from one Delta table.
 
-    :param name: of the table, for the log.
-    :param rows: returns how many rows of a batch change, and the rows that remain.
+    :param name: name of the table, for the log.
+    :param rows: returns the number of changed rows of a batch, and the rows that remain.
     :param is_searched: returns whether ``rows`` finds the records by a column.
     :param progress: the progress marks that each commit of the table advances.
     """
@@ -65,7 +65,7 @@ class TableErasure:
         self._partition_by, self._progress = partition_by, progress
 
     def rewrite(self) -> int:
-        """Commit new files in place of those with rows of the records; return how many rows changed.
+        """Commit new files in place of those with rows of the records; return the number of changed rows.
 
         :raises PositionConflictError: if another job has changed the table meanwhile.
         """
@@ -77,18 +77,18 @@ class TableErasure:
         return rows
 
     def clean(self) -> tuple[int, list[str]]:
-        """Remove the records from older versions and from the log; return how many files were removed, and the paths of
-        those that stay because a job may be about to commit them."""
+        """Remove the records from older versions and from the log; return the number of removed files, and the paths of
+        files that stay because a job may be about to commit them."""
         added_once, removed_once = self._named()
         live = self._table.version(bounds=False).files
         dead = {path: moment for path, moment in self._parquet_files() if path not in live}
         gone, young = list[str](), list[str]()
         for path, moment in dead.items():
             known = path in added_once | removed_once
-            own = not known and path.rpartition("/")[2].startswith(_OWN)  # of an erasure that was killed
+            own = not known and path.rpartition("/")[2].startswith(_OWN)  # file of a killed erasure
             if own or self._holds(path):
                 (gone if own or known or moment < datetime.now(UTC) - YOUNG else young).append(path)
-        # What files that are gone already held is not known; the log has values of them.
+        # The content of files that are already removed is not known, but the log has values of them.
         if gone or added_once - live.keys() - dead.keys():
             self._begin_log_anew()
         for path in gone:
@@ -97,7 +97,7 @@ class TableErasure:
 
     def _rewritten(self, version: TableVersion) -> tuple[list[TableFile], list[str], int]:
         """Write new files for those that have rows of the records; return the new files, the paths of the old ones, and
-        how many rows changed."""
+        the number of changed rows."""
         added: list[TableFile] = []
         removed: list[str] = []
         changed = 0
@@ -122,14 +122,14 @@ class TableErasure:
         return added, removed, changed
 
     def _writer(self, path: str, schema: pa.Schema) -> TableFileWriter:
-        """Return the writer of a new file in the folder of another one: the folder is that of its partition."""
+        """Return the writer of a new file in the folder of an existing file: the folder of its partition."""
         folder = path[: path.rfind("/") + 1]
         return TableFileWriter(self._filesystem, f"{folder}{_OWN}{uuid.uuid4().hex}.parquet", schema)
 
     def _batches(self, path: str, *, narrow: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield how many rows of each batch of a file change, and its rows without the records.
+        """Yield, for each batch of a file, the number of changed rows, and its rows without the records.
 
-        :param narrow: only the columns by which the records are found.
+        :param narrow: read only the columns by which the records are found.
         """
         with self._filesystem.open_input_file(path) as opened:
             file = pq.ParquetFile(opened)
@@ -138,7 +138,7 @@ class TableErasure:
                 yield self._rows(batch)
 
     def _holds(self, path: str) -> bool:
-        """Return whether a file has rows of the records, or cannot be read, as one that a kill cut off."""
+        """Return whether a file has rows of the records, or is unreadable, for example because a kill truncated it."""
         try:
             return any(changed for changed, _ in self._batches(path, narrow=True))
         except pa.ArrowInvalid:
@@ -207,14 +207,14 @@ def is_of_quarantine(column: str) -> bool:
 
 
 def erased_records(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
-    """Return how many rows of a replica's table are of the records, and the others."""
+    """Return the number of rows of a replica's table that belong to the records, and the other rows."""
     gone = [record_id in ids for record_id in batch.column("Id").to_pylist()]
     return sum(gone), batch.filter(pa.array([not each for each in gone], pa.bool_())) if any(gone) else batch
 
 
 def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
-    """Return how many rows of change events change, and the rows that remain: those of other records, and those of
-    several, which have lost the ids."""
+    """Return the number of changed rows of change events, and the rows that remain: those of other records, and those
+    of several records, without the erased IDs."""
     changed: set[int] = set()
     gone: set[int] = set()
     for name in batch.schema.names:
@@ -240,8 +240,8 @@ def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Record
 
 
 def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
-    """Return how many rows of the quarantine change, and all rows. An event of the object's topic or of a channel loses
-    its payload, and the reason that may quote it, if one of the ids is in its bytes."""
+    """Return the number of changed rows of the quarantine, and all rows. An event of the object's topic or of a channel
+    loses its payload, and the reason that may quote it, if its bytes contain one of the IDs."""
     payloads, reasons = batch.column("payload").to_pylist(), batch.column("reason").to_pylist()
     changed = 0
     for row, topic in enumerate(batch.column("topic").to_pylist()):

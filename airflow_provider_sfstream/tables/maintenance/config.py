@@ -10,8 +10,8 @@ from airflow_provider_sfstream.tables.job_config import JobConfig
 
 TARGET_FILE_BYTES = 128 << 20
 MIN_RETENTION_HOURS = 24
-"""A job writes its files first and commits them at its end. The files of a job that takes longer than this would look
-like files that a killed job has left."""
+"""Minimum retention. A job writes its files first and commits them at its end. If a job ran longer than the retention,
+its files would be mistaken for those of a killed job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class MaintenanceConfig(JobConfig):
     target_file_bytes: int = TARGET_FILE_BYTES
 
     def __post_init__(self) -> None:
-        """Check each argument."""
+        """Validate each argument."""
         super().__post_init__()
         if self.retention_hours < MIN_RETENTION_HOURS:
             raise ConfigurationError(
@@ -38,8 +38,8 @@ class MaintenanceConfig(JobConfig):
 
 @dataclass
 class TableMetrics:
-    """What became of one table: how many files it had and has, the version that it had and has, files and bytes removed
-    from the storage, and why it was left as it is, or some of the work to the next run, if it was."""
+    """Metrics of one table: number of files and version, before and after the job; files and bytes removed from the
+    storage; and the reason why the table, or some of the work on it, was left to the next run, if it was."""
 
     files_before: int = 0
     files: int = 0
@@ -52,7 +52,7 @@ class TableMetrics:
 
 @dataclass
 class MaintenanceMetrics:
-    """What became of each table, and the number of the replica's current ``snapshot``, 0 where there is none."""
+    """Metrics of each table, and number of the replica's current ``snapshot``, 0 if there is no replica."""
 
     tables: dict[str, TableMetrics] = field(default_factory=dict)
     snapshot: int = 0

@@ -1,6 +1,6 @@
-"""The ``maintain`` job: Delta tables below one folder, event logs' and replicas', with fewer files and the same rows.
+"""The ``maintain`` job: reduce the files of the Delta tables of event logs and replicas, without changes of rows.
 
-Safe to repeat and to kill at any line, and beside jobs that write: Delta refuses what would touch the same files.
+The job can be repeated, killed at any line, and run beside jobs that write: Delta rejects conflicting commits.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _UNKNOWN = "It is neither of an event log nor named by a snapshot of a replica."
 
 
 def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
-    """Keep the tables below ``config.output_url`` small.
+    """Compact and vacuum the tables below ``config.output_url``.
 
     :param spark: a ``SparkSession``.
-    :raises ConfigurationError: if a replica's newest snapshot cannot be understood; nothing was changed.
+    :raises ConfigurationError: if a replica's newest snapshot is invalid or unsupported; nothing was changed.
     """
     files = HadoopFiles(spark)
     base, job = files.url(config.output_url), config.job or spark.sparkContext.applicationId
@@ -46,7 +46,7 @@ def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
 
 
 def maintain(files: JobFiles, base: str, location: TableLocation, config: MaintenanceConfig) -> MaintenanceMetrics:
-    """Keep the tables below one folder small, without Spark.
+    """Compact and vacuum the tables below one folder, without Spark.
 
     :param base: the folder as ``files`` names it, and ``location`` as delta-rs reaches it.
     :raises ConfigurationError: as :func:`run`.
@@ -73,7 +73,7 @@ def _unnamed(names: Sequence[str], of_replica: Any) -> list[str]:
 
 
 def _of_event_log(name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics) -> None:
-    """Keep a table of an event log small; leave one that is of something else."""
+    """Compact and vacuum a table of an event log; skip a table of anything else."""
     upkeep = TableUpkeep(table, metrics.tables.setdefault(name, TableMetrics()))
     if not upkeep.begin():
         return
@@ -101,11 +101,11 @@ _OTHER_SNAPSHOT = "Another job published a snapshot meanwhile; the next run name
 
 
 class ReplicaUpkeep:
-    """The upkeep of a replica.
+    """Maintenance of a replica's tables.
 
-    :param table: gives the log of the table of a name.
-    :param exists: tells whether there is a Delta table of a name.
-    :param config: ``job`` is the name that the snapshot gets.
+    :param table: returns the log of the table with a name.
+    :param exists: returns whether a Delta table with a name exists.
+    :param config: its ``job`` is the name that the snapshot records.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class ReplicaUpkeep:
         self._done: dict[str, TableUpkeep] = {}
 
     def run(self) -> None:
-        """Keep the tables small, and publish a snapshot if a version came."""
+        """Maintain the tables, and publish a snapshot if a table has a new version."""
         snapshot = self._store.current()
         kept = versions_named(self._store.kept())
         moved: dict[str, TableState] = {}
         for name, table in snapshot.tables.items():
-            # Its pieces divide by themselves: its own files are not merged, lest ranges of ids meet.
+            # Do not merge the files of a replica table, or ID ranges would overlap: rewrites divide its file groups.
             version = self._keep_small(name, table.version, kept.get(name, set()), merges=False)
             history = table.history
             if history is not None:
@@ -149,7 +149,7 @@ class ReplicaUpkeep:
             upkeep.cut_log(kept.get(name, set()))
 
     def _keep_small(self, name: str, number: int, kept: set[int], *, merges: bool) -> int:
-        """Keep one table small; return the version to name in place of ``number``, which has the same rows."""
+        """Maintain one table; return the version to name in place of ``number``, which has the same rows."""
         if not self._exists(name):
             return number
         table = self._table(name)
@@ -168,7 +168,7 @@ class ReplicaUpkeep:
 
 
 def _with_same_rows(table: TableVersions, number: int) -> int | None:
-    """Return the number of the newest version, ``None`` if it may have other rows than the version ``number``."""
+    """Return the number of the newest version, ``None`` if its rows may differ from those of version ``number``."""
     newest = table.version()
     if number < 0:
         return None

@@ -1,7 +1,7 @@
-"""One Delta table kept small: its files merged, those that nobody needs removed, its log cut off.
+"""Maintenance of one Delta table: merge its files, remove unused files, remove old log entries.
 
-Each step is Delta's own and changes no row. One that a kill ends leaves the table as it was or as it is to be, and
-files that the next run removes.
+Each step is an operation of Delta, and changes no row. If a step is killed, the table is in its state before or after
+the step, and the next run removes leftover files.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from airflow_provider_sfstream.tables.maintenance.config import TableMetrics
 log = logging.getLogger(__name__)
 
 _TRIES = 3
-"""Each lost to a job that removed some of the files meanwhile."""
+"""Attempts to merge files; an attempt fails if another job removed some of the files meanwhile."""
 _REMEMBERED = timedelta(days=7)
-"""How long a table's log knows when a file was removed."""
+"""Time for which a table's log records when a file was removed."""
 _COMMIT_EVERY = timedelta(minutes=5)
-"""What a compaction has done until then counts, though it is killed."""
+"""Interval of commits of a compaction. A killed compaction retains the work committed so far."""
 
 
 class TableUpkeep:
-    """The upkeep of one table.
+    """Maintenance of one table.
 
-    :param table: its log.
-    :param metrics: where it is told what was done.
+    :param table: log of the table.
+    :param metrics: metrics of the table, which each step updates.
     """
 
     def __init__(self, table: TableVersions, metrics: TableMetrics) -> None:
         self._table, self._metrics = table, metrics
 
     def begin(self) -> bool:
-        """Look at the table; tell whether its files alone say which rows it has."""
+        """Read the table; return whether its files alone determine its rows."""
         try:
             version = self._table.version()
         except ConfigurationError as error:
@@ -48,12 +48,12 @@ class TableUpkeep:
         return True
 
     def leave(self, why: str) -> None:
-        """Say that the table, or the rest of the work on it, is left to another run."""
+        """Log and record that the table, or the rest of the work on it, is left to another run."""
         log.warning("%s is left as it is: %s", self._table.location.uri, why)
         self._metrics.left = why
 
     def compact(self, target_bytes: int) -> None:
-        """Merge files that are smaller than the target, those of each partition by themselves."""
+        """Merge files that are smaller than the target, separately in each partition."""
         from deltalake.exceptions import CommitFailedError
 
         for _ in range(_TRIES):
@@ -74,10 +74,10 @@ class TableUpkeep:
         self.leave("Other jobs rewrote its files meanwhile; the next run merges what is small then.")
 
     def vacuum(self, retention_hours: int, kept: Iterable[int]) -> None:
-        """Remove files that no version needs, those that killed jobs have left too.
+        """Remove files that no version needs, including those of killed jobs.
 
-        What stays: the files of the newest version, of ``kept``, of every version that was the newest one within the
-        retention, and all files that are younger. Nothing is committed where there is nothing to remove.
+        Retained are the files of the newest version, of ``kept``, of every version that was the newest one within the
+        retention, and all younger files. If there is no file to remove, nothing is committed.
         """
         table = self._table.table()
         keep = sorted({*self._readable(kept), *_newest_within(table, timedelta(hours=retention_hours))})
@@ -93,8 +93,8 @@ class TableUpkeep:
         self._count()
 
     def cut_log(self, kept: Iterable[int]) -> None:
-        """Write a checkpoint of the newest version, and remove what the log does not need from before the oldest of
-        ``kept`` once it is as old as the table keeps its log: 30 days, if nobody has said otherwise."""
+        """Write a checkpoint of the newest version. Remove the log entries that versions from the oldest of ``kept`` do
+        not need, once they exceed the table's log retention (default: 30 days)."""
         table = self._table.table()
         if self._checkpoint() < table.version():
             table.create_checkpoint()
@@ -109,7 +109,7 @@ class TableUpkeep:
         for number in numbers:
             try:
                 self._table.table(number)
-            except ConfigurationError as error:  # its log was removed by others: nothing can be kept of it
+            except ConfigurationError as error:  # another program removed its log: its files cannot be retained
                 log.warning("%s", error)
             else:
                 found.append(number)
@@ -125,13 +125,13 @@ class TableUpkeep:
 
 
 def _newest_within(table: Any, retention: timedelta) -> list[int]:
-    """Return the versions that were the newest one within the retention, as far as the log has forgotten since when
-    files are not needed."""
+    """Return the versions that were the newest one within the retention, and for which the log no longer records when
+    files were removed."""
     if retention <= _REMEMBERED:
         return []
     now = datetime.now(UTC)
     found: list[int] = []
-    for entry in table.history():  # the newest first
+    for entry in table.history():  # newest first
         moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
         if moment < now - _REMEMBERED:
             found.append(entry["version"])

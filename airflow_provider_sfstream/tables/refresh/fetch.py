@@ -1,4 +1,4 @@
-"""Fetching the records of a refresh into files, a page at a time."""
+"""Fetch of the records of a refresh into files, one page at a time."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEWEST_IDS = 20
-"""Where fewer ids than this fit into a URL, because an object has many fields, the Bulk API is used."""
+"""Fewest IDs that must fit into a URL. If fewer fit, because an object has many fields, the Bulk API is used."""
 
 SWITCHABLE_NAME = "Data:Switchable_PersonName"
-"""What a schema says of a name that is one text for some records, and parts for others."""
+"""Schema description of a name that is one text for some records, and several parts for others."""
 _LAST_NAME = "_last_name"
-"""The last name that is asked for where the table has no column for it: it tells persons, and is not written."""
+"""Key of the last name if the table has no column for it: it identifies persons, and is not written."""
 _SYSTEM = {"_deleted": "IsDeleted", "_refreshed_at": "SystemModstamp"}
 Line = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From how many records on the Bulk API is used, and how many its pages have."""
+    """Number of records from which the Bulk API is used, and number of records of its pages."""
 
     bulk_threshold: int
     bulk_page_records: int
@@ -46,17 +46,17 @@ class Limits:
 
 @dataclass
 class Fetched:
-    """What was fetched for one table: how many records, and how many of those asked for are deleted in the org."""
+    """Numbers of fetched records of one table, and of requested records that are deleted in the org."""
 
     records: int = 0
     deleted: int = 0
 
 
 class TableFetch:
-    """Fetches what a refresh needs for one table.
+    """Fetch of the records that a refresh needs for one table.
 
-    :param plan: which records.
-    :param rules: of the table, with the key of its hashes: values are written as it may have them, and no others.
+    :param plan: selection of the records.
+    :param rules: field protection rules of the table, with the key of its hashes; they apply before values are written.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class TableFetch:
         self.fetched = Fetched()
 
     def run(self) -> TableRefresh | None:
-        """Write the records; return what the job has to know of them, ``None`` if there is nothing that it could do:
-        all columns that were to be fetched are hidden from the user.
+        """Write the records; return their description for the job, ``None`` if it has nothing to do because all columns
+        to fetch are hidden from the user.
 
-        :raises SalesforceStreamError: naming what was fetched when it failed.
+        :raises SalesforceStreamError: if a fetch fails; it names the object.
         """
         from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 
@@ -101,7 +101,7 @@ class TableFetch:
         if plan.mode in ("records", "full", "compare"):
             fields |= {name: each for name, each in _SYSTEM.items() if each in described}
         lines = self._listed(fields) if plan.mode == "records" else self._all(fields) if columns or gone else iter(())
-        # ASCII, so that nothing in a value ends a line.
+        # ASCII, so that no character of a value ends a line.
         names = self._files.write(plan.name, (json.dumps(line) + "\n" for line in lines))
         return TableRefresh(
             mode=plan.mode,
@@ -140,7 +140,7 @@ class TableFetch:
         return count >= self._limits.bulk_threshold
 
     def _listed(self, fields: Mapping[str, str]) -> Iterator[Line]:
-        """Yield a line for each dirty row, also for those whose record the org no longer has."""
+        """Yield a line for each dirty row, including rows whose record the org no longer has."""
         name, asked = self._plan.name, list(fields.values())
         table = self._plan.table
         log.info("%s: %d dirty and %d changed records are fetched.", name, table.dirty, table.computed.changed)
@@ -184,7 +184,7 @@ class TableFetch:
         return line | {"_found": "true"}
 
     def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
-        """Note which columns are hashed or masked, and which of them have texts; the others are null."""
+        """Store the treatment of hashed and masked columns, and which of them have texts; the others become null."""
         from airflow_provider_sfstream.tables.replica.rules import treatment_of
 
         table = self._plan.table
@@ -195,8 +195,8 @@ class TableFetch:
                 self._texts.update([name] if type_ == "string" else ())
 
     def _has_made_up_names(self) -> bool:
-        """Tell whether SOQL makes up the ``Name`` of records that have a ``LastName``, as it does for person accounts:
-        their change events have the parts alone."""
+        """Return whether SOQL generates the ``Name`` of records that have a ``LastName``, as for person accounts: their
+        change events contain only the parts."""
         fields = self._plan.table.fields
         return fields is None or fields.get("Name") == SWITCHABLE_NAME
 
@@ -228,11 +228,11 @@ _REMEDY = "Check output_url, and the storage connection output_conn_id"
 
 
 class RefreshFiles:
-    """The folder of one refresh, and the lists of dirty rows beside it.
+    """Folder of one refresh, and the lists of dirty rows beside it.
 
     :param output_url: folder of the replica.
-    :param open_path: gives the ``ObjectStoragePath`` of a URL below it.
-    :param lines_per_file: records of one file.
+    :param open_path: returns the ``ObjectStoragePath`` of a URL below it.
+    :param lines_per_file: number of records in one file.
     """
 
     def __init__(
@@ -246,14 +246,14 @@ class RefreshFiles:
         self.url = f"{self._folder}/{FILE_NAME}"
 
     def clean(self) -> None:
-        """Remove this refresh's folder, and those that killed tasks left: one refresh at a time writes here."""
+        """Remove this refresh's folder, and those of killed tasks: only one refresh at a time writes here."""
         with storage_errors(f"The folder {self._output}/{FOLDER} cannot be cleaned", _REMEDY):
             folder = self._path(f"{self._output}/{FOLDER}")
             if folder.exists():
                 folder.rmdir(recursive=True)
 
     def write(self, table: str, lines: Iterable[str]) -> list[str]:
-        """Write lines as they come; return the names of the files.
+        """Write lines as they arrive; return the names of the files.
 
         :raises LandingError: if the storage fails.
         """
@@ -273,16 +273,16 @@ class RefreshFiles:
             path.write_text(document.to_json())
 
     def dirty_rows(self, dirty_list: str | None) -> Iterator[tuple[str, int]]:
-        """Yield the id and the sequence of each dirty row of a table.
+        """Yield the ID and the sequence number of each dirty row of a table.
 
-        :param dirty_list: as the snapshot names it.
-        :raises LandingError: if the list is not there, or broken.
+        :param dirty_list: path of the list, from the snapshot.
+        :raises LandingError: if the list is missing or broken.
         """
         where = f"{self._output}/{dirty_list}"
         with storage_errors(f"The list of dirty rows {where} cannot be read", _REMEDY):
             files = sorted((p for p in self._path(where).iterdir() if p.name.endswith(".json")), key=str)
         for path in files:
-            # The filesystem's own file: the lines of one that ObjectStoragePath opens cannot be had in Airflow 3.1.1.
+            # Use the path's own filesystem: in Airflow 3.1.1, files of ObjectStoragePath do not yield lines.
             with (
                 storage_errors(f"The list of dirty rows {where} cannot be read", _REMEDY),
                 path.fs.open(path.path, "r") as file,

@@ -1,4 +1,4 @@
-"""What a refresh has to fetch: which tables, which of their records, and which field is which column. Pure."""
+"""Plan of a refresh: its tables, the records of each, and the field of each column. Pure."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _COLUMN_TYPES: dict[str, tuple[str, ...]] = {
     "datetime": ("timestamp", "long"),
     "time": ("long",),
 }
-"""The column types that hold the values of a field, by the type that describe says. Of all others: text."""
+"""Column types that can store the values of a field, by the field's type in describe. All other types: text."""
 
 _TYPES_OF_COMPUTED: dict[str, ColumnType] = {kind: types[0] for kind, types in _COLUMN_TYPES.items()}
-"""The column type of a field that no event carries, by the type that describe says. Of all others: text."""
+"""Column type of a field that no event carries, by the field's type in describe. All other types: text."""
 
 _NOT_COMPUTED = ("id", "isdeleted", "systemmodstamp", "lastvieweddate", "lastreferenceddate")
-"""Fields that no event carries, and that are no columns: a row has the first three otherwise, and the others are what
-the user of the connection looked at."""
+"""Fields that no event carries, and that are not columns: rows have the first three in other columns, and the others
+record which records the user of the connection viewed."""
 
 _NOT_FETCHED = ("address", "location", "base64", "complexvalue", "anyType", "json")
-"""Types of fields that are more than one value, or none that a query job gives."""
+"""Field types that have several values, or none that a query job returns."""
 
 _SUFFIX = re.compile(r"__(?:boolean|int|long|float|double|string|date|timestamp)(?:_\d+)?$")
-"""What the column of a field has after its name where the field's type was another one before (column registry)."""
+"""Suffix of the column name of a field whose type was different before (column registry)."""
 
 
 _COMPOUND = ("Address", "Location", "PersonName", "Switchable_PersonName")
-"""What a schema says of fields of several columns. An org may lack some, such as the codes of states."""
+"""Schema descriptions of fields of several columns. An org may lack some columns, for example the codes of states."""
 
 _ALL_RECORDS = 2
 """API requests to count all records and to fetch one page. The number of pages is known only after the count."""
@@ -54,9 +54,9 @@ _ALL_RECORDS = 2
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """One table of a refresh: its dirty rows and those that an event changed (``"records"``), all records of the org
-    (``"full"``), those columns of all of them that a flag ``schema`` names (``"columns"``), or those that no event
-    carries (``"computed"``); or all records, to be compared (``"compare"``).
+    """Refresh of one table: its dirty rows and those that an event changed (``"records"``), all records of the org
+    (``"full"``), the columns of all records that a flag ``schema`` names (``"columns"``), or the computed columns of
+    all records (``"computed"``); or all records, for a comparison (``"compare"``).
 
     :param computed_fields: as for the operator.
     """
@@ -69,7 +69,7 @@ class RefreshPlan:
 
     @property
     def columns(self) -> dict[str, ColumnType]:
-        """The columns to fetch that events carry."""
+        """Columns to fetch that events carry."""
         columns, computed = self.table.columns.columns, self.table.computed.columns
         if self.mode == "computed":
             return {}
@@ -78,18 +78,17 @@ class RefreshPlan:
         return {name: columns[name] for name in self.table.flag.columns}
 
     def fields(self, described: Mapping[str, str]) -> dict[str, str]:
-        """Return the field whose values each of :attr:`columns` has, by column, of those that can be fetched.
+        """Return the field for each column of :attr:`columns` that can be fetched.
 
-        :param described: the type of each field of the object, as describe says it, by name.
+        :param described: type of each field of the object in describe, by name.
         """
         return fields_of_columns(self.columns, described, self.table.fields or ())
 
     def hidden(self, described: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the columns that the table is flagged for and that cannot be fetched: the user does not see their
-        fields, or they changed and no event has said so yet. That may be so of every column after an event that
-        nobody could read.
+        """Return the flagged columns that cannot be fetched: the user does not see their fields, or the fields changed
+        and no event has shown that yet. After an unreadable event, this may apply to every column.
 
-        :param described: the type of each field of the object, as describe says it, by name.
+        :param described: type of each field of the object in describe, by name.
         """
         flag, fields = self.table.flag, self.table.fields or {}
         if flag is None or self.mode not in ("full", "columns"):
@@ -103,12 +102,12 @@ class RefreshPlan:
         )
 
     def resolve(self, described: Mapping[str, str]) -> RefreshPlan | None:
-        """Return the plan with its final mode, now that the visible fields are known; ``None`` to fetch nothing.
+        """Return the plan with its final mode, for the fields visible to the user; ``None`` to fetch nothing.
 
-        Columns that a flag names are fetched with all others if rows are dirty, too. While all of them are hidden, only
-        the listed rows are fetched: such a flag may stay for months, and must not cause a full fetch each time.
+        The columns that a flag names are fetched with all others if rows are dirty too. While all of them are hidden,
+        only the listed rows are fetched: this flag may stay for months, and must not cause a full fetch each time.
 
-        :param described: the type of each field of the object, as describe says it, by name.
+        :param described: type of each field of the object in describe, by name.
         """
         mode: Mode | None = self.mode
         if mode == "columns" and self.hidden(described) and not self.fields(described) and not self.may_be_gone:
@@ -118,9 +117,10 @@ class RefreshPlan:
         return None if mode is None else replace(self, mode=mode)
 
     def computed_columns(self, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]] | None:
-        """Return the columns to fetch that no event carries: the field and the type of each; ``None`` if nobody asks.
+        """Return the computed columns to fetch, each with its field and type; ``None`` if computed columns are not
+        requested.
 
-        :param described: the type of each field of the object, as describe says it, by name.
+        :param described: type of each field of the object in describe, by name.
         """
         if self.mode in ("columns", "compare") or self.computed_fields == "never":
             return None
@@ -132,15 +132,15 @@ class RefreshPlan:
 
     @property
     def on_change(self) -> bool:
-        """Whether rows that an event changes are to be listed from now on."""
+        """True if rows that an event changes are to be listed from now on."""
         if self.mode == "computed" and self.computed_fields == "on_fetch":
             return self.table.computed.on_change
         return self.computed_fields == "on_change"
 
     @property
     def may_be_gone(self) -> tuple[str, ...]:
-        """The columns that become null in what is fetched if the org has no field for them: those that the newest
-        schema does not have. One that it has, and that the user may not see, keeps what events say."""
+        """Columns of fetched records that become null if the org has no field for them: columns that the newest schema
+        lacks. A column of the newest schema that the user may not see retains its values from events."""
         fields = self.table.fields
         if self.mode in ("compare", "computed") or fields is None:
             return ()
@@ -153,9 +153,9 @@ def plan_dirty(
     """Return a plan for each table with dirty rows or a flag, by name.
 
     :param tables: tables to consider, ``None`` for all.
-    :param computed_fields: ``"on_change"`` for the computed columns of rows that an event changed, too. A table of
-        which these are not listed yet has all values of them fetched.
-    :raises ConfigurationError: if the replica does not have a table that is named.
+    :param computed_fields: ``"on_change"`` also fetches the computed columns of rows that an event changed. If a table
+        does not list these rows yet, their values are fetched for all its rows.
+    :raises ConfigurationError: if the replica does not have a named table.
     """
     plans = []
     for name in _selected(snapshot, tables):
@@ -169,8 +169,7 @@ def plan_dirty(
 
 
 def _mode_of_rows(table: TableState, computed_fields: ComputedFields) -> Mode | None:
-    """Return the mode of a refresh of the listed rows of a table, whatever its flag; ``None`` if none is to be
-    fetched."""
+    """Return the mode of a refresh of the listed rows of a table, regardless of its flag; ``None`` to fetch no row."""
     if table.dirty or (computed_fields == "on_change" and table.computed.on_change and table.computed.changed):
         return "records"
     return "computed" if computed_fields == "on_change" and not table.computed.on_change else None
@@ -182,7 +181,7 @@ def plan_all(
     """Return a plan for all records of each table, by name.
 
     :param tables: tables to consider, ``None`` for all.
-    :raises ConfigurationError: if the replica does not have a table that is named.
+    :raises ConfigurationError: if the replica does not have a named table.
     """
     found = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
     return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in found]
@@ -202,9 +201,9 @@ def _selected(snapshot: Snapshot, tables: Collection[str] | None) -> list[str]:
 
 
 def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> None:
-    """Make sure that the replica is of the org that records are to be fetched from.
+    """Check that the replica belongs to the org that records are fetched from.
 
-    :raises ConfigurationError: if it is of another one.
+    :raises ConfigurationError: if it belongs to another org.
     """
     others = sorted({plan.stream.org_id for plan in plans if to_18(plan.stream.org_id) != to_18(org_id)})
     if others:
@@ -215,16 +214,16 @@ def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> N
 
 
 def _is_part(said: str) -> bool:
-    """Tell whether a schema's words on a field are those of a compound one: ``Data:Address``."""
+    """Return whether a schema's description of a field is that of a compound field: ``Data:Address``."""
     return any(word in _COMPOUND for word in said.split(":"))
 
 
 def computed_columns(name: str, table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:
-    """Return the columns of the fields that no event carries, with the field and the type of each: what describe names
-    and the newest schema of the change events lacks, other than what the table's rules exclude.
+    """Return the columns of fields that no event carries, each with its field and type. These fields are in describe,
+    not in the newest schema of the change events, and not excluded by the table's rules.
 
-    :param name: of the table.
-    :param described: the type of each field of the object, as describe says it, by name.
+    :param name: name of the table.
+    :param described: type of each field of the object in describe, by name.
     """
     from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
     from airflow_provider_sfstream.tables.replica.rules import treatment_of
@@ -247,12 +246,12 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
 def fields_of_columns(
     columns: Mapping[str, ColumnType], described: Mapping[str, str], newest: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the field whose values each column has, by column. Columns that no field fits are left out.
+    """Return the field for each column. Columns without a matching field are omitted.
 
     :param columns: the table's columns.
-    :param described: the type of each field of the object, as describe says it, by name.
-    :param newest: the columns that the newest schema of the events uses. They take precedence over the columns that a
-        field had before its type changed.
+    :param described: type of each field of the object in describe, by name.
+    :param newest: columns that the newest schema of the events uses. They take precedence over the columns that a field
+        had before its type changed.
     """
     known = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
     found: dict[str, str] = {}
@@ -266,15 +265,16 @@ def fields_of_columns(
 
 
 def least_requests(plans: Iterable[RefreshPlan]) -> int:
-    """Return the number of API requests that these plans take at least.
+    """Return the minimum number of API requests for these plans.
 
-    A describe for each table; for listed rows, as many queries as their ids need; for all records the fewest there are.
+    One describe for each table; for listed rows, as many queries as their IDs need; for all records, the smallest
+    possible number.
     """
     return sum(1 + (_for_rows(plan) if plan.mode == "records" else _ALL_RECORDS) for plan in plans)
 
 
 def _for_rows(plan: RefreshPlan) -> int:
     rows = plan.table.dirty + plan.table.computed.changed
-    # With the columns known so far; more of them leave less room for ids.
+    # Based on the columns known so far; more columns leave less room for IDs.
     room = max(1, soql.ids_in_url(plan.name, [*plan.columns]))
     return -(-rows // room)
