@@ -159,7 +159,6 @@ class ReplicaTables:
         :raises ConfigurationError: if more have none, or the type of a computed column has changed meanwhile.
         """
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
-        computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
         merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
