@@ -27,9 +27,9 @@ SEEN = pa.schema(
         ("last_id", pa.binary()),
     ]
 )
+"""Landed rows of one schema in one window; several are merged: number of rows, sequence numbers of the first, of the
+last and of the last with the requested replay ID (``again``), and replay ID of the last."""
 REPLAY_ID = pa.schema([("replay_id", pa.binary())])
-"""Values of :data:`SEEN`, for rows of one schema in one window; to be merged: number of rows, sequence numbers of the
-first, of the last and of the last with the requested replay ID (``again``), and replay ID of the last."""
 
 
 def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
