@@ -9,7 +9,7 @@ geolocation: ``Place__c``              ``Place__c.Latitude``            ``Place_
 name of a person: ``Name``             ``Name.FirstName``               ``FirstName``
 ====================================== ================================ ==================================
 
-Names are enough, without a schema: an event may lack one, and a refresh fetches fields that no event carries. Names of
+Only names are used, no schema: an event may lack a schema, and a refresh fetches fields that no event carries. Names of
 parts of a compound field that does not exist are harmless: no field has them.
 """
 
@@ -29,7 +29,7 @@ _ADDRESS_PART = re.compile(rf"(?P<stem>\w*?)(?P<part>{_ANY_PART})", re.ASCII)
 _CUSTOM = re.compile(r"(?P<stem>\w+)__(?P<kind>p?c)(?:\.(?P<part>\w+))?", re.ASCII)
 _CUSTOM_PART = re.compile(rf"(?P<stem>\w+)__(?P<part>{_ANY_PART})__(?P<kind>s|ps|pc)", re.ASCII)
 _KINDS = {"c": ("s",), "pc": ("ps", "pc")}
-"""The endings of parts of a custom field: of an object's own, and of one that a person account has of its contact."""
+"""Suffixes of parts of a custom field: of an object's own field, and of a contact's field in a person account."""
 
 
 def other_names(name: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Which fields may not be stored as they come: left out, hashed with a key, or masked. Pure.
+"""Field protection: rules for fields that must not be stored as received: exclude, hash with a key, or mask. Pure.
 
-A rule is a field's name, in any case: ``Phone``, a part of a compound field as ``Name.FirstName``, or a field of one
-table alone as ``Contact.Phone``. A compound field's name stands for all its parts, and the name that SOQL has for a
-part (``BillingStreet``) is another one for ``BillingAddress.Street``.
+A rule is a field's name, in any case: ``Phone``, a part of a compound field as ``Name.FirstName``, or a field of only
+one table as ``Contact.Phone``. A compound field's name includes all its parts, and the SOQL name of a part
+(``BillingStreet``) is an alias of ``BillingAddress.Street``.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.compound_fields import other_names
 
 Treatment = Literal["exclude", "mask", "hash"]
-"""What becomes of a field, that of which least is left first: where several rules are for a field, the first holds."""
+"""Protection of a field, the strictest first: if several rules match a field, the first treatment applies."""
 
 MASK = "***"
-"""What a masked text is."""
+"""Value of a masked text."""
 HASH_KEY_VARIABLE = "SFSTREAM_HASH_KEY"
-"""The environment variable in which a Spark driver is given the key: never an argument, which ``ps`` shows."""
+"""Environment variable with the key on a Spark driver. The key is never an argument, because ``ps`` shows arguments."""
 SHORTEST_KEY = 16
-"""Characters of a key: with a shorter one, whoever has a table could find it by trying."""
+"""Minimum characters of a key: a shorter one could be found by trial with access to a table."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _NEEDED = ("id", "changeeventheader")
-"""What rows are told apart and ordered by."""
+"""Fields that identify and order rows."""
 
 
 @dataclass(frozen=True)
 class FieldRules:
-    """The rules of a job, or those that a table is kept by.
+    """Field protection rules of a job, or of a stored table.
 
     :param exclude: fields that get no column; ``mask``: texts become :data:`MASK`, other values null; ``hash``: texts
         become their HMAC-SHA-256 as hex, other values null. Null stays null.
-    :param key_id: which key hashes are made with, without telling it; of a job, it follows from ``key``.
-    :param key: of hashes. It is in no document, and no ``repr``.
+    :param key_id: identifier of the key of the hashes, which does not reveal it; for a job, derived from ``key``.
+    :param key: key of the hashes. It is in no document, and no ``repr``.
     """
 
     exclude: tuple[str, ...] = ()
@@ -50,9 +50,9 @@ class FieldRules:
 
     @classmethod
     def of(cls, exclude: Any, mask: Any, hashed: Any, key: str | None = None) -> FieldRules:
-        """Return the rules that arguments say, checked but for a key that is yet to come.
+        """Return the rules of arguments, validated except for a key that is set later.
 
-        :raises ConfigurationError: naming the argument or the field that cannot be used. Nothing was written.
+        :raises ConfigurationError: if an argument or a field is invalid; the error names it. Nothing was written.
         """
         rules = cls(_names("exclude_fields", exclude), _names("mask_fields", mask), _names("hash_fields", hashed))
         seen: dict[str, str] = {}
@@ -65,9 +65,9 @@ class FieldRules:
         return rules if key is None else rules.with_key(key)
 
     def with_key(self, key: str | None) -> FieldRules:
-        """Return the rules with the key of their hashes, where they have any.
+        """Return the rules with the key of their hashes, if they have any.
 
-        :raises ConfigurationError: if there is no key, or it is too short.
+        :raises ConfigurationError: if the key is missing or too short.
         """
         if not self.hash:
             return self
@@ -85,25 +85,25 @@ class FieldRules:
         return any(True for _ in self.items())
 
     def items(self) -> Iterator[tuple[str, Treatment]]:
-        """Yield each name, and what becomes of its field."""
+        """Yield each name, and the treatment of its field."""
         for how in get_args(Treatment):
             yield from ((name, how) for name in getattr(self, how))
 
     def text(self, value: str, how: Treatment) -> str | None:
-        """Return what a text becomes; ``None`` if it is left out."""
+        """Return the stored form of a text; ``None`` if it is excluded."""
         if how == "hash":
             return _digest(self.key, value.encode())
         return MASK if how == "mask" else None
 
     def recorded(self) -> FieldRules:
-        """Return the rules without their key, as a table keeps them."""
+        """Return the rules without their key, for storage with a table."""
         return replace(self, key=b"")
 
     def check_keep(self, recorded: FieldRules, where: str) -> None:
-        """Make sure that whoever is given these rules treats each field as ``recorded``.
+        """Check that these rules treat each field of ``recorded`` in the same way.
 
-        :param where: which table keeps those.
-        :raises ConfigurationError: naming a field that would be written otherwise. Nothing was written.
+        :param where: table with the recorded rules, for the error.
+        :raises ConfigurationError: if a field would be written differently; the error names it. Nothing was written.
         """
         given = {name.lower(): how for name, how in self.items()}
         for name, how in recorded.items():
@@ -120,14 +120,14 @@ class FieldRules:
             )
 
     def to_document(self) -> dict[str, Any]:
-        """Return the rules as JSON has them, without the key."""
+        """Return the rules in JSON form, without the key."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "key"}
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> FieldRules:
-        """Return what :meth:`to_document` gave; no rules for an empty one.
+        """Return the rules of a document from :meth:`to_document`; no rules for an empty one.
 
-        :raises TypeError: if it is something else.
+        :raises TypeError: if the document is invalid.
         """
         exclude, mask, hashed = (tuple(document.get(how, ())) for how in ("exclude", "mask", "hash"))
         return cls(exclude, mask, hashed, document.get("key_id", ""))
@@ -136,15 +136,15 @@ class FieldRules:
 NO_RULES = FieldRules()
 
 NO_SUCH_FIELD = "No table of these events has a field %s: the rules for it hide nothing."
-"""Logged with the names."""
+"""Log message, with the names."""
 
 
 class Coverage:
-    """Tells of each field of one table what the rules say.
+    """Field protection rules applied to the fields of one table.
 
-    :param names: those of the table that a rule may begin with: ``Account``, ``AccountChangeEvent``.
-    :param aliases: other dotted names of fields, by dotted name, beside those that the parts of a compound field have
-        anyway.
+    :param names: names of the table that a rule may begin with: ``Account``, ``AccountChangeEvent``.
+    :param aliases: other dotted names of fields, by dotted name, in addition to the names of the parts of a compound
+        field.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Coverage:
         self.rules, self._aliases = rules, aliases or {}
         self._hows: dict[str, tuple[str, Treatment]] = {}
         self.met: set[str] = set()
-        """The names that were of use."""
+        """Names that matched a field."""
         prefixes = [f"{name.lower()}." for name in names]
         for name, how in rules.items():
             lower = name.lower()
@@ -163,11 +163,11 @@ class Coverage:
                     self._hows[each] = (name, how)
 
     def of(self, path: Sequence[str], *, is_opaque: bool = False) -> Treatment | None:
-        """Return what becomes of a field, or of a part of it; ``None`` if it stays as it is.
+        """Return the treatment of a field, or of a part of it; ``None`` if it is stored unchanged.
 
-        :param path: its name, and those of the parts that lead to it.
-        :param is_opaque: whether it may hold parts that cannot be told apart here, so that a rule for one of these is
-            a rule for all.
+        :param path: name of the field, and names of the parts that lead to the value.
+        :param is_opaque: whether it may contain parts that cannot be separated here, so that a rule for one part
+            applies to all.
         """
         dotted = ".".join(path).lower()
         known = (dotted, *self._aliases.get(dotted, ()))
@@ -179,12 +179,12 @@ class Coverage:
 
 
 def strictest(treatments: Iterable[Treatment | None]) -> Treatment | None:
-    """Return the treatment that leaves the least of a value; ``None`` if there is none."""
+    """Return the strictest treatment; ``None`` if there is none."""
     return min((how for how in treatments if how is not None), key=_rank, default=None)
 
 
 def unmet(rules: FieldRules, coverages: Iterable[Coverage]) -> list[str]:
-    """Return the names of fields that none of some tables has."""
+    """Return the names of rules that match no field of the tables."""
     met = {name for coverage in coverages for name in coverage.met}
     return [name for name, _ in rules.items() if name not in met]
 

@@ -1,6 +1,6 @@
-"""The ids of records that are to be erased, and what is left of a change event without them.
+"""IDs of records to erase, and removal of the IDs from change events.
 
-Ids are ASCII in payloads of either encoding, so that an event that has none of these bytes is of none of these records.
+IDs are ASCII in payloads of either encoding, so an event without these bytes belongs to none of these records.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _JSON_IDS = re.compile(rb'"recordIds"\s*:\s*(\[[^\]]*\])')
 
 
 class RecordIds:
-    """Ids of records of one object, none of them in any text of this object.
+    """IDs of records of one object, which are excluded from every text of this instance.
 
-    :param ids: of 15 or 18 characters.
-    :raises ConfigurationError: if there are none or too many, or one is no id. It is named by its place, not quoted.
+    :param ids: IDs of 15 or 18 characters.
+    :raises ConfigurationError: if there are none or too many, or one is invalid. The error has its index, not the ID.
     """
 
     def __init__(self, ids: Iterable[str]) -> None:
@@ -53,7 +53,7 @@ class RecordIds:
             )
         self._short = frozenset(each[:15] for each in known)
         self.in_full: tuple[str, ...] = tuple(sorted(known))
-        """Of 18 characters each."""
+        """IDs of 18 characters each."""
         self._pattern = re.compile(b"|".join(re.escape(each.encode()) for each in sorted(self._short)))
 
     def __len__(self) -> int:
@@ -63,28 +63,28 @@ class RecordIds:
         return isinstance(record_id, str) and record_id[:15] in self._short
 
     def are_in(self, data: Any) -> bool:
-        """Return whether one of the ids is somewhere in bytes, or in a buffer of them."""
+        """Return whether bytes, or a buffer of them, contain one of the IDs."""
         return self._pattern.search(data) is not None
 
 
 def without_records(payload: bytes, ids: RecordIds, encoding: PayloadEncoding, schema_json: str | None) -> bytes | None:
-    """Return what is left of a payload in which one of the ids is; ``None`` if it is of none of the records.
+    """Return the rest of a payload that contains one of the IDs; ``None`` if it belongs to none of the records.
 
-    An event of several records loses the ids, and is as it was for the others. Of one that is of these records alone
-    nothing is left; so of one that cannot be read, for nobody can tell whose it is.
+    An event of several records loses the IDs, and is unchanged for the others. The result is empty for an event of
+    these records only, and for an unreadable event, because its records are unknown.
 
-    :param schema_json: with which the payload was written; ``None`` if that is not known.
+    :param schema_json: schema of the payload; ``None`` if unknown.
     """
     try:
         read, splice = (_json, _json_without) if encoding == "json" else (_avro(schema_json), _avro_without)
         event = read(payload)
-    except Exception:  # whatever a library stumbled over
+    except Exception:  # any error of a library
         return b""
     of = event.get("payload", event) if encoding == "json" else event
     header = of.get(_HEADER) if isinstance(of, dict) else None
     named = header.get(_IDS) if isinstance(header, dict) else None
     if not isinstance(header, dict) or not isinstance(named, list):
-        return None  # it is no change event, and only names the record
+        return None  # not a change event, it only refers to the record
     kept = [each for each in named if each not in ids]
     if len(kept) == len(named):
         return None
@@ -94,7 +94,7 @@ def without_records(payload: bytes, ids: RecordIds, encoding: PayloadEncoding, s
     header[_IDS] = kept
     try:
         return left if left and str(read(left)) == str(event) else b""
-    except Exception:  # what is left would be no event
+    except Exception:  # the rest would not be an event
         return b""
 
 
@@ -117,7 +117,7 @@ def _avro_without(payload: bytes, named: list[str], kept: list[str]) -> bytes:
 
 
 def _avro_array(texts: list[str]) -> bytes:
-    """Return texts as Avro has an array of them in one block, which is how Salesforce writes it."""
+    """Return texts as an Avro array of one block, the form that Salesforce writes."""
     parts = [_number(len(texts))]
     for text in texts:
         parts += (_number(len(text.encode())), text.encode())

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 
 Deletes = Literal["soft", "hard"]
-"""What becomes of a deleted record: its row is marked, or removed."""
+"""Treatment of a deleted record: its row is marked, or removed."""
 MAX_ARGUMENT = 100_000
 _UNSAFE = re.compile(r"[#?%\\\x00-\x1f\x7f]")
 METRICS = "_sfstream/metrics"
@@ -29,8 +29,8 @@ def check_characters(output_url: str) -> None:
 
     delta-rs writes a table to a folder with one of these characters in its name, and then looks for it in another one.
 
-    :raises ConfigurationError: if it has such a character. The error does not quote the URL: after ``?`` may stand a
-        signature.
+    :raises ConfigurationError: if it has an unsafe character. The error does not quote the URL, because a signature may
+        follow ``?``.
     """
     if found := _UNSAFE.search(output_url):
         raise ConfigurationError(
@@ -41,13 +41,13 @@ def check_characters(output_url: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig:
-    """Arguments that all jobs have.
+    """Arguments of all jobs.
 
     :param output_url: folder of the tables, as a URL.
     :param metrics_url: URL of the file to which the job writes its metrics as JSON; ``None``: no file.
     :param job: name of the run in the history of the tables, and in the error of a job that conflicts with it; the ID
         of the Spark application if empty.
-    :raises ConfigurationError: naming the argument that cannot be used. Nothing was written.
+    :raises ConfigurationError: if an argument is invalid; the error names it. Nothing was written.
     """
 
     output_url: str
@@ -59,7 +59,7 @@ class JobConfig:
         check_characters(self.output_url)
 
     def to_json(self) -> str:
-        """Return the config as JSON of ASCII characters: what differs from the defaults, without secrets.
+        """Return the config as JSON of ASCII characters: only values that differ from the defaults, without secrets.
 
         It is one flat object, because YARN replaces two braces in a row in an argument of a driver.
         """
@@ -68,8 +68,8 @@ class JobConfig:
         return json.dumps(given, default=datetime.isoformat)
 
     def to_arguments(self) -> list[str]:
-        """Return the JSON as arguments of a command. A long one is compressed: Linux takes 128 KiB in an argument and
-        2 MiB in all, which the manifests of 12,000 windows exceed."""
+        """Return the JSON as arguments of a command. A long one is compressed: Linux accepts 128 KiB in an argument and
+        2 MiB in total, which the manifests of 12,000 windows exceed."""
         text = self.to_json()
         if len(text) <= MAX_ARGUMENT:
             return [text]
@@ -78,18 +78,18 @@ class JobConfig:
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Self:
-        """Return the config that :meth:`to_arguments` made into arguments, or a user wrote as one.
+        """Return the config of arguments from :meth:`to_arguments`, or of one that a user wrote.
 
         :raises ConfigurationError: as :meth:`from_json`.
         """
         text = "".join(arguments)
-        with suppress(ValueError, zlib.error):  # else it is the JSON itself
+        with suppress(ValueError, zlib.error):  # otherwise it is the JSON itself
             text = zlib.decompress(b64decode(text, validate=True)).decode()
         return cls.from_json(text)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the config that :meth:`to_json` wrote, or a user.
+        """Return the config of JSON from :meth:`to_json`, or from a user.
 
         :raises ConfigurationError: it is not a JSON object with ``output_url``, or it has an argument that the job does
             not have, or cannot use. Nothing was written.
@@ -104,7 +104,7 @@ class JobConfig:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config that a parsed document has.
+        """Return the config of a parsed document.
 
         :raises ConfigurationError: as :meth:`from_json`.
         """
@@ -144,7 +144,7 @@ class WindowsJobConfig(JobConfig):
     hash_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the folder and the names of fields, and make these tuples."""
+        """Check the folder and the names of fields, and convert the latter to tuples."""
         super().__post_init__()
         rules = FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields)
         for how in get_args(Treatment):
@@ -152,8 +152,8 @@ class WindowsJobConfig(JobConfig):
 
     @cached_property
     def rules(self) -> FieldRules:
-        """Rules for the fields, with the key of the hashes.
+        """Field protection rules, with the key of the hashes.
 
-        :raises ConfigurationError: there are fields to hash, and no key. Nothing was written.
+        :raises ConfigurationError: if there are fields to hash, and no key. Nothing was written.
         """
         return FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields).with_key(self.hash_key)

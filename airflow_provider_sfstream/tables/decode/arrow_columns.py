@@ -1,6 +1,6 @@
-"""Decoded values as Arrow arrays of their real type.
+"""Conversion of decoded values to Arrow arrays of their real type.
 
-Two ways in, one result: from pyruhvro's arrays, whose unions Parquet cannot hold, and from fastavro's Python values.
+pyruhvro's arrays, whose unions Parquet cannot store, and fastavro's Python values give the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRIMITIVES = {
 }
 _DAY = 86_400_000
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999
-"""Milliseconds since the epoch of the years 1 to 9999: a time outside is damage, and few readers could show it."""
+"""Milliseconds since the epoch of the years 1 to 9999: a time outside is corrupt, and few readers support it."""
 _PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
     "boolean": bool,
     "int": int,
@@ -64,7 +64,7 @@ def convert_member(array: pa.Array, member: Member) -> pa.Array:
     """
     if member.branch is not None:
         chosen = pa.compute.equal(array.type_codes, pa.scalar(member.branch, pa.int8()))
-        # Of a sparse union, the branches that were not chosen hold placeholders.
+        # In a sparse union, the branches that were not chosen hold placeholders.
         array = pa.compute.if_else(chosen, array.field(member.branch), None)
     return _convert(array, member.value)
 
@@ -172,7 +172,7 @@ def _json_text(value: Any) -> str:
 
 
 def conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return ``array`` as the wider ``type_``: members that its structs lack are null."""
+    """Return ``array`` as the wider ``type_``; members that its structs lack are null."""
     if array.type == type_:
         return array
     if pa.types.is_struct(type_):

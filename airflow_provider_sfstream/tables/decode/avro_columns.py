@@ -1,10 +1,10 @@
-"""Which columns an event's Avro schema becomes, and how each value is turned into its real type.
+"""Columns of an event's Avro schema, and the conversion of each value to its real type.
 
-Salesforce writes dates as Avro longs and names the real type in each field's ``doc``: ``CreatedDate:DateTime``,
-``Data:DateTime:00N...`` and ``Data:DateOnly`` (all milliseconds since the epoch, UTC). A union of several
-branches, such as the ``Name`` of a person account (text or record), becomes one column for each branch.
+Salesforce writes dates as Avro longs and puts the real type in each field's ``doc``: ``CreatedDate:DateTime``,
+``Data:DateTime:00N...`` and ``Data:DateOnly`` (all milliseconds since the epoch, UTC). A union of several branches, for
+example the ``Name`` of a person account (text or record), becomes one column for each branch.
 
-A column type is a JSON value, as the column registry stores it: a name (``"string"``, ``"timestamp"``...),
+A column type is a JSON value, as stored in the column registry: a name (``"string"``, ``"timestamp"``...),
 ``{"struct": {name: type}}``, ``{"array": type}`` or ``{"map": type}``.
 """
 
@@ -41,8 +41,8 @@ _DOCUMENTED: dict[str, tuple[str, Conversion]] = {
 
 @dataclass(frozen=True)
 class Value:
-    """The column type of a value and the conversion that gives it; ``members`` of a struct and the name of its Avro
-    ``record``, ``item`` of the rest."""
+    """Column type of a value and its conversion; ``members`` of a struct and the name of its Avro ``record``, ``item``
+    of an array or a map."""
 
     type: ColumnType
     conversion: Conversion = "plain"
@@ -52,13 +52,13 @@ class Value:
 
 
 _JSON = Value("string", "json")
-"""A value without one type of its own (an ambiguous union) is kept whole, as JSON text."""
+"""Value without a single type (an ambiguous union), stored whole as JSON text."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One column that a field gives: the whole field, or one ``branch`` (its index) of a union of several.
-    ``position`` is the field's in its record, from 0."""
+    """Column of a field: the whole field, or one ``branch`` (its index) of a union of several. ``position`` is the
+    field's in its record, from 0."""
 
     name: str
     field: str
@@ -70,13 +70,13 @@ class Member:
 def members_of(schema: dict[str, Any]) -> tuple[Member, ...]:
     """Return the columns of a record schema, in field order.
 
-    :param schema: one that :func:`~airflow_provider_sfstream.salesforce.schemas.parse` gave.
+    :param schema: a result of :func:`~airflow_provider_sfstream.salesforce.schemas.parse`.
     """
     return _Reader().record(schema, "")
 
 
 def tells_time(schema: dict[str, Any]) -> bool:
-    """Tell whether every event of a record schema has a time: ``commitTimestamp`` or ``CreatedDate``, never null."""
+    """Return true if every event of a record schema has a time: ``commitTimestamp`` or ``CreatedDate``, never null."""
     members = members_of(schema)
     header = next((member.value.members for member in members if member.name == "ChangeEventHeader"), None)
     if header is not None:
@@ -87,7 +87,7 @@ def tells_time(schema: dict[str, Any]) -> bool:
 
 
 def needs_fastavro(members: Iterable[Member]) -> bool:
-    """Tell whether a value is kept as JSON text, which only fastavro's plain Python values can give."""
+    """Return true if a value is stored as JSON text, which requires fastavro's plain Python values."""
 
     def is_json(value: Value) -> bool:
         return value.conversion == "json" or needs_fastavro(value.members) or bool(value.item and is_json(value.item))
@@ -102,7 +102,7 @@ def _family(branch: Any) -> str:
 
 
 class _Reader:
-    """Walks a schema, remembering the named types that it passes."""
+    """Schema reader that records the named types it has read."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[dict[str, Any], str]] = {}
@@ -122,7 +122,7 @@ class _Reader:
             return [] if avro == "null" else [Member(name, name, self._value(avro, real_type, namespace))]
         branches = [(index, branch) for index, branch in enumerate(avro) if branch != "null"]
         families = [_family(branch) for _, branch in branches]
-        if len(set(families)) < len(families):  # int and long, or two records: one column cannot tell them apart
+        if len(set(families)) < len(families):  # int and long, or two records: ambiguous in one column
             return [Member(name, name, _JSON)]
         if len(branches) < 2:
             return [Member(name, name, self._value(branch, real_type, namespace)) for _, branch in branches]
@@ -162,7 +162,7 @@ class _Reader:
             return Value({"map": item.type}, "map", item=item)
         if kind == "record":
             members = self.record(avro, namespace)
-            if not members:  # Parquet has no empty group
+            if not members:  # Parquet does not allow empty groups
                 return _JSON
             record = _full_name(avro["name"], namespace)[0].rpartition(".")[2]
             return Value({"struct": {m.name: m.value.type for m in members}}, "struct", members, record=record)

@@ -1,7 +1,7 @@
-"""Avro payloads to columns: pyruhvro where it can, fastavro where it must, and every undecodable payload by itself.
+"""Decoder of Avro payloads to columns: pyruhvro where possible, otherwise fastavro. Undecodable payloads are isolated.
 
-Every payload is checked to its last byte. Before pyruhvro sees it, eight random bytes are appended, which the schema
-reads as a closing number: if the event ends early or late, those bytes are not where they should be.
+Every payload is checked to its last byte. For pyruhvro, eight random bytes are appended, which the schema reads as a
+closing number: if the event ends early or late, the closing number differs.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PROBED_PAYLOADS = 16
 
 
 class AvroDecoder:
-    """Decodes the payloads of one schema: with pyruhvro, if it is installed and agrees with fastavro about the first.
+    """Decoder of one schema's payloads: pyruhvro if it is installed and agrees with fastavro about the first payloads.
 
     :param schema_json: the Avro schema that the payloads were written with.
-    :raises SchemaError: if that is no schema to read payloads by.
+    :raises SchemaError: if the schema cannot be used to read payloads.
     """
 
     def __init__(self, schema_json: str) -> None:
@@ -55,11 +55,11 @@ class AvroDecoder:
 
     @property
     def decoder(self) -> str:
-        """The library in use."""
+        """Name of the library in use."""
         return "pyruhvro" if self._pyruhvro else "fastavro"
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
         if not self._probed and payloads:
             self._probe(payloads[:_PROBED_PAYLOADS])
         parts, failures = _isolate(self._decode, payloads)
@@ -71,7 +71,7 @@ class AvroDecoder:
 
     def _with_pyruhvro(self, payloads: Sequence[bytes]) -> list[pa.Array]:
         framed = self._pyruhvro.deserialize_array([payload + self._end for payload in payloads], self._framed_json)
-        ends = framed.column("end").view(pa.int64())  # as bits: not every eight bytes are a number
+        ends = framed.column("end").view(pa.int64())  # compare bits: not every eight bytes are a number
         if pa.compute.any(pa.compute.not_equal(ends, self._end_number)).as_py():
             raise ValueError("bytes are left over after the event")
         event = framed.column("event")
@@ -90,7 +90,7 @@ class AvroDecoder:
         return record
 
     def _probe(self, payloads: Sequence[bytes]) -> None:
-        """Let fastavro decode a few payloads too, and leave pyruhvro if it panics or gives anything else."""
+        """Decode a few payloads with fastavro too, and stop using pyruhvro if it panics or its result differs."""
         self._probed = True
         if not self._pyruhvro:
             return
@@ -105,7 +105,7 @@ class AvroDecoder:
             let_through(error)
             agrees = False
         if not agrees or not good:
-            # Without one good payload nothing is known; the next batch is probed again.
+            # Without a decodable payload there is no result; probe the next batch again.
             self._probed = bool(good)
             self._pyruhvro = library if not good else None
             if good:
@@ -115,12 +115,12 @@ class AvroDecoder:
 def _isolate(
     decode: Callable[[Sequence[bytes]], DecodedEvents], payloads: Sequence[bytes], first: int = 0
 ) -> tuple[list[DecodedEvents], list[Undecodable]]:
-    """Decode in as few calls as possible, halving what fails until each bad payload stands alone."""
+    """Decode in as few calls as possible: split failing batches in half until each undecodable payload is isolated."""
     if not payloads:
         return [], []
     try:
         return [decode(payloads)], []
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         let_through(error)
         if len(payloads) == 1:
             return [], [Undecodable.because(first, error)]
@@ -136,7 +136,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _without_ornament(schema: Any) -> Any:
-    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values."""
+    """Return the schema without keys that decoding does not need, so that both libraries return plain values."""
     if isinstance(schema, list):
         return [_without_ornament(branch) for branch in schema]
     if isinstance(schema, dict):

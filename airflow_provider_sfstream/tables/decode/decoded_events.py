@@ -1,4 +1,4 @@
-"""What decoding gives, whatever the payloads are."""
+"""Result of decoding, for all payload formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True)
 class DecodedEvents:
-    """Columns of equal length: those that the decoder's plan names, and the event times (null where there is none)."""
+    """Columns of equal length: those of the decoder's plan, and the event times (null if missing)."""
 
     columns: list[pa.Array]
     event_times: pa.Array
@@ -24,7 +24,7 @@ class DecodedEvents:
 
 @dataclass(frozen=True)
 class Undecodable:
-    """A payload (its place in the list) that is not an event, and why."""
+    """Payload (its index in the list) that cannot be decoded, and the reason."""
 
     row: int
     reason: str
@@ -36,20 +36,20 @@ class Undecodable:
 
 
 class EventDecoder(Protocol):
-    """Decodes payloads of one kind."""
+    """Decoder for payloads of one kind."""
 
     @property
     def decoder(self) -> str:
-        """What decodes, as the metrics name it."""
+        """Decoder name in the metrics."""
         ...
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
         ...
 
 
 def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:
-    """Return decoded parts as one; ``None`` if there are none."""
+    """Return decoded parts combined into one; ``None`` if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     columns = [pa.concat_arrays(arrays) for arrays in zip(*(part.columns for part in parts), strict=True)]
@@ -57,7 +57,7 @@ def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:
 
 
 def let_through(error: BaseException) -> None:
-    """Raise again what is not about a payload."""
+    """Raise an error again if a payload did not cause it."""
     if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error
     if isinstance(error, MemoryError):
@@ -65,7 +65,7 @@ def let_through(error: BaseException) -> None:
 
 
 def event_times(members: Sequence[Member], columns: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return when each event happened: the commit of a change event, else ``CreatedDate``."""
+    """Return the time of each event: the commit of a change event, otherwise ``CreatedDate``."""
     times = pa.nulls(rows, TIME)
     for member, column in zip(members, columns, strict=True):
         if member.name == "ChangeEventHeader" and pa.types.is_struct(column.type):

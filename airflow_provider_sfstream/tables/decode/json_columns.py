@@ -1,7 +1,7 @@
-"""Parsed JSON as Arrow arrays of the types that an Avro schema gives: the same columns as events in Avro have.
+"""Conversion of parsed JSON to Arrow arrays with the types of an Avro schema: the same columns as for events in Avro.
 
-A value goes to a column by its kind, so that a union of text and a record is told apart as in Avro. A key that is
-missing is null. What does not fit is an error, never a changed value.
+The kind of a value selects its column, so a union of text and a record is split as in Avro. A missing key is null. An
+unsupported value raises an error; no value is changed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "map": (dict,),
     "array": (list,),
 }
-"""The kinds of JSON value that a column type takes, the usual one first. None for bytes: JSON has none."""
+"""JSON kinds that a column type accepts, the usual one first. None for bytes: JSON has no bytes."""
 
 
 class MisfitError(ValueError):
-    """Values that do not fit: why, by their place in the list. All the others do."""
+    """Error for invalid values: the reason by index in the list. All other values are valid."""
 
     def __init__(self, reasons: dict[int, str]) -> None:
         super().__init__(next(iter(reasons.values())))
@@ -55,22 +55,22 @@ class MisfitError(ValueError):
 
 
 class RecordReader:
-    """Turns JSON objects into the columns of a record's members."""
+    """Reader that converts JSON objects to the columns of a record's members."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         self._readers = [_reader(member.value) for member in members]
         self._places: dict[str, dict[type, int]] = {member.field: {} for member in members}
-        # Where two branches of a union take one kind of value, it goes to the one for which it is more usual.
+        # If two branches of a union accept one kind of value, use the branch for which it is more usual.
         for rank in range(len(_EVERY_KIND)):
             for number, member in enumerate(members):
                 for kind in kinds_of(member.value)[rank : rank + 1]:
                     self._places[member.field].setdefault(kind, number)
 
     def read(self, records: Sequence[dict[str, Any] | None]) -> list[pa.Array]:
-        """Return one array for each member; ``None`` among the records gives nulls.
+        """Return one array for each member; a ``None`` record becomes nulls.
 
-        :raises MisfitError: if records have a key that is no field, or a value that does not fit its field.
+        :raises MisfitError: if a record has a key without a field, or a value that does not fit its field.
         """
         columns: dict[int, list[Any]] = {}
         misfits: dict[int, str] = {}
@@ -109,9 +109,9 @@ class RecordReader:
 
 
 def convert(reader: Reader, values: list[Any]) -> pa.Array:
-    """Return the array that a reader makes of values.
+    """Return the array that a reader creates from values.
 
-    :raises MisfitError: naming each value that it cannot take.
+    :raises MisfitError: if it cannot convert some values; the error names each of them.
     """
     try:
         return reader(values)
@@ -135,14 +135,14 @@ def _refusal(reader: Reader, value: Any) -> str | None:
 
 
 def kinds_of(value: Value) -> tuple[type, ...]:
-    """Return the kinds of JSON value that fit."""
+    """Return the accepted kinds of JSON value."""
     if value.conversion == "json":
         return _EVERY_KIND
     return _KINDS.get(value.type if isinstance(value.type, str) else next(iter(value.type)), ())
 
 
 def _reader(value: Value) -> Reader:
-    """Return how a list of values (of the kinds that fit, or ``None``) becomes an array."""
+    """Return the function that converts a list of values (of accepted kinds, or ``None``) to an array."""
     if value.conversion == "struct":
         return _struct_reader(value)
     if value.item is not None:
@@ -165,7 +165,7 @@ def _whole(value: Any) -> int:
 
 
 def _single(value: Any) -> float:
-    """Return a number of 32 bits; its digits are what JSON had."""
+    """Return a 32-bit number with the same digits as the JSON."""
     (single,) = struct.unpack("<f", struct.pack("<f", value))
     if not digits_survive(repr(value), single):
         raise ValueError(f"{value} would lose digits as a 32-bit number")
@@ -175,7 +175,7 @@ def _single(value: Any) -> float:
 def _doubles(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.float64())
-    except pa.ArrowInvalid:  # an integer of more than 53 bits, which may still be a double
+    except pa.ArrowInvalid:  # an integer of more than 53 bits can still be a double
         return pa.array([as_double(value) if type(value) is int else value for value in values], pa.float64())
 
 
@@ -237,7 +237,7 @@ def _item_reader(item: Value) -> Reader:
                 raise ValueError(f"{kind_name(value)} does not fit the type of the items")
         try:
             return reader(values)
-        except MisfitError as misfits:  # of items, whose places are not those of the arrays that hold them
+        except MisfitError as misfits:  # indexes of items are not those of their arrays
             raise ValueError(str(misfits)) from misfits
 
     return read

@@ -1,4 +1,4 @@
-"""From JSON payloads to columns: by the event's Avro schema, or by what the JSON itself holds."""
+"""Decoder of JSON payloads to columns, by the event's Avro schema or by the JSON itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_provider_sfstream.tables.decode.self_described import (
 
 _Parsed = TypeVar("_Parsed")
 _Row: TypeAlias = tuple[list[tuple[int, Any]], Any]
-"""The numbers of an event's columns with their values, and its time."""
+"""Column numbers and values of an event, and its time."""
 _AT_A_TIME = 1_024
 """Payloads whose parsed values are in memory together. With ten times as many, Python's search for cycles among them
 takes longer than the parsing."""
@@ -32,9 +32,9 @@ _KEYS = frozenset(("schema", "payload", "event"))
 
 
 class JsonDecoder:
-    """Decodes platform and change events by their Avro schema, to the columns that events in Avro have.
+    """Decoder of platform and change events by their Avro schema, to the same columns as for events in Avro.
 
-    :raises SchemaError: if ``schema_json`` is no schema to read payloads by.
+    :raises SchemaError: if ``schema_json`` cannot be used to read payloads.
     """
 
     decoder = "json"
@@ -46,7 +46,7 @@ class JsonDecoder:
         self._reader = RecordReader(self._members)
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
         return _decode_parsed(payloads, _record, self._columns)
 
     def _columns(self, records: Sequence[dict[str, Any]]) -> DecodedEvents:
@@ -62,7 +62,7 @@ class JsonDecoder:
         try:
             times = event_times(self._members, columns, size)
         except ValueError:
-            times = convert(read, list(range(size)))  # to find out which
+            times = convert(read, list(range(size)))  # to find the invalid rows
         if self._tells_time and times.null_count:
             timeless = [row for row, missing in enumerate(times.is_null().to_pylist()) if missing]
             raise MisfitError(dict.fromkeys(timeless, "the event does not tell its time"))
@@ -70,9 +70,9 @@ class JsonDecoder:
 
 
 class SelfDescribedDecoder:
-    """Decodes events that no schema describes.
+    """Decoder of events without a schema.
 
-    :param fields: those that the events have, one column for each.
+    :param fields: fields of the events, one column for each.
     """
 
     decoder = "json"
@@ -83,7 +83,7 @@ class SelfDescribedDecoder:
         self._numbers = {(field.name, field.type): number for number, field in enumerate(fields)}
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
         return _decode_parsed(payloads, self._parse, self._columns)
 
     def _parse(self, payload: bytes) -> _Row:
@@ -106,7 +106,7 @@ class SelfDescribedDecoder:
 def _decode_parsed(
     payloads: Sequence[bytes], parse: Callable[[bytes], _Parsed], columns: Callable[[Sequence[_Parsed]], DecodedEvents]
 ) -> tuple[DecodedEvents | None, list[Undecodable]]:
-    """Parse each payload once, by itself, and make columns of all that are events."""
+    """Parse each payload once, separately, and create columns of all valid events."""
     parts: list[DecodedEvents] = []
     failures: list[Undecodable] = []
     for start in range(0, len(payloads), _AT_A_TIME):

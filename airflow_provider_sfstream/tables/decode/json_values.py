@@ -1,7 +1,7 @@
-"""JSON text to Python values, so that nothing is lost on the way, and back.
+"""Lossless conversion of JSON text to Python values, and back.
 
-What JSON readers commonly let pass is refused here, because a value would silently change: a key that an object has
-twice (the first would be lost), ``NaN`` and ``Infinity``, half of a surrogate pair, text that is not UTF-8.
+Input that JSON readers commonly accept is rejected here if it would silently change a value: a duplicate key of an
+object (the first value would be lost), ``NaN`` and ``Infinity``, half of a surrogate pair, text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import pyarrow.compute
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, times_of_milliseconds
 
 _ALWAYS_EXACT = 16
-"""Characters of a number with a point and no exponent: at most 15 digits, which every double keeps."""
+"""Maximum characters of a number with a point and no exponent that is always exact: at most 15 digits."""
 _MOST_DIGITS = 17
-"""Significant digits that a double can be told apart by."""
+"""Significant digits that identify a double."""
 
 
 def parse(payload: bytes) -> Any:
     """Return the value of a JSON text in UTF-8.
 
-    A number with a point or an exponent is a ``float`` if its digits can be had back from that, else a ``Decimal``;
-    any other number is an ``int``.
+    A number with a point or an exponent is a ``float`` if its digits can be recovered from that, otherwise a
+    ``Decimal``; any other number is an ``int``.
 
-    :raises ValueError: if it is not JSON text, or if a value could not be kept as it is.
+    :raises ValueError: if it is not JSON text, or if a value would change.
     """
     value = _DECODER.decode(payload.decode())
     if b"\\u" in payload:
@@ -40,7 +40,7 @@ def parse(payload: bytes) -> Any:
 def parse_object(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a text, as :func:`parse` does.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: if the value is not an object.
     """
     value = parse(payload)
     if type(value) is not dict:
@@ -52,14 +52,14 @@ def json_text(value: Any) -> str:
     """Return a parsed value as JSON text: numbers with all their digits, keys in their order."""
     try:
         return _ENCODE(value)
-    except TypeError:  # there is a Decimal in it, which the library cannot write as a number
+    except TypeError:  # the value contains a Decimal, which the library cannot write as a number
         return _exact_text(value)
 
 
 def as_double(number: int) -> float:
     """Return an integer as a double.
 
-    :raises ValueError: if that would not be the same number.
+    :raises ValueError: if the double would be a different number.
     """
     try:
         double = float(number)
@@ -71,8 +71,8 @@ def as_double(number: int) -> float:
 
 
 def digits_survive(text: str, number: float) -> bool:
-    """Tell whether the decimal number in ``text`` can be had back from ``number``, its nearest double: as the shortest
-    text for that, as its value to so many digits, or as its value to the last one."""
+    """Return true if the decimal number in ``text`` can be recovered from ``number``, its nearest double: as the
+    double's shortest text, as its value to that many digits, or as its exact value."""
     if not math.isfinite(number):
         return False
     wanted = Decimal(text)
@@ -83,7 +83,7 @@ def digits_survive(text: str, number: float) -> bool:
 
 
 def kind_name(value: Any) -> str:
-    """Return what JSON calls a parsed value."""
+    """Return the JSON name of a parsed value's kind."""
     if isinstance(value, bool):
         return "a boolean"
     names = {dict: "an object", list: "an array", str: "text", type(None): "null", Decimal: "a number of many digits"}
@@ -111,7 +111,7 @@ def _refuse(name: str) -> None:
 
 
 def _encoded(value: Any) -> None:
-    """:raises UnicodeEncodeError: if there is half of a surrogate pair, which is no character."""
+    """Raise UnicodeEncodeError if a value contains half of a surrogate pair, which is not a character."""
     json.dumps(value, ensure_ascii=False, default=str).encode()
 
 
@@ -139,7 +139,7 @@ def read_times(values: list[Any]) -> pa.Array:
 
     :param values: ISO 8601 text with a zone (``2016-09-16T19:45:27.454Z``, ``...+0000``), integers (milliseconds since
         the epoch), or ``None``.
-    :raises ValueError: if one is none of these, or not between the years 1 and 9999.
+    :raises ValueError: if a value is none of these, or not between the years 1 and 9999.
     """
     kinds = set(map(type, values)) - {type(None)}
     if kinds <= {str}:
@@ -155,8 +155,8 @@ def read_times(values: list[Any]) -> pa.Array:
 def read_dates(values: list[Any]) -> pa.Array:
     """Return dates.
 
-    :param values: ISO 8601 dates, times as :func:`read_times` takes them, or ``None``. Time text must be midnight UTC.
-    :raises ValueError: if one is none of these, or not between the years 1 and 9999.
+    :param values: ISO 8601 dates, times that :func:`read_times` accepts, or ``None``. Time text must be midnight UTC.
+    :raises ValueError: if a value is none of these, or not between the years 1 and 9999.
     """
     plain = [value if type(value) is str and len(value) == _DATE_LENGTH else None for value in values]
     dates = pa.array(plain, pa.string()).cast(pa.date32())
@@ -171,9 +171,9 @@ def read_dates(values: list[Any]) -> pa.Array:
 
 
 def milliseconds_of_day(text: str) -> int:
-    """Return a time of day (``18:30:00.000Z``) as milliseconds since midnight, as Avro payloads have it.
+    """Return a time of day (``18:30:00.000Z``) as milliseconds since midnight, the form of Avro payloads.
 
-    :raises ValueError: if it is none.
+    :raises ValueError: if the text is not a time of day.
     """
     match = _TIME_OF_DAY.fullmatch(text)
     if match is None:

@@ -1,8 +1,8 @@
-"""What a landed payload is, and in which table the events of a topic are kept that no schema describes.
+"""Formats of landed payloads, and table names of events without a schema.
 
-``avro`` and ``json`` are events that an Avro schema describes. The others describe themselves: a ``push_topic`` event
-has a record's fields, a ``generic`` one what its publisher sent, and an ``event`` (a platform or change event) lacks
-the schema because Salesforce did not give it.
+An Avro schema describes ``avro`` and ``json`` events. The other formats are self-described: a ``push_topic`` event has
+a record's fields, a ``generic`` event the content that its publisher sent, and an ``event`` (a platform or change
+event) lacks the schema because Salesforce did not provide it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _LONGEST = 120
 
 
 def own_format(topic: str) -> Format:
-    """Return the format of a topic's JSON payloads where no schema describes them."""
+    """Return the format of a topic's JSON payloads without a schema."""
     if topic.startswith("/topic/"):
         return "push_topic"
     return "generic" if topic.startswith("/u/") else "event"
 
 
 def table_of_topic(topic: str) -> str:
-    """Return the table of events that describe themselves: one for each channel, whatever filter the topic has.
+    """Return the table of self-described events: one for each channel, regardless of the topic's filter.
 
-    ``/topic/InvoiceUpdates?Status='Open'`` gives ``InvoiceUpdates``, ``/event/Order__e`` gives ``Order__e`` and
-    ``/u/notifications/Orders`` gives ``u_notifications__Orders``. A name that cannot be written so keeps its safe
-    characters and gets ``___`` and eight hex digits of its SHA-256: two channels of a kind never share a table.
+    ``/topic/InvoiceUpdates?Status='Open'`` becomes ``InvoiceUpdates``, ``/event/Order__e`` becomes ``Order__e`` and
+    ``/u/notifications/Orders`` becomes ``u_notifications__Orders``. Other names keep their safe characters, followed by
+    ``___`` and eight hex digits of their SHA-256: two channels of a kind never share a table.
     """
     channel = topic.partition("?")[0]
     kind, _, name = channel.lstrip("/").partition("/")

@@ -1,7 +1,7 @@
-"""Events that no Avro schema describes: what their JSON holds, and which columns it becomes.
+"""Events without an Avro schema: their JSON values and the columns for them.
 
-Text is a string, a boolean a boolean and a number a double; an object or an array is kept whole, as JSON text. A
-number that a double cannot hold is a long, and where that cannot hold it either, its JSON text. Null tells nothing.
+Text is a string, a boolean a boolean and a number a double; an object or an array is stored whole, as JSON text. A
+number that a double cannot hold is a long, and if that cannot hold it either, its JSON text. Null adds no column.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.tables.decode.json_values import as_double, json_
 from airflow_provider_sfstream.tables.decode.payload_formats import Format
 
 EVENT_TYPE = "_event_type"
-"""The column of a PushTopic event's ``event.type``: created, updated, deleted or undeleted."""
+"""Column of a PushTopic event's ``event.type``: created, updated, deleted or undeleted."""
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _EXACT = 1 << 53
 _KEYS: dict[Format, frozenset[str]] = {
@@ -26,23 +26,23 @@ _KEYS: dict[Format, frozenset[str]] = {
 
 
 class Field(NamedTuple):
-    """One column that events of a format have: a field by its lower-case name, and the type of its values."""
+    """Column of the events of a format: a field by its lower-case name, and the type of its values."""
 
     name: str
     type: str
 
 
 class Body(NamedTuple):
-    """What one event holds: its fields in the JSON's spelling, none of them null, and the time that it tells."""
+    """Content of one event: its non-null fields in the JSON's spelling, and its time."""
 
     fields: dict[str, Any]
     time: str | int | None
 
 
 def read_body(format_: Format, payload: bytes) -> Body:
-    """Return what the payload of an event holds.
+    """Return the content of an event's payload.
 
-    :raises ValueError: if it is no event of the format, or a field cannot be a column.
+    :raises ValueError: if it is not an event of the format, or a field cannot be a column.
     """
     document = parse_object(payload)
     unknown = document.keys() - _KEYS[format_]
@@ -65,9 +65,9 @@ def read_body(format_: Format, payload: bytes) -> Body:
 
 @lru_cache(maxsize=4096)
 def column_name(name: str) -> str:
-    """Return a field's name in lower case, as columns are told apart.
+    """Return a field's name in lower case, because column names are not case-sensitive.
 
-    :raises ValueError: if it is no name that a field can have.
+    :raises ValueError: if it is not a valid field name.
     """
     if not _FIELD_NAME.fullmatch(name):
         raise ValueError(f"{name[:80]!r} cannot name a column")
@@ -88,7 +88,7 @@ def field_type(value: Any) -> str:
 
 
 def column_value(value: Any, type_: str) -> Any:
-    """Return a field's value as its column, of the type that :func:`field_type` gave, takes it."""
+    """Return a field's value converted for its column, of the type that :func:`field_type` returned."""
     if type_ == "string":
         return value if type(value) is str else json_text(value)
     return float(value) if type_ == "double" else value
@@ -118,13 +118,13 @@ def _text(value: Any, name: str) -> str | None:
 
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
-    """Leave out nulls, which say nothing; refuse names that are no field's, or that differ in their case only."""
+    """Remove null fields; reject invalid field names and names that differ only in case."""
     if len({column_name(name) for name in fields}) < len(fields):
         raise ValueError("two fields differ only in the case of their names")
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _time(payload: dict[str, Any]) -> Any:
-    """Return when a platform or change event says that it happened."""
+    """Return the time of a platform or change event."""
     header = payload.get("ChangeEventHeader")
     return header.get("commitTimestamp") if type(header) is dict else payload.get("CreatedDate")

@@ -1,6 +1,6 @@
-"""The columns that a table has, and under which name a field of a new schema is written.
+"""Columns of a table, and the column names for the fields of a new schema.
 
-A column keeps its type for ever: a field whose type differs gets a column of its own, named after the new type
+A column never changes its type: a field whose type differs gets its own column, named after the new type
 (``Amount__c__string``). Structs only grow.
 """
 
@@ -15,12 +15,12 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 
 @dataclass
 class ColumnRegistry:
-    """Columns by name, in the order in which they came. Names are compared without case, as Spark does."""
+    """Columns by name, in the order of registration. Names are compared without case, as in Spark."""
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
 
     def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
-        """Return the column for each of one source's wanted columns, in order, registering those that are new.
+        """Return the column for each of one source's wanted columns, in order, and register new columns.
 
         No two wanted columns share one, and none takes a ``reserved`` name.
         """
@@ -45,7 +45,7 @@ class ColumnRegistry:
 
 
 def merge_types(old: ColumnType, new: ColumnType) -> ColumnType | None:
-    """Return the type that holds values of both, or ``None``: equal types, and structs that agree where they meet."""
+    """Return the type that holds values of both, or ``None``: equal types, and structs with equal common members."""
     if old == new:
         return old
     if not isinstance(old, dict) or not isinstance(new, dict) or old.keys() != new.keys():

@@ -1,7 +1,7 @@
 """Delta tables without a jar: tasks write immutable Parquet files, the driver commits them through delta-rs.
 
-A commit adds files, removes files and moves on the job's marks of progress at once, or does nothing. Who else commits
-meanwhile is found by Delta's own check: the commit is tried again where the other one touched nothing of it.
+A commit atomically adds files, removes files and advances the job's progress marks, or has no effect. Delta's own check
+detects concurrent commits: the commit is retried if the other one does not conflict with it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 log = logging.getLogger(__name__)
 
 _TRIES = 20
-"""Each lost to another job that committed meanwhile."""
+"""Maximum attempts to commit, each lost to another job that committed first."""
 MADE_BY = "sfstream"
-"""Key in a commit's metadata of what this package says about it."""
+"""Key of this package's entry in the metadata of a commit."""
 _BOUNDS = ("min.", "max.", "null_count.")
 _CUTS_LOG = "delta.enableExpiredLogCleanup"
 _NO_CAUSE = re.compile(r"\x1b\[\d+m|\n\s*0: .*", re.DOTALL)
-"""Parts of an error of deltalake that an error of this package leaves out: colours, and Rust's backtrace of numbered
-frames."""
+"""Parts of a deltalake error that errors of this package omit: colours, and Rust's backtrace of numbered frames."""
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-"""Features of a table that its readers must know, and that change nothing about which rows its files have."""
+"""Table features that readers must support, but that do not affect the rows of the files."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A Parquet file of a table.
+    """Parquet file of a table.
 
     :param path: relative to the table's folder.
     :param size: in bytes.
-    :param rows: how many it has.
-    :param stats: as Delta keeps them in JSON.
+    :param rows: number of rows.
+    :param stats: statistics in Delta's JSON form.
     :param partition: value of each partition column, as Delta writes it.
     """
 
@@ -60,11 +59,11 @@ class TableFile:
 
 @dataclass(frozen=True)
 class TableVersion:
-    """A table at one version; number -1 stands for one that does not exist yet.
+    """Table at one version; number -1 means that the table does not exist yet.
 
-    :param files: the live ones by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
-    :param progress: the mark of each kind of progress that was asked for, ``None`` if it has none yet.
-    :param schema_json: its schema as Spark writes schemas in JSON; empty if there is no table.
+    :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
+    :param progress: the mark of each requested kind of progress, ``None`` if it has none yet.
+    :param schema_json: its schema in Spark's JSON form; empty if there is no table.
     """
 
     number: int
@@ -74,12 +73,12 @@ class TableVersion:
 
 
 class DeltaTableLog:
-    """The log of one table.
+    """Log of one table.
 
     :param location: the table's folder.
-    :param job: who commits, as another job's error names it.
-    :param cuts_log: of a table that is yet to be made, whether a commit may remove what its log does not need for the
-        versions of the last 30 days, as Delta does by itself. Not where older versions are to stay readable.
+    :param job: name of the committing job, for the errors of other jobs.
+    :param cuts_log: for a new table, whether a commit may remove log entries that the versions of the last 30 days do
+        not need, which is Delta's default. ``False`` keeps older versions readable.
     """
 
     def __init__(self, location: TableLocation, job: str = "", *, cuts_log: bool = True) -> None:
@@ -88,8 +87,8 @@ class DeltaTableLog:
     def version(self, number: int | None = None, progress: Iterable[str] = (), *, bounds: bool = True) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
 
-        :param bounds: ``False`` leaves out ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
-        :raises ConfigurationError: if that version cannot be had any longer, or its files alone do not tell its rows.
+        :param bounds: ``False`` omits ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
+        :raises ConfigurationError: if that version no longer exists, or the files alone do not determine its rows.
         :raises LandingError: if the log cannot be opened.
         """
         table = self._open(number)
@@ -119,14 +118,14 @@ class DeltaTableLog:
         removed: Collection[str],
         partition_by: Collection[str] = (),
     ) -> int:
-        """Commit a change to the table; return the version that has it.
+        """Commit a change to the table; return the committed version.
 
         Columns of ``schema`` that the table lacks are added to it first.
 
-        :param read: the version that the change was made from. Its marks of progress move on by one.
+        :param read: the version that the change is based on. Its progress marks advance by one.
         :param removed: paths of live files.
-        :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
-            error names it, and nothing of this change counts.
+        :raises PositionConflictError: if another job has advanced one of the marks, or removed one of the files; the
+            error names it, and nothing of this change is committed.
         :raises LandingError: if the log cannot be opened, or lacks versions that it had.
         """
         from deltalake.exceptions import DeltaError
@@ -138,7 +137,7 @@ class DeltaTableLog:
             try:
                 found = self._try(commit, read, schema, added, removed, tuple(partition_by))
             except (_LostError, OSError, DeltaError) as error:
-                failed = error  # of the storage: it may have the commit all the same, and its answer was lost
+                failed = error  # storage error: the commit may have succeeded although its response was lost
             if found is not None or (found := self._find(commit, read.number)) is not None:
                 return found
             if not isinstance(failed, _LostError):
@@ -148,7 +147,7 @@ class DeltaTableLog:
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
     def table(self, number: int | None = None) -> Any:
-        """Return the table as deltalake has it, for what only that does.
+        """Return the deltalake table, for operations that only deltalake supports.
 
         :param number: of a version; ``None`` for the newest.
         :raises ConfigurationError: if there is none.
@@ -179,7 +178,7 @@ class DeltaTableLog:
         removed: Collection[str],
         partition_by: tuple[str, ...],
     ) -> int | None:
-        """Commit the change to the newest version; return its own, if it is certain without a look at the log."""
+        """Commit the change to the newest version; return its version if it is certain without reading the log."""
         from deltalake import Schema
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import (
@@ -253,7 +252,7 @@ class DeltaTableLog:
             table.update_incremental()
 
     def _find(self, commit: str, since: int) -> int | None:
-        """Return the version of a commit, also of one whose answer was lost."""
+        """Return the version of a commit, even if its response was lost."""
         return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit), None)
 
     def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
@@ -262,9 +261,9 @@ class DeltaTableLog:
         self._compare(commit, self._read(table, read.progress, bounds=False), read, removed)
 
     def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
-        """Make sure that nothing that a change was made from is other than it was.
+        """Check that the marks and files that a change is based on are unchanged.
 
-        :raises PositionConflictError: if something is.
+        :raises PositionConflictError: if one has changed.
         """
         moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
         gone = [path for path in removed if path not in known.files]
@@ -272,7 +271,7 @@ class DeltaTableLog:
             raise self._conflict(commit, read, moved)
 
     def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> SalesforceStreamError:
-        """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
+        """Return the error naming the job that changed the table since ``read``: one that ``moved`` a mark, if any."""
         if not (others := [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]):
             return self._unusable(f"it has no version after {read.number}, and is not as that version was")
         movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
@@ -290,13 +289,13 @@ class DeltaTableLog:
         )
 
     def entries(self, since: int) -> list[dict[str, Any]]:
-        """Return what the log says of the versions after ``since``, the newest first."""
+        """Return the log entries of the versions after ``since``, the newest first."""
         while True:
             table = self._open()
             if table is None or table.version() <= since:
                 return []
             entries: list[dict[str, Any]] = table.history(table.version() - since)
-            # It counts versions from the table's down, whatever was committed between: then they are one too low.
+            # deltalake counts versions down from the table's; a commit in between makes them one too low.
             if (again := self._open()) is not None and again.version() == table.version():
                 return [entry for entry in entries if entry["version"] > since]
 
@@ -308,7 +307,7 @@ _AGAIN = "Run it again; let one job at a time write a stream's tables (max_activ
 
 
 class _LostError(Exception):
-    """Another commit came first."""
+    """Error: another commit came first."""
 
 
 def said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Small files through Spark's own Hadoop FileSystem: whatever Spark can read and write, this can."""
+"""Small files through Spark's own Hadoop FileSystem: it supports every storage that Spark can read and write."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation,
 
 _BUCKET_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs")
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-"""Hadoop's option for a file that is created only where there is none, by the store itself (S3A: If-None-Match)."""
+"""Hadoop option: the store itself creates the file only if it does not exist (S3A: If-None-Match)."""
 
 
 class HadoopFiles:
-    """Reads, writes, lists and deletes at Hadoop URLs.
+    """File access at Hadoop URLs: read, write, list and delete.
 
-    :param spark: a running ``SparkSession`` (not Spark Connect, which has no Hadoop at hand).
+    :param spark: a running ``SparkSession`` (not Spark Connect, which has no access to Hadoop).
     """
 
     def __init__(self, spark: Any) -> None:
@@ -26,9 +26,9 @@ class HadoopFiles:
         self._session: list[tuple[str, str]] = spark.sparkContext.getConf().getAll()
 
     def url(self, url: str) -> str:
-        """Return ``url`` as Hadoop names it: ``s3://`` is ``s3a://`` where Hadoop has nothing else for it.
+        """Return ``url`` as Hadoop names it: ``s3://`` becomes ``s3a://`` if Hadoop has no other implementation for it.
 
-        The name of an Airflow connection (``s3://connection@bucket/...``) is left out.
+        The name of an Airflow connection (``s3://connection@bucket/...``) is removed.
         """
         parts = urlsplit(url)
         if parts.scheme not in _BUCKET_SCHEMES:
@@ -41,7 +41,7 @@ class HadoopFiles:
     def read_text(self, url: str) -> str:
         """Return the text of a UTF-8 file.
 
-        :raises FileNotFoundError: if there is none.
+        :raises FileNotFoundError: if the file does not exist.
         """
         path, filesystem = self._locate(url)
         if not filesystem.exists(path):
@@ -53,17 +53,17 @@ class HadoopFiles:
             stream.close()
 
     def replace_text(self, url: str, text: str) -> None:
-        """Write a UTF-8 file, so that a reader sees the old or the new one, never half of one."""
+        """Write a UTF-8 file atomically: a reader sees the old or the new one, never a part of it."""
         self._write(url, text, overwrite=True)
 
     def create_text(self, url: str, text: str) -> None:
-        """Write a UTF-8 file that must not be there yet, so that a reader sees none or all of it.
+        """Write a UTF-8 file that must not exist yet, so that a reader sees none or all of it.
 
-        Of several jobs at once, one writes it: on S3A of Hadoop 3.4.2 and later the store decides, on HDFS the rename.
-        Local files, and a store whose connector knows no conditional create, are asked first: two jobs within that
-        moment would both write.
+        If several jobs write it at the same time, one succeeds: on S3A of Hadoop 3.4.2 and later the store decides, on
+        HDFS the rename. Local files, and stores whose connector has no conditional create, are only checked before the
+        write: two jobs could then both write.
 
-        :raises FileExistsError: if it is there.
+        :raises FileExistsError: if the file exists.
         """
         path, filesystem = self._locate(url)
         if filesystem.exists(path):
@@ -73,7 +73,7 @@ class HadoopFiles:
         except Exception as error:
             if not any(name in str(error) for name in ("FileAlreadyExistsException", "RemoteFileChangedException")):
                 raise
-            # A write whose answer was lost is repeated, and refused for the file that it wrote itself.
+            # A write whose response was lost is repeated, and refused because of the file that it wrote itself.
             if self.read_text(url) != text:
                 raise FileExistsError(url) from error
 
@@ -85,7 +85,7 @@ class HadoopFiles:
             self._rename_to(path, filesystem, text, overwrite=overwrite)
 
     def _put(self, path: Any, filesystem: Any, text: str, *, overwrite: bool) -> None:
-        """Write an object, which a store makes visible as a whole when it is closed. A rename would copy there."""
+        """Write an object, which a store publishes as a whole when it is closed. A rename would copy the object."""
         builder = filesystem.createFile(path).overwrite(overwrite).recursive()
         if not overwrite and filesystem.hasPathCapability(path, _CONDITIONAL):
             builder = builder.must(_CONDITIONAL, True)
@@ -105,14 +105,14 @@ class HadoopFiles:
         try:
             stream.write(bytearray(text.encode()))
         except Exception:
-            with suppress(Exception):  # not every file system can
-                stream.abort()  # an object store would publish on closing what was written so far
+            with suppress(Exception):  # not every file system supports abort
+                stream.abort()  # on close, an object store would publish the part written so far
             raise
         finally:
             stream.close()
 
     def _behind_mounts(self, url: str) -> tuple[Any, Any]:
-        """Return the path and its file system as :meth:`_locate` does, behind the links of a mount table."""
+        """Return the path and its file system as :meth:`_locate` does, with the links of a mount table resolved."""
         path, filesystem = self._locate(url)
         if "ViewFileSystem" not in filesystem.getClass().getSimpleName():
             return path, filesystem
@@ -135,12 +135,12 @@ class HadoopFiles:
         return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isFile())
 
     def delete(self, url: str) -> None:
-        """Delete a file, or a folder and all that is in it."""
+        """Delete a file, or a folder with its contents."""
         path, filesystem = self._locate(url)
         filesystem.delete(path, True)
 
     def table_location(self, url: str) -> TableLocation:
-        """Return a folder as tasks and delta-rs reach it, with the credentials that Hadoop has for it."""
+        """Return the location of a folder for tasks and delta-rs, with the credentials that Hadoop has for it."""
         path, filesystem = self._locate(self.url(url))
         location = filesystem.makeQualified(path).toUri()
         if location.getScheme() == "file":
@@ -150,7 +150,7 @@ class HadoopFiles:
         return TableLocation(uri, storage_options(qualified, self._setting, self._session))
 
     def _setting(self, name: str) -> str | None:
-        """Return a setting of Hadoop, from its credential providers too."""
+        """Return a Hadoop setting, also from its credential providers."""
         secret = self._configuration.getPassword(name)
         return "".join(secret) if secret is not None else self._configuration.get(name)
 

@@ -1,4 +1,4 @@
-"""Landed windows as a job reads them: what their manifests say, and their rows.
+"""Landed windows as a job reads them: the contents of their manifests, and their rows.
 
 A manifest's ``files`` are names in its own folder; each of its ``schemas`` is a path relative to that folder.
 """
@@ -22,7 +22,7 @@ _WINDOW_ID = re.compile(r"[0-9]{8}[A-Za-z0-9_-]{0,100}")
 
 
 class TextFiles(Protocol):
-    """Where manifests and schemas are read from."""
+    """Source of manifests and schemas."""
 
     def url(self, url: str) -> str: ...
 
@@ -31,8 +31,8 @@ class TextFiles(Protocol):
 
 @dataclass(frozen=True)
 class MissingSchema:
-    """A schema that could not be had when its window landed: where it is if it has been fetched since (``None``: the
-    events name no schema), and why it could not be had."""
+    """Schema that was not available when its window landed: its URL if it has been fetched since (``None``: the events
+    name no schema), and why it was not available."""
 
     url: str | None
     reason: str
@@ -40,8 +40,8 @@ class MissingSchema:
 
 @dataclass(frozen=True)
 class LandedWindow:
-    """One window: its stream, its Parquet files and its schema files as URLs, the SHA-256 of each of ``files`` (hex),
-    and what its manifest counts."""
+    """Landed window: its stream, its Parquet files and its schema files as URLs, the SHA-256 of each of ``files``
+    (hex), and the counts of its manifest."""
 
     window_id: str
     org_id: str
@@ -70,13 +70,13 @@ class LandedWindow:
 
     @property
     def stream(self) -> str:
-        """Identifies the window's stream."""
+        """Identifier of the window's stream."""
         return "|".join((self.org_id, self.api, self.topic, self.subscription))
 
     def manifest_url_of(self, window_id: str) -> str:
-        """Return where the manifest of another window of the stream is.
+        """Return the manifest URL of another window of the stream.
 
-        :raises ManifestError: if that is no window id.
+        :raises ManifestError: if ``window_id`` is not a window ID.
         """
         if not _WINDOW_ID.fullmatch(window_id):
             raise ManifestError(f"{self.manifest_url} names {window_id!r}, which is no window id. Nothing was written.")
@@ -87,7 +87,7 @@ class LandedWindow:
     def from_json(cls, text: str, url: str) -> LandedWindow:
         """Return the window of the manifest at ``url``.
 
-        :raises ManifestError: if it is not a manifest, of an unknown version, or names files outside its folder.
+        :raises ManifestError: if it is not a manifest, has an unknown version, or names files outside its folder.
         """
         try:
             manifest = Manifest.from_json(text, url)
@@ -97,7 +97,7 @@ class LandedWindow:
 
     @classmethod
     def of(cls, manifest: Manifest) -> LandedWindow:
-        """Return the window of a manifest that was read."""
+        """Return the window of a parsed manifest."""
         window, stream = manifest.window, manifest.stream
         with_rows = [file for file in manifest.files if file.rows]
         return cls(
@@ -128,10 +128,10 @@ class LandedWindow:
         )
 
     def event_dates(self) -> tuple[date, date] | None:
-        """Return the first and last event date (UTC) that the window can touch; ``None`` where that is not known.
+        """Return the first and last event date (UTC) that the window can contain; ``None`` if unknown.
 
-        One day more on either side, so that it does not matter how exactly the landing told event times. It could not
-        tell those of events without their schema.
+        The range is one day longer on either side, in case the landing's event times are not exact. The event times of
+        events without their schema are unknown.
         """
         if self.first_event_time is None or self.last_event_time is None or self.missing_schemas:
             return None
@@ -142,7 +142,7 @@ class LandedWindow:
 def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedWindow]:
     """Return the windows of the manifests, each once, in :func:`reading_order`.
 
-    :raises ManifestError: if a manifest is missing or broken, or two different ones have one window id.
+    :raises ManifestError: if a manifest is missing or invalid, or two different ones have the same window ID.
     """
     windows: dict[str, LandedWindow] = {}
     for manifest_url in dict.fromkeys(manifest_urls):
@@ -153,11 +153,11 @@ def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedW
 
 
 def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str]:
-    """Return what windows are sorted by: of an event in several of them, the first one's row is written.
+    """Return the sort key of windows: of an event in several windows, the row of the first one is written.
 
-    Live windows come first, in order of their ids: each is read by the run of every interval that an event of it may
-    count in. Backfill windows follow, that which counts from the latest moment on first: no event counts before that,
-    so that its row counts in the interval at hand wherever a row of another one does.
+    Live windows come first, in the order of their IDs: the run of every interval in which one of its events may count
+    reads the window. Backfill windows follow, in descending order of ``counts_from``: no event counts before that time,
+    so the row of the first one counts in the current interval if a row of any other one does.
     """
     if window.kind == "live":
         return False, 0.0, window.window_id
@@ -167,7 +167,7 @@ def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str
 def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
     """Return the window of one manifest.
 
-    :raises ManifestError: if the manifest is missing or broken.
+    :raises ManifestError: if the manifest is missing or invalid.
     """
     url = files.url(manifest_url)
     try:
@@ -181,11 +181,11 @@ def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
 
 
 def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
-    """Compare the files of windows with the SHA-256 that their manifests have.
+    """Compare the files of windows with the SHA-256 in their manifests.
 
-    :raises ConfigurationError: if one was changed after it landed.
+    :raises ConfigurationError: if a file was changed after it landed.
     """
-    # A name alone says which file it is: Spark writes URLs in another way, and each attempt names its own files.
+    # The name identifies the file: Spark writes URLs in another form, and file names are unique to an attempt.
     expected = {
         _last_parts(url): sum_ for window in windows for url, sum_ in zip(window.files, window.sums, strict=True)
     }
@@ -200,7 +200,7 @@ def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
 
 
 def changed(url: str, sha256: str) -> str:
-    """Return what an error says of a landed file that has not the SHA-256 of its manifest."""
+    """Return the error message for a landed file whose SHA-256 differs from its manifest."""
     return (
         f"{url} is not what its window's manifest says: its SHA-256 is {sha256}. It was changed after it landed, or "
         "damaged. Restore it, or drain the interval again while Salesforce has its events (72 hours). Nothing was "
@@ -213,11 +213,11 @@ def _last_parts(url: str) -> str:
 
 
 def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
-    """Return the raw rows of all windows, with the number of each window in the list as ``window`` and what the
-    payload is as ``format``.
+    """Return the raw rows of all windows, with the index of each window in the list as ``window`` and the format of the
+    payload as ``format``.
 
-    One read of all files: Spark would plan a union of a thousand reads for longer than it takes to read them. A file's
-    folder tells its window. Looking that up for each row was a fifth of an event log's time: one window is spared it.
+    All files are read in one operation: Spark would need longer to plan a union of a thousand reads than to read them.
+    A file's folder identifies its window. The lookup per row took a fifth of an event log's time; one window skips it.
 
     :raises ManifestError: if the files of two windows are in folders of one name.
     """
@@ -237,16 +237,16 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
         path = f.col("_metadata.file_path")
         rows = rows.withColumn("folder", f.substring_index(f.substring_index(path, "/", -2), "/", 1))
         rows = rows.join(f.broadcast(spark.createDataFrame(known)), "folder")
-    # A JSON payload has the schema that its own window names (as missing too), or none: what a window gives does not
-    # depend on which others are read beside it.
+    # A JSON payload has the schema that its own window names (also as missing), or none, so the rows of a window do not
+    # depend on the other windows of the run.
     format_ = f.when(f.array_contains("named", f.col("schema_id")), "json").otherwise(f.col("own_format"))
     return rows.withColumn("format", format_).drop("folder", "named", "own_format")
 
 
 def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
-    """Return the name of the folder that each window's files are in.
+    """Return the name of the folder of each window's files.
 
-    :raises ManifestError: if two have one name.
+    :raises ManifestError: if two folders have the same name.
     """
     folders = [_folder(window.files[0]) for window in windows]
     if len(set(folders)) < len(folders):
@@ -255,14 +255,14 @@ def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
 
 
 def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:
-    """Return the schema ids with which the window's payloads are JSON, and what its other payloads are."""
+    """Return the schema IDs of the window's JSON payloads, and the format of its other payloads."""
     if window.payload_encoding == "avro":
         return [], "avro"
     return sorted(window.schemas.keys() | window.missing_schemas.keys()), own_format(window.topic)
 
 
 def _known(folders: list[str], windows: Mapping[int, LandedWindow]) -> Any:
-    """Return what is known of the rows of each folder, as an Arrow table."""
+    """Return the attributes of the rows of each folder, as an Arrow table."""
     import pyarrow as pa
 
     named, formats = zip(*(payload_formats(window) for window in windows.values()), strict=True)

@@ -1,4 +1,4 @@
-"""Rows as files of one partition each, written by the executors' Python."""
+"""Files of one partition each, written by the executors' Python."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ WRITTEN = pa.schema(
         ("partition", pa.map_(pa.string(), pa.string())),
     ]
 )
-"""A row for each file, as :func:`files_of` reads it."""
+"""Schema of a row for each file, read by :func:`files_of`."""
 _ROW_GROUP = 2 * ROW_GROUP
-"""Bytes of Arrow columns in a row group. Most fields of an event are empty, and take next to no room in a file."""
+"""Bytes of Arrow columns in a row group. Most fields of an event are empty, and take almost no space in a file."""
 _OPEN = 64
-"""Files that one task writes at once: each has its columns' buffers, and on an object store the part that it sends."""
+"""Maximum open files of a task: each has buffers for its columns, and on an object store the part being sent."""
 
 
 def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that writes what ``rows`` gives, and tells the files that it wrote.
+    """Return a function for ``mapInArrow`` that writes the result of ``rows``, and yields the written files.
 
     A file has rows of one window and of one value of each partition column, is in folders named after them, and does
-    not have the partition columns. The window's folder has its bare name, unless it is a partition column too. The
-    files of a task that fails are told to nobody, so that they never count.
+    not contain the partition columns. The window's folder has its bare name, unless it is a partition column too. The
+    files of a failed task are not returned, so they are never committed.
 
-    :param rows: gives batches with ``window_id`` and the columns of ``partition_by``.
+    :param rows: yields batches with ``window_id`` and the columns of ``partition_by``.
     :param location: the table's folder.
     """
 
@@ -54,26 +54,25 @@ def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]
 
 
 def as_they_are(batches: Batches) -> Batches:
-    """Return rows unchanged: the argument ``rows`` of :func:`write_files` for rows that are those of the table."""
+    """Yield rows unchanged: the argument ``rows`` of :func:`write_files` for rows that are those of the table."""
     yield from batches
 
 
 def files_of(rows: Iterable[Mapping[str, Any]]) -> list[TableFile]:
-    """Return the files that rows of :func:`write_files` tell of."""
+    """Return the files of the result of :func:`write_files`."""
     return [TableFile(**row) for row in rows]
 
 
 def window_of(path: str) -> str | None:
-    """Return the window partition that a file of a table is of; ``None`` if it is of none, as one that a compaction
-    made of several."""
+    """Return the window partition of a table's file; ``None`` if it has none, as after compacting several windows."""
     folder = path.rpartition("/")[0].rpartition("/")[2]
     return folder if folder and "=" not in folder else None
 
 
 class PartitionFiles:
-    """Files of the partitions of tables, as one task writes them. Rows held in memory are a row group, over all files.
+    """Partition files of tables, written by one task. At most a row group of rows is in memory, over all files.
 
-    A context manager: files that are open when an error leaves it are ended, and nobody names them.
+    It is a context manager: after an error, it closes open files, which are not returned.
 
     :param location: folder of the tables.
     """
@@ -105,7 +104,7 @@ class PartitionFiles:
                 max((each for each, _ in self._open.values()), key=lambda each: each.buffered).flush()
 
     def close(self) -> list[tuple[str, TableFile]]:
-        """End all files; return them, each with its table."""
+        """Close all files; return them, each with its table."""
         for key in list(self._open):
             self._close(key)
         return self._closed

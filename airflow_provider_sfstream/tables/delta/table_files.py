@@ -1,6 +1,6 @@
-"""Parquet files of Delta tables, written straight from Arrow columns, with the statistics that a commit needs.
+"""Parquet files of Delta tables, written directly from Arrow columns, with the statistics that a commit needs.
 
-Spark's own writer takes wide rows one value after the other, which costs several times what decoding does.
+Spark's own writer processes wide rows value by value, which takes several times as long as decoding.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import pyarrow.parquet
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 
 ROW_GROUP = 16 << 20
-"""Bytes of Arrow columns in a row group: what a task holds back, and a reader takes at once."""
+"""Bytes of Arrow columns in a row group, which a task buffers and a reader reads at a time."""
 _SAMPLED = 4096
-"""Rows by which it is judged how a column is written."""
+"""Rows sampled to choose the encoding of a column."""
 _WITH_STATS = 32
-"""So many of the first columns have statistics, as with Delta's own writers."""
+"""Number of leading columns with statistics, as with Delta's own writers."""
 _LONGEST_TEXT = 64
-"""Of longer texts the statistics have the beginning: whole ones would fill the log."""
+"""Maximum characters of a text in statistics: whole texts would fill the log."""
 _LAST = "\U0010ffff"
 """The last of all characters."""
 _CALENDAR = {b"org.apache.spark.version": b"3.1.0"}
-"""Metadata of a file by which Spark knows that its times are of the proleptic Gregorian calendar, as Spark writes them
+"""Metadata of a file that informs Spark that its times are of the proleptic Gregorian calendar, as Spark writes them
 since 3.1. Without it, Spark 3 by default reads no timestamp before 1900, and Salesforce has some since 1700."""
 
 
 class TableFileWriter:
-    """Writes one file, a row group at a time.
+    """Writer of one file, a row group at a time.
 
     :param filesystem: a ``pyarrow.fs.FileSystem`` whose root is the table's folder.
-    :param path: in it. A file of that name must never have been there.
+    :param path: path in it. The path must never have been used before.
     :param row_group: bytes of Arrow columns in a row group.
     """
 
@@ -58,7 +58,7 @@ class TableFileWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back as a row group, as several if it came in one batch that is larger than one."""
+        """Write buffered rows as a row group, or as several if one batch is larger than a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
             groups = max(1, round(self.buffered / self._row_group))
@@ -66,7 +66,7 @@ class TableFileWriter:
         self._batches, self.buffered = [], 0
 
     def close(self, partition: dict[str, str] | None = None) -> TableFile:
-        """End the file, and return what a commit needs of it.
+        """Close the file, and return its entry for a commit.
 
         :param partition: the value of each of the table's partition columns.
         """
@@ -77,14 +77,14 @@ class TableFileWriter:
         return TableFile(self.path, size, self.rows, _stats(self._schema, self._described[0]), partition or {})
 
     def abandon(self) -> None:
-        """End a file that nobody will name, whatever its storage says to that."""
+        """Close a file that will not be committed, and ignore errors of its storage."""
         self._batches = []
         for each in filter(None, (self._writer, self._sink)):
             with suppress(Exception):
                 each.close()
 
     def _opened(self, first: pa.Table) -> pa.parquet.ParquetWriter:
-        """Return the writer; one for columns like those of ``first``, its first rows, where there is none yet."""
+        """Return the writer; create it for columns like those of ``first``, its first rows, if there is none yet."""
         if self._writer is None:
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
@@ -98,13 +98,13 @@ class TableFileWriter:
 
 
 def _of_few_values(rows: pa.Table) -> list[str]:
-    """Return the columns whose values come again and again. A dictionary of others takes longer, and is larger."""
+    """Return the columns with repeated values. For other columns, a dictionary takes more time and space."""
     names = (field.name for field in rows.schema if not pa.types.is_nested(field.type))
     return [name for name in names if pa.compute.count_distinct(rows[name]).as_py() <= len(rows) // 4]
 
 
 def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
-    """Return the statistics of a file as Delta keeps them."""
+    """Return the statistics of a file in Delta's form."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
         elif pa.types.is_string(field.type) and any(each.num_values for each in found):
             lowest[field.name], highest[field.name] = "", _LAST  # Parquet has none for texts of several thousand bytes
     both = {name for name in lowest if lowest[name] is not None and highest[name] is not None}
-    # Of a column with a count of nulls and no bounds, deltalake's Arrow datasets take all values for nulls.
+    # deltalake's Arrow datasets treat all values of a column as null if it has a null count but no bounds.
     nulls = {name: count for name, count in nulls.items() if name in both or count == metadata.num_rows}
     return json.dumps(
         {
@@ -137,7 +137,7 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
 
 
 def _bound(value: Any, *, is_upper: bool = False) -> Any | None:
-    """Return a least or greatest value as JSON has it, ``None`` if that has none."""
+    """Return a minimum or maximum in JSON form, ``None`` if JSON has none."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     if isinstance(value, date):

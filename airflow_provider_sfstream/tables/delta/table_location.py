@@ -1,8 +1,8 @@
-"""Where Delta tables are, as delta-rs names it: a URI, and the options by which it reaches the storage.
+"""Locations of Delta tables for delta-rs: a URI, and the options to access the storage.
 
-The driver takes the options from what the session is configured with for Hadoop, and hands them to the tasks, so that
-executors need no second configuration. What the environment has (``AWS_*``, ``AZURE_*``, ``GOOGLE_*``) delta-rs reads
-by itself; ``spark.sfstream.storage.NAME`` of the session is the option ``NAME``, whatever the storage is.
+The driver reads the options from the session's Hadoop configuration and passes them to the tasks, so executors need no
+second configuration. delta-rs itself reads the environment (``AWS_*``, ``AZURE_*``, ``GOOGLE_*``);
+``spark.sfstream.storage.NAME`` of the session is the option ``NAME``, for any storage.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _S3_SETTINGS = {
     "session.token": "AWS_SESSION_TOKEN",
     "endpoint.region": "AWS_REGION",
 }
-"""Settings of Hadoop's S3A connector after ``fs.s3a.``, and the option that says the same."""
+"""Settings of Hadoop's S3A connector after ``fs.s3a.``, and the equivalent option."""
 Setting = Callable[[str], str | None]
 
 
 @dataclass(frozen=True)
 class TableLocation:
-    """A folder of tables.
+    """Folder of tables.
 
     :param uri: without a slash at the end; a path for a local folder.
-    :param options: of the storage. They may be secret, so they are in no text.
+    :param options: options of the storage. They may be secret, so they are excluded from ``repr``.
     """
 
     uri: str
@@ -51,7 +51,7 @@ class TableLocation:
 
 
 def storage_options(url: str, setting: Setting, session: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
-    """Return the options of the storage that ``url`` is in.
+    """Return the options of the storage that contains ``url``.
 
     :param url: as Hadoop names it.
     :param setting: returns a setting of Hadoop's configuration, ``None`` if it is not set.
@@ -74,5 +74,5 @@ def _s3_options(bucket: str, setting: Setting) -> dict[str, str]:
             options["AWS_ALLOW_HTTP"] = "true"
     if (path_style := of("path.style.access")) is not None:
         options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false" if path_style == "true" else "true"
-    # A commit is a file that must not be there yet: the store itself decides between two jobs.
+    # A commit is a file that must not exist yet: the store itself decides between two jobs.
     return options | {"aws_conditional_put": "etag"}

@@ -1,5 +1,5 @@
-"""The versions of a Delta table that a document elsewhere names: back to one, on to one with the same rows, and without
-those that nothing names any longer."""
+"""Versions of a Delta table that an external document references: restore a version, find the last one with the same
+rows, and remove the files of unreferenced ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from airflow_provider_sfstream.tables.delta.delta_table import MADE_BY, DeltaTab
 log = logging.getLogger(__name__)
 
 _KEEPS_ROWS = "keeps_rows"
-"""In what a commit says of itself: it changes nothing about the rows."""
+"""Key in a commit's metadata: the commit does not change the rows."""
 
 
 @dataclass(frozen=True)
 class _CommitFiles:
-    """Paths of the files that a commit added and removed; none if the log does not have the commit any longer."""
+    """Paths of the files that a commit added and removed; none if the log no longer has the commit."""
 
     added: frozenset[str]
     removed: frozenset[str]
@@ -33,15 +33,14 @@ class _CommitFiles:
 
 
 class TableVersions(DeltaTableLog):
-    """The log of a table whose versions are named elsewhere."""
+    """Log of a table whose versions are referenced elsewhere."""
 
     def restore(self, number: int, progress: Iterable[str] = ()) -> TableVersion:
-        """Make the table have again the files that it had at a version, by a commit of its own if it has others; return
-        the version that it has then.
+        """Restore the files of a version, by a new commit if the current files differ; return the resulting version.
 
         :param number: -1 for none.
         :param progress: as for :meth:`version`.
-        :raises ConfigurationError: if somebody else has changed it since; nothing was changed.
+        :raises ConfigurationError: if another writer has changed the table since; nothing was changed.
         """
         newest = self.version(progress=progress)
         if newest.number == number:
@@ -68,11 +67,11 @@ class TableVersions(DeltaTableLog):
         return self.version(progress=progress)
 
     def forget(self, oldest: int, kept: Collection[int]) -> None:
-        """Remove the files that versions from ``oldest`` to the first of ``kept`` have and no later version has.
+        """Remove the files of versions from ``oldest`` to the first of ``kept`` that no later version has.
 
-        The log names the files that each commit removes, so that no version of these is opened. Files that no commit
-        has removed stay: another job may be about to commit them. So do those removed by a commit that the log no
-        longer has; a vacuum deletes them.
+        The log names the files that each commit removes, so no version needs to be opened. Files that no commit has
+        removed stay: another job may be about to commit them. Files removed by a commit that the log no longer has stay
+        too; a vacuum deletes them.
 
         :param oldest: the first of the versions to forget.
         :param kept: versions to keep readable.
@@ -86,7 +85,7 @@ class TableVersions(DeltaTableLog):
             commit = self._commit_files(number)
             if not commit.is_known:
                 return
-            removed -= commit.added  # by a restore
+            removed -= commit.added  # added again by a restore
         if not removed:
             return
         live = {_name_of(uri) for uri in self.table().file_uris()}
@@ -110,9 +109,9 @@ class TableVersions(DeltaTableLog):
         return _CommitFiles(added, removed)
 
     def compact(self, files: int, size: int) -> int:
-        """Merge small files, if there are more than so many; return the newest version.
+        """Merge small files, if there are more than ``files``; return the newest version.
 
-        :param size: bytes of a file that is small no longer.
+        :param size: bytes from which a file is not small.
         """
         version = self.version()
         if sum(each["size_bytes"] < size for each in version.files.values()) <= files:
@@ -122,7 +121,7 @@ class TableVersions(DeltaTableLog):
         return int(table.version())
 
     def keeping_rows(self) -> Any:
-        """Return the ``CommitProperties`` of a commit that changes nothing about the table's rows."""
+        """Return the ``CommitProperties`` of a commit that does not change the table's rows."""
         from deltalake.transaction import CommitProperties
 
         said = self.said(uuid.uuid4().hex)
@@ -130,8 +129,8 @@ class TableVersions(DeltaTableLog):
         return CommitProperties(custom_metadata=said)
 
     def same_rows_through(self, number: int) -> int:
-        """Return the last version that certainly has the rows of another: the commits after that one, up to this, were
-        all made with :meth:`keeping_rows`."""
+        """Return the last version that certainly has the same rows as ``number``: all commits in between were made with
+        :meth:`keeping_rows`."""
         for entry in reversed(self.entries(number)):
             if entry["version"] != number + 1 or not said_in(entry).get(_KEEPS_ROWS):
                 break

@@ -48,7 +48,7 @@ class EventLogConfig(WindowsJobConfig):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config that a parsed document has.
+        """Return the config of a parsed document.
 
         :raises ConfigurationError: as :meth:`from_json`.
         """
@@ -77,7 +77,7 @@ def _time(name: str, text: Any) -> datetime:
 
 @dataclass
 class EventLogMetrics:
-    """What became of the landed rows: every one was written, or is counted under the reason why not."""
+    """Counts of landed rows: each row was either written or is counted under the reason why not."""
 
     windows: list[str]
     rows_in: int = 0
@@ -91,9 +91,9 @@ class EventLogMetrics:
     application_id: str = ""
 
     def check(self) -> None:
-        """Compare what was read with what was written.
+        """Check that the counts of read and written rows are equal.
 
-        :raises RuntimeError: if they do not add up.
+        :raises RuntimeError: if they differ.
         """
         accounted = self.rows_written + self.duplicates + self.quarantined + self.outside_interval
         if accounted != self.rows_in or self.rows_written != sum(self.tables.values()):

@@ -1,4 +1,4 @@
-"""One pass over landed rows: each is decoded once and goes to a file of its table, or to the quarantine."""
+"""Decoding of landed rows in one pass: each row is decoded once and written to its table or to the quarantine."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.strin
 OUTSIDE, DECODER = "outside_interval", "decoder:"
 """Keys of ``counts``: events that do not count in the interval, and (as a prefix) events that a decoder has read."""
 _OPEN_TABLES = 16
-"""Tables whose files are written at the same time. Rows of more tables are set aside, so that each has few files."""
+"""Tables whose files are written at the same time. Rows of more tables are spooled, so that each has few files."""
 _DECODED_ROWS = 8_192
 """Rows decoded at a time. A row in columns takes several times the memory of its payload."""
 
 
 @dataclass(frozen=True)
 class EventPlan:
-    """How one run decodes landed rows.
+    """Decoding plan of one run for landed rows.
 
     :param tables: plan of each table, by name.
     :param refused: why a schema cannot be used, by schema ID.
-    :param own_tables: by number of the window, the table of its events that describe themselves.
+    :param own_tables: by number of the window, the table of its self-described events.
     :param duplicates: landed rows that are not written.
     """
 
@@ -55,7 +55,7 @@ class EventPlan:
     duplicates: Places = field(default=NO_PLACES)
 
     def decode(self, batches: Batches) -> Iterator[tuple[str, DecodedRows]]:
-        """Yield decoded rows with the name of their table. Rows whose schema cannot be used have the quarantine's."""
+        """Yield decoded rows with the name of their table; for rows whose schema cannot be used, the quarantine's."""
         rows = self._without_duplicates(batches)
         if len(self.tables) > 1:  # so that each table has more than a few rows at a time
             rows = gathered(rows)
@@ -65,7 +65,7 @@ class EventPlan:
                     yield table, self._decoded(table, part.slice(start, _DECODED_ROWS))
 
     def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the quarantine that landed rows become."""
+        """Yield the quarantine rows of landed rows."""
         for _, decoded in self.decode(batches):
             yield from decoded.quarantined
 
@@ -98,9 +98,9 @@ class EventPlan:
 
 
 def write_events(plan: EventPlan, location: TableLocation) -> Rows:
-    """Return a function for ``mapInArrow`` that writes landed rows to files of their tables, and gives :data:`LINES`.
+    """Return a function for ``mapInArrow`` that writes landed rows to files of their tables, and yields :data:`LINES`.
 
-    The files of a task that fails are named to nobody, so that they never count.
+    The files of a failed task are not returned, so they are never committed.
 
     :param location: folder of the tables.
     """

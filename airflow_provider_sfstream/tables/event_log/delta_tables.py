@@ -1,7 +1,7 @@
-"""Tables of an event log as Delta tables: tasks write files from Arrow columns, the driver commits them.
+"""Event log tables as Delta tables: tasks write files from Arrow columns, the driver commits them.
 
 ``{base}/{event type}/event_date=.../{window partition}/part-*.parquet`` and
-``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder tells whose it is. A run replaces the
+``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder identifies its window. A run replaces the
 partitions of its own windows, as a whole: it changes a table from the version that it has read, in one commit, and only
 if no other job has written events of the same streams since.
 """
@@ -46,7 +46,7 @@ class Written:
 
 
 class DeltaTables:
-    """The tables below one folder, for one run. Its *own* rows are those of the window partitions that it writes.
+    """Tables below one folder, for one run. Its *own* rows are those of the window partitions that it writes.
 
     :param base: the folder, as the engine names it.
     :param names: names of the tables that exist.
@@ -71,11 +71,11 @@ class DeltaTables:
         return ColumnRegistry({name: t for name, t in columns.items() if name not in ENVELOPE | PARTITIONS})
 
     def keys(self, tables: Collection[str], dates: Dates) -> tuple[list[Frame], int]:
-        """Return the keys of the rows that tables have, and how many they are at most.
+        """Return the keys of the tables' rows, and the maximum number of them.
 
-        Rows that the run replaces have their ``window_id``. Where the run has one partition they are left out: they
-        cannot change what is a duplicate. Of all others the window does not matter, not even if it is one of the run: a
-        compaction has merged such rows with others, so that they stay.
+        Rows that the run replaces have their ``window_id``. If the run has one partition they are omitted: they cannot
+        affect which rows are duplicates. For all other rows the window is irrelevant, even if it is one of the run:
+        then a compaction has merged them with others, so they stay.
 
         :param dates: event dates that rows of the run can have.
         """
@@ -130,7 +130,7 @@ class DeltaTables:
     def _commit_quarantine(self, added: list[TableFile]) -> None:
         """Commit files of the quarantine in place of its own rows.
 
-        Own rows that a compaction has merged with others are taken out of its files, which are written again.
+        If a compaction has merged own rows with others, those files are rewritten without the own rows.
         """
         replaced = self._own_files(QUARANTINE_TABLE)
         merged = [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
@@ -150,7 +150,7 @@ class DeltaTables:
         return self._log(table).version(progress=self._progress, bounds=False)
 
     def _before(self, table: str) -> TableVersion:
-        """Return the table's version that this run has read first; what it does is decided by that one alone."""
+        """Return the table's version that this run read first; the run's changes are based on that version alone."""
         if table not in self._read:
             self._read[table] = self._version(table)
         return self._read[table]
@@ -173,7 +173,7 @@ class DeltaTables:
 
 
 def _without(windows: Collection[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that leaves out rows of some window partitions."""
+    """Return a function for ``mapInArrow`` that removes the rows of some window partitions."""
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:

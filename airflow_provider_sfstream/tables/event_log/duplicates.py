@@ -1,8 +1,8 @@
-"""Landed rows of the same event: same org, topic and replay ID, in the windows of the run or in the tables already.
+"""Landed rows of the same event: same org, topic and replay ID, in the windows of the run or already in the tables.
 
-Rows with one replay ID that follow each other in one window are several events: Salesforce makes them of a change of
-several records on a channel that enriches or filters, and drains land them together. They stay, or go, together.
-Only narrow columns are read for this, and no payload leaves the task that reads it.
+Consecutive rows of a window with one replay ID are several events: Salesforce creates them from a change of several
+records on a channel that enriches or filters, and drains land them together. They stay, or are dropped, together. Only
+narrow columns are read for this, and no payload leaves the task that reads it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _QUARANTINED = pa.schema([("window_id", pa.string()), ("ordinal", pa.int64())])
 _NOBODY = -1
 """Owner of rows of tables that no window of the run wrote."""
 _ROWS_OF_A_TASK = 1_000_000
-"""Rows whose keys a task compares: some 100 MiB."""
+"""Rows whose keys a task compares: about 100 MiB."""
 
 
 def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count: int, plan: EventPlan) -> Places:
-    """Return the landed rows that must not be written, so that of each event one stays that can be read, if any can.
+    """Return the landed rows to drop, so that one readable copy of each event stays, if there is any.
 
-    Of each replay ID the rows stay that follow each other in one window: those of the window from which the table has
-    them already, so that running windows again, alone or together, changes nothing; else the first, in the order of
+    For each replay ID, consecutive rows of one window stay: those of the window whose rows the table already has, so
+    that running windows again, alone or together, changes nothing; otherwise the first, in the order of
     ``landed_windows.reading_order``, and there the lowest ordinal. Rows that cannot be decoded stay only if no others
     of their event in these windows can. None stay if the table has the event from a window that is not of the run.
 
@@ -71,7 +71,7 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
 
 
 def _undecodable(plan: EventPlan, chosen: Places) -> Rows:
-    """Return a function for ``mapInArrow`` that gives window and ordinal of chosen landed rows that have no event."""
+    """Return a function for ``mapInArrow`` that yields window and ordinal of chosen undecodable landed rows."""
 
     def rows(batches: Batches) -> Batches:
         some = (batch.filter(pa.array(chosen.include(places_of(batch)))) for batch in batches)
@@ -117,8 +117,8 @@ def _stored_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str,
 
 
 def _copies(unreadable: Places) -> Rows:
-    """Return a function for ``mapInArrow`` that compares all keys of some events, those of landed rows first. It gives
-    the places of the landed rows of events that have several, and for each whether it stays."""
+    """Return a function for ``mapInArrow`` that compares all keys of some events, those of landed rows first. It yields
+    the places of the landed rows of events with several rows, and for each whether it stays."""
 
     def rows(batches: Batches) -> Batches:
         landed = _Landed()
@@ -135,7 +135,7 @@ def _copies(unreadable: Places) -> Rows:
 
 
 class _Landed:
-    """Keys of landed rows, and what the tables have of their events."""
+    """Keys of landed rows, and the stored rows of their events in the tables."""
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
@@ -168,7 +168,7 @@ class _Landed:
         self._foreign = np.zeros(len(self._first), bool)
 
     def _note_stored(self, keys: pa.RecordBatch) -> None:
-        """Note which events rows of tables are."""
+        """Record which events the tables already have."""
         keys = keys.filter(pc.less(keys.column("stream"), self._streams))
         known = pc.index_in(keys.column("replay_id"), value_set=self._ids)
         keys, known = keys.filter(known.is_valid()), known.drop_null().to_numpy().astype(np.int64)
@@ -182,7 +182,7 @@ class _Landed:
         self._foreign[at[is_landed & (owner == _NOBODY)]] = True
 
     def copies(self) -> _Copies | None:
-        """Return the landed rows of events that have several which do not follow each other, or that the tables have
+        """Return the landed rows of events that have several rows that are not consecutive, or that the tables have
         from a window that is not of the run; ``None`` if there are none."""
         if self._ids is None:
             self._encode()
@@ -207,14 +207,14 @@ class _Copies:
     foreign: Numbers
 
     def stay(self, unreadable: Places) -> Numbers:
-        """Return for each row whether it stays.
+        """Return a mask of the rows that stay.
 
         :param unreadable: rows that cannot be decoded, as far as is known.
         """
         count = np.arange(len(self.events))
         first = np.flatnonzero(np.diff(self.events, prepend=-1))
         group = np.searchsorted(first, count, side="right") - 1
-        # The same number for rows that follow each other, and another one for others.
+        # The same number for consecutive rows, and different numbers for others.
         follows = self.places - (count - first[group])
         in_table = self.places // PLACES == self.owners
         best = np.lexsort((self.places, ~in_table, unreadable.include(self.places), group))[first]

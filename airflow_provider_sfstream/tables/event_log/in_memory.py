@@ -1,4 +1,4 @@
-"""The rows of the event log in memory: what the job writes, kept instead."""
+"""Event log rows in memory: the rows that the job would write, returned instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 
 def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str, pa.Table]:
-    """Return the events by table, each once, and those that cannot be decoded as the quarantine.
+    """Return the events by table, each once, and undecodable events as the quarantine.
 
     :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does.
@@ -37,8 +37,8 @@ def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str
 
 
 def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
-    """Return the columns of the events, and the events themselves in the order of the windows, each once, some at a
-    time: memory is that of a row group. What cannot be decoded is a row of the quarantine, with its ``reason``.
+    """Return the columns of the events, and the events in the order of the windows, each once, some at a time: memory
+    is that of a row group. An undecodable event is a quarantine row, with its ``reason``.
 
     :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does; and if the events are of several tables, which have no common order.
@@ -67,7 +67,7 @@ def _decoded(
 
 class _InMemoryConfig(EventLogConfig):
     def partition_of(self, window: LandedWindow) -> str:
-        """Return the window's id: nothing is replaced."""
+        """Return the window's ID: nothing is replaced."""
         return window.window_id
 
 

@@ -43,13 +43,13 @@ NOTHING_KEPT = KeptRules()
 def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     """Write the windows' events to their tables.
 
-    Safe to repeat and to kill at any line: what it writes depends only on the windows and on rows of other windows.
+    Safe to repeat and to kill at any line: the output depends only on the windows and on rows of other windows.
 
-    :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if there is no manifest, landed files do not have the rows that their manifest counts,
-        or the output has tables kept by other rules for fields; nothing was written.
-    :raises PositionConflictError: if another job has written events of the same streams meanwhile. The
-        tables are as that job and this one left them, each whole; running it again completes them.
+    :raises ManifestError: if a manifest is missing or invalid; nothing was written.
+    :raises ConfigurationError: if there is no manifest, the number of landed rows differs from the manifest, or the
+        output has tables with other field protection rules; nothing was written.
+    :raises PositionConflictError: if another job has written events of the same streams meanwhile. Each table has a
+        whole commit of that job or of this one; running this job again completes them.
     """
     started = time.monotonic()
     if not config.manifests:
@@ -84,7 +84,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
 
 
 class EventLogJob:
-    """One run over windows that have rows: what is in them, and how they are decoded."""
+    """Run over windows that have rows: their contents, and how they are decoded."""
 
     def __init__(
         self, engine: Engine, windows: Sequence[LandedWindow], config: EventLogConfig, kept: KeptRules = NOTHING_KEPT
@@ -96,11 +96,11 @@ class EventLogJob:
         self.rows = engine.landed_rows(windows, verify=config.verify_files)
 
     def plan(self, stored: DeltaTables | None = None) -> EventPlan:
-        """Return how the rows are decoded, and which of them are duplicates.
+        """Return the decoding plan of the rows, with the duplicates among them.
 
-        :param stored: the tables that the rows are for; ``None``: none are there yet.
-        :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or a table has what
-            it may not have by the rules for fields. Nothing was written.
+        :param stored: existing tables that the rows are for; ``None``: there are none yet.
+        :raises ConfigurationError: if the number of landed rows differs from the manifest, or a table has a value that
+            the field protection rules forbid. Nothing was written.
         """
         count = sum(window.event_count for window in self._windows)
         log.info("%d windows with %d events: reading them.", len(self._windows), count)
@@ -122,7 +122,7 @@ class EventLogJob:
         return replace(plan, duplicates=duplicates)
 
     def _survey(self) -> set[tuple[Format, str | None, int]]:
-        """Return format, schema id and window of the landed rows, after comparing their number with the manifests."""
+        """Return format, schema ID and window of the landed rows, after comparing their number with the manifests."""
         found: Counter[int] = Counter()
         present: set[tuple[Format, str | None, int]] = set()
         for row in self.rows.select("format", "schema_id", "window").made(_kinds, _KINDS).collected():
@@ -137,7 +137,7 @@ class EventLogJob:
         return present
 
     def _dates(self, own: FoundFields) -> Dates:
-        """Return the event dates that these windows can touch; ``None``: any."""
+        """Return the event dates that these windows can contain; ``None``: any."""
         spans = [window.event_dates() for window in self._windows if window.files]
         known = [span for span in spans if span is not None]
         if len(known) < len(spans) or own.some_tell_no_time or not self._schemas.all_tell_time():

@@ -1,7 +1,7 @@
-"""The rules for fields that tables are kept by: ``{output}/_sfstream/fields/{table}.json``, one document for a table.
+"""Field protection rules of stored tables: ``{output}/_sfstream/fields/{table}.json``, one document for a table.
 
-A document is there before the table has a row by its rules, and the quarantine has one too. A job keeps the rules of
-all tables below its output folder, or fails before it writes anything.
+The document is written before the first row under its rules; the quarantine has one too. A job applies the rules of all
+tables below its output folder, or fails before it writes anything.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 FORMAT, VERSION = "sfstream-fields", 1
 FOLDER = "_sfstream/fields"
-"""Below the output folder."""
+"""Folder of the documents, below the output folder."""
 
 
 @dataclass(frozen=True)
 class KeptRules:
-    """The rules by which the tables below one folder are kept, by table.
+    """Stored field protection rules of the tables below one folder, by table.
 
-    :param folder: of the documents; ``None`` where nothing is kept.
+    :param folder: folder of the documents; ``None`` if nothing is stored.
     """
 
     tables: Mapping[str, FieldRules] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class KeptRules:
 
     @classmethod
     def read(cls, files: JobFiles, base: str) -> KeptRules:
-        """Return the rules kept below a folder.
+        """Return the rules stored below a folder.
 
         :raises ConfigurationError: if a document cannot be read. Nothing was written.
         """
@@ -42,9 +42,9 @@ class KeptRules:
         return cls({table: _rules(text, f"{folder}/{table}.json") for table, text in documents.items()}, files, folder)
 
     def check(self, rules: FieldRules) -> None:
-        """Make sure that a job with these rules keeps those of every table.
+        """Check that a job with these rules applies those of every table.
 
-        :raises ConfigurationError: naming the field that it would store otherwise. Nothing was written.
+        :raises ConfigurationError: if it would store a field differently; the error names it. Nothing was written.
         """
         for table, kept in sorted(self.tables.items()):
             rules.check_keep(kept, f"The table {table} ({self.folder}/{table}.json)")
@@ -54,7 +54,7 @@ class KeptRules:
         return self.tables.get(table, NO_RULES)
 
     def keep(self, tables: Iterable[str], rules: FieldRules) -> None:
-        """Write down that tables are kept by rules from now on."""
+        """Store the rules that apply to tables from now on."""
         recorded = rules.recorded()
         for table in tables if rules else ():
             if self.files is not None and self.of(table) != recorded:

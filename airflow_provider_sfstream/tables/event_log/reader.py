@@ -1,4 +1,4 @@
-"""Event log tables as their readers see them."""
+"""Reader for event log tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 def read_event_log(spark: Any, output_url: str, table: str, *, version: int | None = None) -> Any:
     """Return the rows of a Delta table of the event log as a DataFrame, without Delta's own package for Spark.
 
-    It has all columns of the table, in each row; an event whose schema lacked one has null there.
+    Each row has all columns of the table; a column that an event's schema lacked is null.
 
     :param spark: a ``SparkSession`` (not Spark Connect).
     :param output_url: the folder of the tables.
     :param table: name of the event type, for example ``"Order__e"``, or ``"_quarantine"``.
-    :param version: of the table, as its Delta history counts them; ``None`` for the newest.
-    :raises ConfigurationError: if there is no such table or version, or others have given the table features for which
-        it takes Delta's own reader.
+    :param version: version in the table's Delta history; ``None`` for the newest.
+    :raises ConfigurationError: if the table or version does not exist, or other writers have enabled table features
+        that require Delta's own reader.
     """
     from pyspark.sql.types import StructType
 

@@ -1,4 +1,4 @@
-"""From what the windows at hand have to one plan for each table, placing every field in a column."""
+"""Table plans: map the contents of the run's windows to tables, and each field to a column."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Schemas:
-    """The readable schemas by table and schema id, and why others cannot be used, by schema id."""
+    """Readable schemas by table and schema ID, and by schema ID why others cannot be used."""
 
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def usable(self) -> set[str]:
-        """Return the ids of the readable schemas."""
+        """Return the IDs of the readable schemas."""
         return {schema_id for schemas in self.tables.values() for schema_id in schemas}
 
     def all_tell_time(self) -> bool:
-        """Tell whether every event has a time of its own, so that it has the same event date in every window."""
+        """Return whether every event has its own time, and thus the same event date in every window."""
         return all(tells_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
 
 
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
-    """Read the schema files of all windows, also those that were missing when a window landed and are there now. What
-    cannot be read or understood is refused, never an error."""
+    """Read the schema files of all windows, including those missing when a window landed that are available now. Files
+    that cannot be read or parsed are refused, without an error."""
     found = Schemas()
     urls: set[tuple[str, str]] = set()
     missing: dict[str, str] = {}
@@ -92,8 +92,7 @@ def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
 
 @dataclass
 class TableSources:
-    """What the rows of one table are made from: Avro schemas by id, and fields of events that describe themselves by
-    format."""
+    """Sources of the rows of one table: Avro schemas by ID, and fields of self-described events by format."""
 
     schemas: dict[str, str] = field(default_factory=dict)
     fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
@@ -102,10 +101,10 @@ class TableSources:
 def sources_by_table(
     present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
 ) -> dict[str, TableSources]:
-    """Return what goes to each table.
+    """Return the sources of each table.
 
-    :param present: format, schema id and window of the landed rows.
-    :param tables: the table of each window's rows that describe themselves.
+    :param present: format, schema ID and window of the landed rows.
+    :param tables: the table of each window's self-described rows.
     """
     sources: dict[str, TableSources] = {}
     table_of = {schema_id: table for table, ids in schemas.tables.items() for schema_id in ids}
@@ -122,10 +121,10 @@ def sources_by_table(
 def check_columns(
     table: str, sources: TableSources, registry: ColumnRegistry, before: FieldRules, rules: FieldRules
 ) -> Coverage:
-    """Make sure that a table has no column that is against the rules, but was not against those ``before``; return what
-    they say of it.
+    """Check that no column of a table violates the rules, except for columns that already violated those ``before``;
+    return the coverage of the rules.
 
-    :raises ConfigurationError: naming the field. Nothing was written.
+    :raises ConfigurationError: if a column violates them; the error names the field. Nothing was written.
     """
     schemas = sources.schemas.values()
     now = coverage_of(rules, table, schemas)
@@ -146,9 +145,9 @@ def check_columns(
 def place_columns(
     table: str, sources: TableSources, registry: ColumnRegistry, rules: FieldRules = NO_RULES
 ) -> tuple[dict[str, Any], dict[str, SchemaPlan], dict[Format, FieldsPlan]]:
-    """Return the columns that these events have in the table, and how each schema and each format fills them.
+    """Return the columns of these events in the table, and the column mapping of each schema and each format.
 
-    New columns are added to ``registry``; a field whose type is not its column's is written elsewhere, and logged.
+    New columns are added to ``registry``; a field whose type is not its column's is written to another one, and logged.
     """
     schemas: dict[str, SchemaPlan] = {}
     fields: dict[Format, FieldsPlan] = {}
@@ -183,23 +182,23 @@ FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "
 
 @dataclass
 class FoundFields:
-    """The fields by table and format, each with one spelling of its name; whether an event without a time was seen."""
+    """Fields by table and format, each with one spelling of its name; whether an event without a time was found."""
 
     tables: dict[str, dict[Format, dict[Field, str]]] = field(default_factory=dict)
     some_tell_no_time: bool = False
 
 
 def survey_fields(rows: Frame, tables: tuple[str, ...]) -> FoundFields:
-    """Read all rows that describe themselves, and return what fields they have.
+    """Read all self-described rows, and return their fields.
 
     :param rows: landed rows with ``window`` and ``format``.
-    :param tables: the table of each window's rows, if they describe themselves.
+    :param tables: the table of each window's rows, if they are self-described.
     """
     return fields_of(rows.select("window", "format", "payload").made(found_fields(tables), FOUND).collected())
 
 
 def fields_of(rows: Iterable[Any]) -> FoundFields:
-    """Return what rows of :func:`found_fields` say, whatever their order."""
+    """Return the fields in rows of :func:`found_fields`, in any order."""
     found = FoundFields()
     for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
@@ -211,9 +210,9 @@ def fields_of(rows: Iterable[Any]) -> FoundFields:
 
 
 def found_fields(tables: tuple[str, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives each field once, and a null name if an event has no time.
+    """Return a function for ``mapInArrow`` that yields each field once, and a null name if an event has no time.
 
-    Events that cannot be read are passed over: they will have no row.
+    It skips unreadable events, because they will have no row.
     """
 
     def fields(batches: Batches) -> Batches:

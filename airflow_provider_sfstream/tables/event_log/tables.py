@@ -1,4 +1,4 @@
-"""Names of the tables below one folder, one for each event type, and of the quarantine beside them."""
+"""Names of the tables below one folder, one for each event type, and of the quarantine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 QUARANTINE_TABLE = "_quarantine"
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 Dates = tuple[date, date] | None
-"""The first and the last of the event dates that matter; ``None``: any."""
+"""First and last relevant event date; ``None``: any."""
 KEYS = pa.schema(
     [("_org_id", pa.string()), ("_topic", pa.string()), ("_replay_id", pa.binary()), ("window_id", pa.string())]
 )
-"""What tells which event a row of a table is, and which partition it is in."""
+"""Columns that identify the event and the partition of a table's row."""
 PARTITION_BY = ("event_date",)
-"""Columns of tables of events that folders stand for."""
+"""Columns of event tables that are stored as folders."""
 
 
 def check_table_name(name: str) -> str:
-    """Return the record name of a schema if it can name a folder.
+    """Return the record name of a schema if it is a valid folder name.
 
-    :raises ValueError: if not.
+    :raises ValueError: if it is not.
     """
     if not TABLE_NAME.fullmatch(name):
         raise ValueError(f"the record name {name[:80]!r} cannot name a table")
@@ -32,11 +32,11 @@ def check_table_name(name: str) -> str:
 
 
 def find_tables(files: JobFiles, base: str) -> list[str]:
-    """Return the names of the tables of events below a folder."""
+    """Return the names of the event tables below a folder."""
     return [name for name in files.folders(base) if TABLE_NAME.fullmatch(name) and _has_events(files, f"{base}/{name}")]
 
 
 def _has_events(files: JobFiles, table: str) -> bool:
-    """Tell whether a folder is a Delta table by event date, as a replica's tables are not."""
+    """Return whether a folder is a Delta table by event date, unlike a replica's tables."""
     folders = files.folders(table)
     return "_delta_log" in folders and any(folder.startswith("event_date=") for folder in folders)

@@ -1,4 +1,4 @@
-"""Functions of Arrow rows that several tasks use."""
+"""Arrow row functions that several tasks share."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _AT_ONCE = 4 << 20
-"""Bytes of stored rows, or of new records, that are merged at a time."""
+"""Bytes of stored rows, or of new records, to merge in one step."""
 
 
 def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return one row of each id."""
+    """Return one row of each record ID."""
     ids = pc.unique(rows["Id"])
     return rows if len(ids) == len(rows) else rows.take(pc.index_in(ids, value_set=rows["Id"]))
 
 
 def are_equal(one: pa.RecordBatch, other: pa.RecordBatch, names: Iterable[str]) -> pa.BooleanArray:
-    """Return which rows have the same values in some columns; null is equal to null. Columns with structs and lists,
-    which no query gives, are equal if both are null."""
+    """Return a mask of the rows that are equal in the given columns; null equals null. Structs and lists, which no
+    query returns, are equal if both are null."""
     equal = pa.array(np.ones(len(one), bool))
     for name in names:
         both_null = pc.and_(one[name].is_null(), other[name].is_null())
@@ -31,12 +31,12 @@ def are_equal(one: pa.RecordBatch, other: pa.RecordBatch, names: Iterable[str]) 
 
 
 def replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with those ``chosen`` replaced by ``new``, in their order."""
+    """Return rows with the ``chosen`` ones replaced by ``new``, in the same order."""
     places = np.arange(len(rows))
     places[chosen.to_numpy(zero_copy_only=False)] = len(rows) + np.arange(len(new))
     order, arrays = pa.array(places), []
     for former, value in zip(rows.columns, new.columns, strict=True):
-        if pa.types.is_nested(former.type):  # which that function does not know
+        if pa.types.is_nested(former.type):  # not supported by replace_with_mask
             arrays.append(pa.concat_arrays([former, value]).take(order))
         else:
             arrays.append(pc.replace_with_mask(former, chosen, value))
@@ -44,12 +44,12 @@ def replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch)
 
 
 def rows_at_once(rows: pa.RecordBatch) -> int:
-    """Return how many rows have :data:`_AT_ONCE` bytes."""
+    """Return the number of rows in :data:`_AT_ONCE` bytes."""
     return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
 
 
 def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
-    """Return ids sorted, each once. They stay in Arrow: as Python's strings they need three times the memory."""
+    """Return unique IDs, sorted. They stay in Arrow, because Python strings need three times the memory."""
     chunks = [chunk for each in ids for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
     found = pc.unique(pa.chunked_array(chunks, pa.string()))
     return found.take(pc.array_sort_indices(found))

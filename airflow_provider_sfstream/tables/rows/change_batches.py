@@ -1,8 +1,8 @@
-"""What runs on executors of the ``replica`` job: Arrow batches of landed change events in, change rows out.
+"""Executor functions of the ``replica`` job: Arrow batches of landed change events in, change rows out.
 
-One change row for each change of each record (``recordIds`` is exploded), as
-:data:`~airflow_provider_sfstream.tables.rows.replica_columns.CHANGE_ENVELOPE` lays them out. Needs pyarrow, numpy and
-fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
+Each change of each record (``recordIds`` is exploded) becomes one change row with the layout of
+:data:`~airflow_provider_sfstream.tables.rows.replica_columns.CHANGE_ENVELOPE`. Requires pyarrow, numpy and fastavro,
+uses pyruhvro if installed, and no other dependency of this package.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ __all__ = ["ChangePlan", "ChangeSchema", "change_rows", "sequences_of", "transac
 
 _LARGEST_BATCH = 1 << 12
 _LARGEST_PIECE = 8 << 20
-"""Rows, and bytes of text in them, handed on at once, beside one for each event: an event can stand for very many
-records, and a column of a batch holds 2 GiB of text at most."""
+"""Maximum rows, and bytes of text, of a batch, besides one row per event: an event can refer to very many records, and
+a column of a batch holds at most 2 GiB of text."""
 _TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}
 
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """How change rows of one entity are made.
+    """Decoding plan for the change rows of one entity.
 
-    :param columns: all columns of the table, in the order that ``_set`` counts.
-    :param schemas: by schema id.
+    :param columns: all columns of the table, in the order of the bits of ``_set``.
+    :param schemas: change event schemas by schema ID.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
-    :param rules: which fields may not be stored as they come.
-    :param windows: windows of the run, as the quarantine names them.
+    :param rules: rules about fields that must not be stored as received.
+    :param windows: windows of the run, as referenced by quarantine rows.
     """
 
     columns: dict[str, ColumnType]
@@ -83,15 +83,15 @@ def change_rows(
     count: Callable[[Counter[Any]], None],
     quarantine: Callable[[pa.RecordBatch], None] = lambda _: None,
 ) -> Rows:
-    """Return a function for ``mapInArrow`` that gives the change rows of landed events of the plan's schemas, in no
-    order.
+    """Return a function for ``mapInArrow`` that yields change rows of landed events of the plan's schemas, unordered.
 
-    It leaves out what cannot be read, GAP_OVERFLOW, and record ids that stand for many (``001*``). ``count`` is told,
-    for each batch: ``("changes",)`` rows given, ``("events", change type)`` and ``("decoder", name)`` events read,
-    ``("undecodable", window)``, and each overflow and each event for all records: ``("overflow", milliseconds since
-    the epoch of its commit, replay ID in hex, _sequence)`` and ``("all_records", ...)``.
+    It skips undecodable events, GAP_OVERFLOW, and record IDs that stand for many (``001*``). For each batch, ``count``
+    receives: ``("changes",)`` rows yielded, ``("events", change type)`` and ``("decoder", name)`` events read,
+    ``("undecodable", window)``, and for each overflow and each event for all records:
+    ``("overflow", milliseconds since the epoch of its commit, replay ID in hex, _sequence)`` and
+    ``("all_records", ...)``.
 
-    :param quarantine: is given the events that cannot be read, as rows of the quarantine.
+    :param quarantine: receives undecodable events as quarantine rows.
     """
 
     def rows(batches: Batches) -> Batches:
@@ -115,10 +115,10 @@ def change_rows(
 
 
 def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives ``_sequence`` and ``_transaction_key`` of landed events of any
-    entity: a null key where the payload cannot be decoded, or no change event schema is there for it.
+    """Return a function for ``mapInArrow`` that yields ``_sequence`` and ``_transaction_key`` of landed events of any
+    entity. The key is null if the payload cannot be decoded or has no change event schema.
 
-    :param schemas: the Avro schemas by id.
+    :param schemas: Avro schemas by ID.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
     """
 
@@ -135,7 +135,7 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> R
 
 @lru_cache(maxsize=256)
 def _decoder(schema: ChangeSchema, table: tuple[str, ...], rules: FieldRules) -> ChangeDecoder:
-    """Kept over the tasks of one Python worker, and so are the bitmaps that it has read."""
+    """Return a cached decoder, shared by the tasks of a Python worker together with the bitmaps that it has read."""
     return ChangeDecoder(schema, table, rules)
 
 
@@ -155,7 +155,7 @@ def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.Rec
 
 
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
-    """Give the change rows, one for each record of each event, and count the events, and what has no row."""
+    """Yield one change row for each record of each event, and count the events and the record IDs without a row."""
     sequences = sequences_of(changes.landed, plan.first_sequences)
     overflow = is_overflow(changes.types)
     ids = changes.record_ids.flatten()
@@ -168,7 +168,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
     for reason, rows in (("overflow", np.flatnonzero(overflow)), ("all_records", for_all)):
         counted.update((reason, *_told(changes, sequences, int(row))) for row in rows)
     by_event = _by_event(plan, changes, sequences)
-    # Most events are of one record: all first records in one piece, as copying wide rows is what costs.
+    # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[kept], prepend=-1) > 0
     for chosen in (kept[first], *_pieces(kept[~first], events, by_event)):
         own = events[chosen]
@@ -181,7 +181,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
 def _pieces(
     rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch
 ) -> list[npt.NDArray[np.int64]]:
-    """Split rows, which are places in ``events``, so that no piece has too many, or too much text."""
+    """Split rows, which are indexes into ``events``, so that no part exceeds the maximum rows or bytes of text."""
     if not len(rows):
         return []
     ends = np.cumsum(_text_bytes(by_event)[events[rows]])
@@ -190,7 +190,7 @@ def _pieces(
 
 
 def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return how many bytes of text and binary each row has, those inside of lists and structs aside."""
+    """Return the bytes of text and binary values of each row, without values inside lists and structs."""
     total = np.zeros(len(rows), np.int64)
     for column in rows.columns:
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -200,7 +200,7 @@ def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) -> pa.RecordBatch:
-    """Return one change row for each event, without a record id."""
+    """Return one change row for each event, without a record ID."""
     values = changes.values | {
         "_sequence": sequences,
         "_operation": changes.operations,
@@ -224,7 +224,7 @@ def _told(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, 
 
 
 def sequences_of(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
-    """Return the ``_sequence`` of each landed row: its ordinal, counted on from the first sequence of its window."""
+    """Return the ``_sequence`` of each landed row: the first sequence of its window plus its ordinal."""
     return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
 
 

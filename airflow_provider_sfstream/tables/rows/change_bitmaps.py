@@ -1,14 +1,14 @@
-"""Bitmaps of whole batches of change events: which columns each event sets, and which of them to null.
+"""Bitmaps of batches of change events: the columns that each event sets, and those that it sets to null.
 
-Events of one schema share few bitmaps. Each one is read once, with :mod:`airflow_provider_sfstream.salesforce.bitmaps`,
-and remembered; what is done for every event is a lookup in arrays.
+Events of one schema share few bitmaps. Each bitmap is read once, with
+:mod:`airflow_provider_sfstream.salesforce.bitmaps`, and cached; the work for each event is a lookup in arrays.
 
-How the bits are taken (the header's, and those beyond the schema, are ignored):
+Meaning of the bits (bits of the header and beyond the schema are ignored):
 
-- An event sets what ``changedFields`` and ``nulledFields`` name; what ``nulledFields`` names is null.
-- The bit of a compound field stands for all its columns. Where its array (of ``nulledFields``, either array) names
-  parts of the field too, it stands for the text alone that the field may be instead of a record: the parts are told
-  one by one, and those not named did not change.
+- An event sets the fields in ``changedFields`` and ``nulledFields``; those in ``nulledFields`` become null.
+- The bit of a compound field stands for all its columns. If its array (for ``nulledFields``, either array) also names
+  parts of the field, the bit stands only for the text value that the field may have in place of a record: the array
+  lists the changed parts one by one, and unlisted parts did not change.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _REMEMBERED = 1 << 16
 
 @dataclass(frozen=True)
 class SetColumns:
-    """What a batch of events sets.
+    """Columns that a batch of events sets.
 
     :param bits: one row for each event, of 64-bit words: bit ``n % 64`` of word ``n // 64`` for column ``n`` of the
         table.
-    :param nulled: for columns of the schema, by their place: which events set them to null.
-    :param unreadable: events by their place, and why their bitmaps cannot be read; these set nothing.
+    :param nulled: by index of the schema's column: mask of the events that set it to null.
+    :param unreadable: by index of the event: the reason why its bitmaps cannot be read; these events set no column.
     """
 
     bits: npt.NDArray[np.int64]
@@ -47,11 +47,11 @@ class SetColumns:
 
 
 class BitmapReader:
-    """Reads the bitmaps of events of one schema.
+    """Bitmap reader for the events of one schema.
 
-    :param columns: the schema's columns.
-    :param places: the place of each of them in the table, ``None`` where it has no such column.
-    :param width: the number of columns of the table.
+    :param columns: columns of the schema.
+    :param places: index of each column in the table, ``None`` if the table lacks the column.
+    :param width: number of columns of the table.
     """
 
     def __init__(self, columns: Sequence[ReplicaColumn], places: Sequence[int | None], width: int) -> None:
@@ -74,7 +74,7 @@ class BitmapReader:
         return np.frombuffer(self._bits(range(len(self._places))), "<i8")
 
     def read(self, changed: pa.ListArray, nulled: pa.ListArray) -> SetColumns:
-        """Return what the events with these ``changedFields`` and ``nulledFields`` set."""
+        """Return the columns that the events with these ``changedFields`` and ``nulledFields`` set."""
         texts = _joined(changed, nulled).dictionary_encode()
         which = texts.indices.to_numpy()
         readings = [self._read(text) for text in texts.dictionary.to_pylist()]
@@ -129,14 +129,14 @@ class _Reading:
 
 
 def _joined(changed: pa.ListArray, nulled: pa.ListArray) -> pa.Array:
-    """Return one text for each event, from which :func:`_parted` gets its entries back."""
+    """Return one text for each event, which :func:`_parted` splits into the original entries."""
     lengths = pa.compute.add(pa.compute.list_value_length(changed), pa.compute.list_value_length(nulled))
     joined = (pa.compute.binary_join(texts, " ") for texts in (changed, nulled))
     return pa.compute.binary_join_element_wise(lengths.cast(pa.string()), *joined, "|").fill_null("")
 
 
 def _parted(text: str) -> tuple[list[str], list[str]]:
-    """Return the entries of ``changedFields`` and ``nulledFields``; the text as one that is none if they are not."""
+    """Return the entries of ``changedFields`` and ``nulledFields``; malformed text becomes an invalid entry."""
     length, *joined = text.split("|")
     parts = tuple(part.split(" ") if part else [] for part in joined)
     if len(parts) != 2 or len(parts[0]) + len(parts[1]) != int(length):
@@ -145,7 +145,7 @@ def _parted(text: str) -> tuple[list[str], list[str]]:
 
 
 def _chosen(numbers: Sequence[int], which: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:
-    """Tell of each event whether its reading is one of these."""
+    """Return a mask of the events whose reading is one of ``numbers``."""
     flags = np.zeros(count, np.bool_)
     flags[list(numbers)] = True
     chosen: npt.NDArray[np.bool_] = flags[which]

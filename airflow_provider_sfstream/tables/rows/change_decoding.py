@@ -1,8 +1,8 @@
-"""The change events of one schema, decoded: what each does to its records, which columns it sets, and their values.
+"""Decoder of the change events of one schema: their operations, the columns that they set, and the values.
 
-CREATE and UNDELETE carry the whole record, UPDATE what its bitmaps name, DELETE nothing. GAP events, and types that are
-not known here, say that records changed and not how; so does an UPDATE with ``diffFields``, whose text is a difference
-instead of the value.
+CREATE and UNDELETE carry the whole record, UPDATE the fields in its bitmaps, DELETE no fields. GAP events, and unknown
+change types, report that records changed but not how; so does an UPDATE with ``diffFields``, which carries a text
+difference instead of the value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
 
 @dataclass(frozen=True)
 class ChangeSchema:
-    """One Avro schema of an entity's change events, and the table's column for each of its ``replica_columns``,
-    ``None`` for one that gets none."""
+    """Avro schema of an entity's change events, and the table's column, or ``None``, for each of its
+    ``replica_columns``."""
 
     schema_json: str
     columns: tuple[str | None, ...]
@@ -42,11 +42,11 @@ class ChangeSchema:
 
 @dataclass(frozen=True)
 class DecodedChanges:
-    """What events do: everything has one element for each event.
+    """Decoded changes: each attribute has one element for each event.
 
     :param landed: the landed rows.
-    :param types: ``changeType``; ``record_ids``, ``transaction_keys`` and ``commit_times`` are of the header too.
-    :param operations: as change rows name them, and ``reasons`` why a row is dirty, null but for a gap.
+    :param types: ``changeType``; ``record_ids``, ``transaction_keys`` and ``commit_times`` are also from the header.
+    :param operations: operations of change rows; ``reasons``: why a row is dirty, null except for a gap.
     :param bits: 64-bit words, as in ``_set``.
     :param values: by column of the table; only columns of this schema.
     """
@@ -63,10 +63,10 @@ class DecodedChanges:
 
 
 class ChangeDecoder:
-    """Decodes the events of one schema.
+    """Decoder for the events of one schema.
 
-    :param table: all columns of the table, in the order that ``_set`` counts.
-    :param rules: which fields may not be stored as they come.
+    :param table: all columns of the table, in the order of the bits of ``_set``.
+    :param rules: rules about fields that must not be stored as received.
     :raises ValueError: if the schema is not that of a change event.
     """
 
@@ -91,11 +91,11 @@ class ChangeDecoder:
 
     @property
     def decoder(self) -> str:
-        """The library that decodes."""
+        """Name of the library that decodes payloads."""
         return self._decoder.decoder
 
     def decode(self, landed: pa.RecordBatch) -> tuple[DecodedChanges | None, list[Undecodable]]:
-        """Return the changes of all events that can be read and applied, in order, and the events that cannot."""
+        """Return the changes of all events that can be read and applied, in order, and the failed events."""
         decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
         if decoded is None:
             return None, failures
@@ -103,14 +103,14 @@ class ChangeDecoder:
         changes, unreadable = self._changes(landed.take(good) if failures else landed, decoded)
         if not unreadable:
             return changes, failures
-        # Rare: the others are decoded once more, without them.
+        # Rare: decode the remaining events again, without the failed ones.
         failures += (Undecodable.because(int(good[row]), reason) for row, reason in unreadable.items())
         failures.sort(key=lambda failure: failure.row)
         rest = landed.take(_others(len(landed), failures))
         return (self.decode(rest)[0] if len(rest) else None), failures
 
     def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
-        """Return the changes, and what cannot be applied by its row: why. Those others are right only without it."""
+        """Return the changes, and by row why an event cannot be applied. Changes are correct only if there is none."""
         header = _header(decoded)
         types, record_ids = header["changeType"], header["recordIds"]
         operations, reasons = _operations(types, lengths(header["diffFields"]) > 0)
@@ -161,7 +161,7 @@ class ChangeDecoder:
 
 
 def transaction_keys(decoder: AvroDecoder, landed: pa.RecordBatch) -> pa.Array:
-    """Return the transaction key of each change event, null where its payload cannot be decoded."""
+    """Return the transaction key of each change event, null if its payload cannot be decoded."""
     decoded, failures = decoder.decode_all(landed.column("payload").to_pylist())
     if decoded is None:
         return pa.nulls(len(landed), pa.string())
@@ -176,13 +176,13 @@ def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
 
 
 def is_overflow(types: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return for each change type whether it is :data:`OVERFLOW`."""
+    """Return a mask of the change types that are :data:`OVERFLOW`."""
     found: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
     return found
 
 
 def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
-    """Return a text that is no record id, nor stands for many (``001*``), for each event that has one."""
+    """Return, for each event that has one, a text that is neither a record ID nor stands for many (``001*``)."""
     ids = record_ids.flatten()
     wrong = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
     events = np.repeat(np.arange(len(record_ids)), lengths(record_ids))
@@ -195,7 +195,7 @@ def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
 
 
 def _operations(types: pa.Array, with_diff: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Return the places of operations and reasons in their lists, -1 for no reason."""
+    """Return the indexes of operations and reasons in their lists, -1 for no reason."""
     encoded = types.dictionary_encode()
     known = [_OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
     operations = np.array(known, np.int64)[encoded.indices.to_numpy()]
@@ -209,7 +209,7 @@ def _others(count: int, failures: Sequence[Undecodable]) -> npt.NDArray[np.int64
 
 
 def _with_nulls(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the array with nulls in these rows; they mostly are null already."""
+    """Return the array with nulls in these rows; most of them are null already."""
     if array.null_count == len(array) or array.take(pa.array(rows)).null_count == len(rows):
         return array
     mask = np.zeros(len(array), np.bool_)

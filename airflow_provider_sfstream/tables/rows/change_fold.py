@@ -1,4 +1,4 @@
-"""What runs on executors: all changes of a record become one folded row."""
+"""Executor functions that fold all changes of a record into one row."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Reco
 
 
 class _Groups:
-    """Places of each record's rows, and of those among them that apply.
+    """Row ranges of each record, and the rows in them that apply.
 
     The rows up to the first gap apply. With hard deletes, they start after the last delete that another row follows.
     """
@@ -96,7 +96,7 @@ class _Groups:
 
 
 def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Return each change row as the folded row of itself alone."""
+    """Return each change row as a folded row."""
     operations = changes.column("_operation")
     gap, full, delete, seen = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete", "seen"))
     nothing = pa.nulls(len(changes))
@@ -121,7 +121,7 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 
 
 def set_words(sets: pa.Array, columns: int) -> _Numbers:
-    """Return ``_set`` as a matrix of 64-bit words, one row each; a null or short one sets no column beyond its end."""
+    """Return ``_set`` as a matrix of 64-bit words, one row each; a null or short set has no column beyond its end."""
     words = np.zeros((len(sets), -(-columns // _WORD)), np.int64)
     offsets, values = sets.offsets.to_numpy(), sets.values.to_numpy(zero_copy_only=False)
     lengths = np.where(is_valid(sets), np.diff(offsets), 0)
@@ -138,33 +138,33 @@ def set_array(words: _Numbers) -> pa.Array:
 
 
 def record_starts(rows: pa.RecordBatch) -> _Numbers:
-    """Return the places of the first row of each record; all rows of a record are adjacent."""
+    """Return the index of the first row of each record; all rows of a record are adjacent."""
     ids = rows.column("Id")
     differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.concatenate(([True], differs)))
 
 
 def life_starts(starts: _Numbers, deleted: _Numbers) -> _Numbers:
-    """Return the places of the first row of each record, and of each row that follows a hard delete.
+    """Return the index of the first row of each record, and of each row that follows a hard delete.
 
-    A record that was deleted for good has no row: nothing from before the delete may affect what follows.
+    A hard-deleted record has no row: rows before the delete must not affect rows after it.
 
-    :param starts: those of the records.
+    :param starts: index of the first row of each record.
     """
     return np.union1d(starts, np.flatnonzero(deleted[:-1]) + 1)
 
 
 def follows_delete(rows: pa.RecordBatch, deleted: _Numbers) -> _Numbers:
-    """Return whether each row comes after one of the same record that is ``deleted``."""
+    """Return a mask of the rows that follow a ``deleted`` row of the same record."""
     starts, deletes = record_starts(rows), np.cumsum(deleted) - deleted
     return deletes > np.repeat(deletes[starts], np.diff(np.append(starts, len(rows))))
 
 
 def is_true(column: pa.Array) -> _Numbers:
-    """Return whether each value is true; null is not."""
+    """Return a mask of the values that are true; null is false."""
     return pa.compute.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def is_valid(column: pa.Array) -> _Numbers:
-    """Tell which values are not null."""
+    """Return a mask of the values that are not null."""
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
-"""What runs on executors: Arrow batches of landed rows in, batches of table rows (or of quarantined rows) out.
+"""Executor functions: Arrow batches of landed rows in, batches of table rows or quarantine rows out.
 
-Needs pyarrow and fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
+Requires pyarrow and fastavro, uses pyruhvro if installed, and no other dependency of this package.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENVELOPE: dict[str, ColumnType] = {
     "_topic": "string",
     "_org_id": "string",
 }
-"""Columns before the event's own fields."""
+"""Columns that precede the event's own fields."""
 PARTITIONS: dict[str, ColumnType] = {"event_date": "date", "window_id": "string"}
 QUARANTINE: dict[str, ColumnType] = {
     "reason": "string",
@@ -58,18 +58,18 @@ QUARANTINE: dict[str, ColumnType] = {
 _LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
 
 NO_PAYLOAD = "the landing has no payload of it: it was erased, as the manifest tells"
-"""Why an event with an empty payload cannot be decoded."""
+"""Quarantine reason of an event with an empty payload."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
 
 
 @dataclass(frozen=True)
 class WindowReference:
-    """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream.
+    """Partition and stream of a window, referenced by the ``window`` number of landed rows.
 
-    In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), nor, if it ``is_timed``,
-    after it was received; events that count before ``late_before`` are read too.
-    ``has_rules`` says that fields of its events may not be stored as they come: the quarantine then keeps no payload.
+    In an interval, no event of the window counts before ``counts_from`` (microseconds since the epoch), nor, if
+    ``is_timed``, after its receipt. Events that count before ``late_before`` are read too. ``has_rules``: fields of its
+    events must not be stored as received, so the quarantine keeps no payload.
     """
 
     partition: str
@@ -83,8 +83,8 @@ class WindowReference:
 
 @dataclass(frozen=True)
 class SchemaPlan:
-    """One Avro schema of a table, and the table's column for each of its members, ``None`` for one that gets none; for
-    payloads of either encoding."""
+    """Avro schema of a table, for payloads of either encoding, and the table's column, or ``None``, for each of its
+    members."""
 
     schema_json: str
     columns: tuple[str | None, ...]
@@ -92,7 +92,7 @@ class SchemaPlan:
 
 @dataclass(frozen=True)
 class FieldsPlan:
-    """What events of one format that describe themselves have, and the table's column for each of these fields."""
+    """Fields of self-described events of one format, and the table's column for each field."""
 
     fields: tuple[Field, ...]
     columns: tuple[str | None, ...]
@@ -100,9 +100,9 @@ class FieldsPlan:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How rows of one table are made. Times are microseconds since the epoch, ``[time_from, time_to)``.
+    """Decoding plan for the rows of one table. Times are microseconds since the epoch, ``[time_from, time_to)``.
 
-    ``rules`` say which fields of ``table`` may not be stored as they come.
+    ``rules``: rules about fields of ``table`` that must not be stored as received.
     """
 
     columns: dict[str, ColumnType]
@@ -124,10 +124,10 @@ def quarantine_schema() -> pa.Schema:
 
 @dataclass
 class DecodedRows:
-    """Landed rows after decoding: ``rows`` of their table, and ``quarantined`` rows that cannot be decoded.
+    """Decoded landed rows: ``rows`` of their table, and ``quarantined`` rows that cannot be decoded.
 
-    ``outside_interval`` is the number of events that are decoded but do not count in the plan's interval.
-    ``decoders`` has the number of events that each decoder has read.
+    ``outside_interval``: number of decoded events that do not count in the plan's interval. ``decoders``: number of
+    events read by each decoder.
     """
 
     rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -155,7 +155,7 @@ def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
 
 
 def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema id."""
+    """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema ID."""
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
@@ -168,7 +168,7 @@ def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...
 
 @lru_cache(maxsize=256)
 def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
-    """Kept over the tasks of one Python worker, and so is what it has found out about its first payloads."""
+    """Return a cached decoder, shared by the tasks of a Python worker with the result of probing its first payloads."""
     if isinstance(source, FieldsPlan):
         return SelfDescribedDecoder(format_, source.fields)
     return AvroDecoder(source.schema_json) if format_ == "avro" else JsonDecoder(source.schema_json)
@@ -177,7 +177,7 @@ def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
 def _by_source(
     batch: pa.RecordBatch, plan: TablePlan
 ) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, EventDecoder]]:
-    """Split a batch by what decodes it, and give the plan of it."""
+    """Split a batch by decoder, and yield each part with its plan."""
     for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
             fields = plan.fields[format_]
@@ -203,7 +203,7 @@ def _without(group: pa.RecordBatch, rows: set[int]) -> pa.RecordBatch:
 def _assemble(
     plan: TablePlan, source: SchemaPlan | FieldsPlan, decoded: DecodedEvents, group: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Return decoded events as rows of their table: those that count in the plan's interval."""
+    """Return decoded events as rows of their table: only those that count in the plan's interval."""
     received = group.column("received_at").cast(arrow_type("timestamp"))
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
@@ -222,7 +222,7 @@ def _assemble(
 
 
 def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, ...]:
-    """Return what becomes of each of a source's columns."""
+    """Return the field protection of each of a source's columns."""
     if not plan.rules:
         return (None,) * len(source.columns)
     if isinstance(source, SchemaPlan):
@@ -232,23 +232,23 @@ def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, .
 
 @lru_cache(maxsize=256)
 def hidden_fields(rules: FieldRules, table: str, fields: tuple[Field, ...]) -> tuple[Hidden, ...]:
-    """Return what becomes of the fields of events that describe themselves. A text may be that of an object."""
+    """Return the protection of the fields of self-described events. A text may hold an object."""
     coverage = coverage_of(rules, table)
     return tuple(hidden(field.type, (field.name,), coverage, is_opaque=True) for field in fields)
 
 
 def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:
-    """Return which events count in the plan's interval, all times in microseconds; ``None`` without one.
+    """Return a mask of the events that count in the plan's interval, all times in microseconds; ``None`` without one.
 
-    An event counts at its event time, within the bounds of when it was published and received, because publishers set
+    An event counts at its event time, limited to the range between publication and receipt, because publishers set
     event times and can be wrong.
     """
     if plan.time_from is None or plan.time_to is None:
         return None
     begins = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
     is_timed = pa.array([window.is_timed for window in plan.windows], pa.bool_()).take(windows)
-    received = pa.compute.if_else(is_timed, received, None)  # by a worker's clock otherwise, which can be wrong
-    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # nulls are passed over
+    received = pa.compute.if_else(is_timed, received, None)  # a worker's clock otherwise, which can be wrong
+    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # skips nulls
     inside = pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
     late_before = pa.array([window.late_before for window in plan.windows], pa.int64()).take(windows)
     return pa.compute.or_(inside, pa.compute.fill_null(pa.compute.less(times, late_before), False))
@@ -268,9 +268,9 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
 
 
 def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], outcasts: pa.RecordBatch) -> list[str]:
-    """Return why payloads cannot be decoded; without what that quotes of them, if it may not be stored.
+    """Return why payloads cannot be decoded, without quoted values if they must not be stored.
 
-    :param outcasts: the landed rows that have the payloads, in the same order.
+    :param outcasts: landed rows of the payloads, in the same order.
     """
     has_rules = any(window.has_rules for window in windows)
     reasons = []
@@ -285,8 +285,8 @@ def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], 
 def quarantined(
     group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Return landed rows as rows of the quarantine table, each with its reason. A payload with fields that may not be
-    stored stays in the landing alone."""
+    """Return landed rows as quarantine rows, each with its reason. A payload with fields that must not be stored stays
+    only in the landing."""
     envelope = _envelope(windows, group)
     values = {name: group.column(name) for name in group.schema.names} | {
         "reason": pa.array(reasons, pa.string()),

@@ -1,6 +1,6 @@
-"""Values of fields that may not be stored as they come, in Arrow: left out, hashed or masked.
+"""Field protection in Arrow: exclude, hash or mask values that must not be stored as received.
 
-It happens right after decoding: what is sorted, sent to another task or written has been through here.
+It runs directly after decoding, before rows are sorted, sent to another task or written.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, rep
 log = logging.getLogger(__name__)
 
 Hidden: TypeAlias = "Treatment | dict[str, Hidden] | None"
-"""What becomes of a value: the whole of it, or of members of a struct; ``None``: it stays as it is."""
+"""Protection of a value: of the whole value, or of members of a struct; ``None``: stored unchanged."""
 
 
 def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> Coverage:
-    """Return what rules say of the fields of a table.
+    """Return the field protection that rules define for a table.
 
-    :param table: the name of an event, or of an sObject; rules for the change events of an sObject are for its table.
-    :param schemas: Avro schemas of its events. Of change events, they tell which column is which part of a field.
+    :param table: name of an event or of an sObject; rules for the change events of an sObject apply to its table.
+    :param schemas: Avro schemas of its events. Those of change events map columns to the parts of a field.
     """
     aliases: dict[str, set[str]] = {}
     names = {table, *_entity(table), f"{table.removesuffix('c') if table.endswith('__c') else table}ChangeEvent"}
@@ -43,10 +43,10 @@ def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> C
 
 
 def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_opaque: bool = False) -> Hidden:
-    """Return what becomes of a value by the rules.
+    """Return the protection of a value by the rules.
 
-    :param path: of its field.
-    :param is_opaque: whether a text is that of a value with parts of its own.
+    :param path: path of its field.
+    :param is_opaque: whether the value is the text of a value with parts.
     """
     inside = type_.get("struct") if isinstance(type_, dict) else None
     how = coverage.of(path, is_opaque=is_opaque or (isinstance(type_, dict) and inside is None))
@@ -54,12 +54,12 @@ def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_o
         return how
     found = {name: hidden(member, (*path, name), coverage, is_opaque=True) for name, member in inside.items()}
     if all(each == "exclude" for each in found.values()):
-        return "exclude"  # Parquet has no empty group
+        return "exclude"  # Parquet does not allow empty groups
     return found if any(found.values()) else None
 
 
 def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
-    """Return what becomes of each member that ``members_of`` gives for a schema."""
+    """Return the protection of each member that ``members_of`` returns for a schema."""
     return tuple(
         hidden(member.value.type, (member.field,), coverage, is_opaque=_is_json(member.value))
         for member in members_of(json.loads(schema_json))
@@ -67,7 +67,7 @@ def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
 
 
 def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
-    """Return what becomes of each column that ``replica_columns`` gives for a schema."""
+    """Return the protection of each column that ``replica_columns`` returns for a schema."""
     schema = json.loads(schema_json)
     members = members_of(schema)
     found: list[Hidden] = []
@@ -82,12 +82,12 @@ def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
 
 @lru_cache(maxsize=256)
 def hidden_members_of(rules: FieldRules, table: str, schema_json: str) -> tuple[Hidden, ...]:
-    """Return what becomes of each member of one schema's events, made once in a task's process."""
+    """Return the protection of each member of one schema's events, cached in the task's process."""
     return hidden_members(coverage_of(rules, table, (schema_json,)), schema_json)
 
 
 def stored_type(type_: ColumnType, how: Hidden) -> ColumnType:
-    """Return the type of what is stored of a value that is not excluded."""
+    """Return the stored type of a value that is not excluded."""
     if not isinstance(how, dict) or not isinstance(type_, dict):
         return type_
     kept = {name: stored_type(member, how[name]) for name, member in type_["struct"].items() if how[name] != "exclude"}
@@ -95,7 +95,7 @@ def stored_type(type_: ColumnType, how: Hidden) -> ColumnType:
 
 
 def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
-    """Return what is stored of values that are not excluded. Null stays null."""
+    """Return the stored form of values that are not excluded. Null stays null."""
     if how is None:
         return values
     if isinstance(how, dict):
@@ -113,9 +113,9 @@ def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
 
 
 def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str | None, ...]:
-    """Return the columns of a schema's fields, ``None`` for those that are left out.
+    """Return the columns of a schema's fields, ``None`` for excluded fields.
 
-    :param columns: of the others, in order.
+    :param columns: columns of the other fields, in order.
     """
     rest = iter(columns)
     return tuple(None if how == "exclude" else next(rest) for how in hidden)
@@ -124,9 +124,9 @@ def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str
 def shown(
     columns: Mapping[str, ColumnType], now: Coverage, before: Coverage, opaque: Collection[str] = ()
 ) -> list[str]:
-    """Return the fields of a table's columns, dotted, that it may not have, and that it was free to have before.
+    """Return the dotted fields of a table's columns that rules protect now and did not protect before.
 
-    :param opaque: columns of values that may hold parts of others: JSON text, and what Salesforce computes.
+    :param opaque: columns of values that may contain parts of others: JSON text, and fields that Salesforce computes.
     """
     texts = {name.lower() for name in opaque}
 
@@ -149,7 +149,7 @@ def shown(
 
 
 def warn_of_numbers(table: str, field: str, type_: ColumnType, how: Hidden) -> None:
-    """Warn of a field that is to be hashed and is not all text: what is not has no hash, and becomes null."""
+    """Log a warning for a field that rules hash and that is not all text: other values have no hash and become null."""
     if isinstance(how, dict) and isinstance(type_, dict):
         for name, member in type_["struct"].items():
             warn_of_numbers(table, f"{field}.{name}", member, how[name])
@@ -161,12 +161,11 @@ _SUFFIX = re.compile(
     r"(?:__(?:boolean|int|long|float|double|string|binary|date|timestamp|struct|array|map)(?:_\d+)?"
     r"|_(?:record|array|map))$"
 )
-"""What the column of a field has after its name where the field was of another type before (column registry), or is of
-several types (``members_of``)."""
+"""Suffix of a column whose field had another type before (column registry), or has several types (``members_of``)."""
 
 
 def field_of(column: str) -> str:
-    """Return the field of a column that may be named after its type too."""
+    """Return the field of a column whose name may also contain the type."""
     return _SUFFIX.sub("", column)
 
 
@@ -182,7 +181,7 @@ def _entity(name: str) -> tuple[str, ...]:
 
 
 def _flat_names(schema: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield parts of compound fields of a change event, dotted, each with the column that it is in SOQL."""
+    """Yield the dotted parts of compound fields of a change event, each with its column in SOQL."""
     try:
         columns = replica_columns(schema)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What runs on executors: the changes of a record, and its row before them, become the versions that they end.
+"""Executor functions that turn the changes of a record, and its previous row, into the versions that they end.
 
-A step is the row that a record had (operation ``base``) or one change of it. The state after each step is that before
-it with what the step sets, so each column is carried forward within a record; the next step ends the version. Any
-number of steps may come, in any number of batches: the last state of one is the ``base`` of the next.
+A step is the record's row (operation ``base``) or one change of it. The state after each step is the previous state
+with the columns that the step sets, so each column is carried forward within a record; the next step ends the version.
+The number of steps and batches is unlimited: the last state of a batch is the ``base`` of the next.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ VERSION_ENVELOPE: Columns = {
     "_transaction_key": "string",
     "_sequence": "long",
 }
-"""Columns of a version before the record's own. ``_operation`` says how it began: ``upsert``, ``delete``, ``refresh``
-(the record as fetched), or ``unknown``: from here on the replica cannot tell what the record was (``_dirty_reason``
-says why), and the columns are those of the version before. ``_sequence`` is of the last change that its row has seen,
-applied or not."""
+"""Columns of a version before the record's own. ``_operation`` began it: ``upsert``, ``delete``, ``refresh`` (the
+record as fetched), or ``unknown``: from then on the replica does not have the state of the record (``_dirty_reason`` is
+the cause), and the columns are those of the previous version. ``_sequence`` is of the last change that its row has
+seen, applied or not."""
 
 
 def step_schema(columns: Columns) -> pa.Schema:
@@ -71,15 +71,15 @@ def version_schema(columns: Columns) -> pa.Schema:
 def ended_by_changes(
     base: Sequence[pa.RecordBatch], changes: pa.RecordBatch, columns: Columns, deletes: Deletes, at_once: int = 1 << 14
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the versions that changes end: rows that a change applies to as they were, and all states in between.
+    """Yield the versions that changes end: previous rows to which a change applies, and all states in between.
 
-    The same rules say which changes apply as for the table. With hard deletes, the time in which a record is deleted
-    has no version, and the versions that follow are those of a record that was never seen before.
+    A change applies under the same rules as for the table. With hard deletes, a record has no version while it is
+    deleted, and later versions are those of a record that was never seen before.
 
-    :param base: rows of the table before the changes: those of the changed records.
-    :param changes: change rows, sorted by ``Id`` and ``_sequence``, those marked that were seen.
+    :param base: rows of the changed records in the table before the changes.
+    :param changes: change rows, sorted by ``Id`` and ``_sequence``; seen ones are marked.
     :param columns: the record's columns, in the order of the bits of ``_set``.
-    :param at_once: so many steps are worked on at a time, however many a record has.
+    :param at_once: number of steps to process at a time, regardless of the number of steps of a record.
     """
     schema = step_schema(columns)
     steps = pa.Table.from_batches([*(_base_steps(rows, schema) for rows in base), as_table(changes, schema)])
@@ -98,11 +98,11 @@ def ended_by_refresh(
 ) -> pa.RecordBatch:
     """Return the versions that a refresh ends.
 
-    A new row that begins when its former one did takes its place, and ends nothing.
+    A new row that begins at the same time as the former row replaces it and ends no version.
 
-    :param base: rows of the table, and ``new`` as they become, or are ``dropped``.
-    :param gone_at: when the version of a row ends that is dropped, microseconds since the epoch: nobody can tell when
-        the record was deleted.
+    :param base: rows of the table; ``new``: the rows that replace them, unless ``dropped``.
+    :param gone_at: end of the version of a dropped row, microseconds since the epoch: the time of the deletion is
+        unknown.
     """
     began = _begins(base)
     ended = pc.or_(dropped, pc.fill_null(pc.greater(_begins(new), began), False))
@@ -111,7 +111,7 @@ def ended_by_refresh(
 
 
 def holding_versions(columns: Columns) -> Rows:
-    """Return a function for ``mapInArrow`` from a table's rows to the versions that they are, which have not ended."""
+    """Return a function for ``mapInArrow`` that converts a table's rows to current versions, which have no end."""
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
@@ -121,7 +121,7 @@ def holding_versions(columns: Columns) -> Rows:
 
 
 def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.RecordBatch:
-    """Return the version that each row of a table is."""
+    """Return the version that each row of a table represents."""
     commit, refreshed = rows["_commit_time"], rows["_refreshed_at"]
     began = _operations(rows["_dirty"], rows["_deleted"], commit, refreshed)
     made = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": began}
@@ -131,12 +131,12 @@ def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.Reco
 
 
 def _begins(rows: pa.RecordBatch) -> pa.Array:
-    """Return when the version that a table's row is began: with its last change, or with what was fetched later."""
+    """Return the begin of the version of each table row: its last change, or a later refresh."""
     return later(rows["_commit_time"], rows["_refreshed_at"])
 
 
 def _operations(dirty: pa.Array, deleted: pa.Array, commit: pa.Array, refreshed: pa.Array) -> pa.Array:
-    """Return how versions began."""
+    """Return the operation that began each version."""
     fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
     names = ["unknown", "delete", "refresh"]
     conditions = pa.StructArray.from_arrays([dirty, deleted, fetched], names)
@@ -155,7 +155,7 @@ def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
-    """Return, as bases, the states that the record has after each step that applies."""
+    """Return, as bases, the state of the record after each step that applies."""
     steps = _applied(steps)
     base, full, delete, gap = (_is(steps, name) for name in ("base", "full", "delete", "gap"))
     starts = record_starts(steps)
@@ -201,7 +201,7 @@ def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
     gaps = np.where(unseen & _is(steps, "gap"), places, count)
     first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
     applied = np.flatnonzero(base | (unseen & (places <= first_gap)))
-    # The first step of each record applies, so those before the next one that does are of the same record.
+    # The first step of each record applies, so the steps before the next applied one belong to the same record.
     seen = np.maximum.reduceat(sequences, applied)
     number = steps.schema.get_field_index("_sequence")
     values = pa.array(seen, mask=seen == never)
@@ -209,7 +209,7 @@ def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Carried:
-    """Carries values forward within groups of adjacent steps."""
+    """Values carried forward within groups of adjacent steps."""
 
     def __init__(self, starts: _Numbers, count: int) -> None:
         lengths = np.diff(np.append(starts, count))
@@ -218,7 +218,7 @@ class _Carried:
         self._groups = np.repeat(np.arange(len(starts)), lengths)
 
     def last(self, chosen: _Numbers) -> _Numbers:
-        """Return the place of the last ``chosen`` step of the same group so far, -1 if there is none."""
+        """Return the index of the last ``chosen`` step of the same group so far, -1 if there is none."""
         places: _Numbers = np.maximum.accumulate(np.where(chosen, self._places, -1))
         return np.where(places < self._starts, -1, places)
 
@@ -234,16 +234,16 @@ class _Carried:
         order = np.argsort(numbers, kind="stable")
         ranks = np.empty(count, np.int64)
         ranks[order] = self._places
-        # Ranks of later groups are all higher, so that none looks back into the group before.
+        # Ranks of later groups are all higher, so no group takes a time from an earlier one.
         latest = numbers[order[np.maximum.accumulate(ranks + self._groups * count) - self._groups * count]]
         return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
 
 
 def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
-    """Return the versions among these states that another of the same record ends."""
+    """Return the versions among these states that another state of the same record ends."""
     ids, count = states.column("Id"), len(states)
     ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
-    if deletes == "hard":  # a deleted record has no row, so no version either
+    if deletes == "hard":  # a deleted record has no row, hence no version
         ended &= ~is_true(states.column("_deleted"))
     commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
     dirty = states.column("_dirty_reason").is_valid()

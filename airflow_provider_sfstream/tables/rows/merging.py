@@ -1,7 +1,7 @@
-"""What runs on executors: a table's rows and what came for them, side by side, become the table's new rows.
+"""Executor functions that merge a table's rows and their incoming changes into new rows.
 
-A merge is given two batches of equal length: ``base`` has the rows that the table has, ``change`` what came for the
-same records; a row is null where its side has nothing. It returns the new rows, and which of them do not stay.
+A merge receives two batches of equal length: ``base`` has the rows of the table, ``change`` the incoming rows of the
+same records; a row is null if its side has none. The merge returns the new rows, and a mask of those to drop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Columns: TypeAlias = dict[str, ColumnType]
 
 
 class Merge(Protocol):
-    """Gives the new rows of a table."""
+    """Function that returns the new rows of a table."""
 
     @property
     def columns(self) -> Columns:
@@ -33,7 +33,7 @@ class Merge(Protocol):
         ...
 
     def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch, /) -> tuple[pa.RecordBatch, pa.BooleanArray]:
-        """Return the new rows, as :func:`table_schema` lays them out, and whether each is dropped."""
+        """Return the new rows with the schema of :func:`table_schema`, and a mask of the rows to drop."""
         ...
 
 
@@ -43,7 +43,7 @@ def table_schema(columns: Columns) -> pa.Schema:
 
 
 def as_table(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns of ``schema``; those that they lack are null."""
+    """Return rows with the columns of ``schema``; missing columns are null."""
     arrays = [
         conform(rows.column(field.name), field.type)
         if field.name in rows.schema.names
@@ -54,30 +54,30 @@ def as_table(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def later(one: pa.Array, other: Any) -> pa.Array:
-    """Return the later of two times, the one that is there where the other is null."""
+    """Return the later of two times; if one is null, the other."""
     return pc.if_else(pc.or_kleene(pc.is_null(one), _true(pc.less(one, other))), other, one)
 
 
 def is_unknown(reason: pa.Array) -> pa.BooleanArray:
-    """Return whether rows with these dirty reasons are of records that were never seen whole."""
+    """Return a mask of the dirty reasons of records that were never seen whole."""
     return _true(pc.equal(reason, "unknown_record"))
 
 
 def is_stopped(reason: pa.Array) -> pa.BooleanArray:
-    """Return whether rows with these dirty reasons ignore changes until they are fetched."""
+    """Return a mask of the dirty reasons of rows that ignore changes until they are fetched."""
     return pc.and_(reason.is_valid(), pc.invert(is_unknown(reason)))
 
 
 @dataclass(frozen=True)
 class ChangesMerge:
-    """Applies folded rows.
+    """Merge of folded rows.
 
-    1. A change that the row has seen already changes nothing: running a window twice is harmless.
-    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more. A row that is
+    1. A change that the row has already seen has no effect: processing a window twice is harmless.
+    2. A dirty row, and a row fetched after all of these changes, only records that it has seen them. A row that is
        dirty because its record was never seen whole (``unknown_record``) takes changes as a clean one does.
-    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and until one of its
+    3. Otherwise the row takes the columns that the change sets. The row is dirty after a gap, and until one of its
        changes has the whole record.
-    4. With hard deletes, a row whose record is deleted is dropped. What follows the delete makes a new row.
+    4. With hard deletes, the row of a deleted record is dropped. A change after the delete creates a new row.
     """
 
     columns: Columns
@@ -87,7 +87,7 @@ class ChangesMerge:
         unseen = _all(_has(change), _true(pc.less(base["_sequence"], change["_sequence"]), True))
         applies = _all(unseen, pc.invert(is_stopped(base["_dirty_reason"])), change["_commit_time"].is_valid())
         replaced = _all(applies, pc.or_(_true(change["_replaces"]), _true(base["_deleted"])), self.deletes == "hard")
-        if pc.any(replaced).as_py():  # only then, for it copies all rows
+        if pc.any(replaced).as_py():  # only then, because it copies all rows
             base = base.take(pa.array(np.arange(len(base)), mask=replaced.to_numpy(zero_copy_only=False)))
         gap = change["_dirty_reason"].is_valid()
         known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
@@ -114,24 +114,24 @@ class ChangesMerge:
 
 @dataclass(frozen=True)
 class RefreshMerge:
-    """Takes records as they were fetched.
+    """Merge of fetched records.
 
-    A row takes the record only if it has seen no event since the fetch began (compare and set by ``_sequence``); else
-    the record may lack a change that the row has, or the row one that it ignored, and the row is to be fetched again.
+    A row takes the record only if it has seen no event since the fetch began (compare and set by ``_sequence``).
+    Otherwise the record may lack a change of the row, or the row one that it ignored; the row must be fetched again.
 
-    1. A row that has seen no event since becomes the record as fetched and is clean; where the org no longer has the
-       record, the row keeps its values and is deleted. A record without a row gets one, if all were fetched.
-    2. A row that has seen an event since stays as it is, but dirty (``changed_while_refreshed``).
-    3. With hard deletes, rows of deleted records are dropped. A record without a row may then be one that was deleted
-       since the fetch, so its row is dirty if the replica moved on.
+    1. A row that has seen no event since becomes the record as fetched and is clean; if the org no longer has the
+       record, the row keeps its values and is marked deleted. A record without a row gets one if all were fetched.
+    2. A row that has seen an event since stays unchanged, but dirty (``changed_while_refreshed``).
+    3. With hard deletes, rows of deleted records are dropped. A record without a row may then have been deleted since
+       the fetch, so its row is dirty if the replica moved on.
 
-    A column that no event carries is as it was fetched in every row, whatever events the row has seen.
+    Every row takes the fetched value of a column that no event carries, regardless of the events that it has seen.
 
-    :param fetched: the columns that were fetched.
+    :param fetched: the fetched columns.
     :param computed: those of them that no event carries.
-    :param is_full: whether all records were fetched; else those of listed rows.
-    :param applied_sequence: of the last event applied when the fetch began.
-    :param moved_on: whether the stream has had events applied since.
+    :param is_full: whether all records were fetched; otherwise those of listed rows.
+    :param applied_sequence: sequence of the last event applied when the fetch began.
+    :param moved_on: whether events of the stream were applied since.
     """
 
     columns: Columns
@@ -173,29 +173,29 @@ class RefreshMerge:
         return _rows(base, new), dropped if self.is_full else pc.or_(dropped, pc.invert(exists))
 
     def gone(self, base: pa.RecordBatch, image: pa.RecordBatch) -> pa.BooleanArray:
-        """Return which rows that are not deleted have no record in the org, not even in its recycle bin."""
+        """Return a mask of the rows, not deleted, whose record is missing in the org and its recycle bin."""
         live = pc.and_(_has(base), pc.invert(_true(base["_deleted"])))
         if self.is_full:
             return _all(live, pc.invert(_has(image)), _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
         return _all(live, _has(image), pc.invert(_true(image["_found"])))
 
     def _judged(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[Any, Any]:
-        """Tell which rows become the record as fetched, and which have moved on since the fetch began."""
+        """Return masks of the rows that take the record as fetched, and of those that changed since the fetch began."""
         if self.is_full:
             current = _true(pc.less_equal(base["_sequence"], self.applied_sequence), True)
             return current, pc.invert(current)
         unseen = _true(pc.equal(base["_sequence"], image["_sequence"]))
-        # A row that is clean by now was refreshed by another one; one that is gone was deleted for good.
+        # Another refresh has cleaned a row that is no longer dirty; a missing row was hard-deleted.
         concerned = _all(_has(image), _true(base["_dirty"]))
         return pc.and_(concerned, unseen), pc.and_(concerned, pc.invert(unseen))
 
 
 @dataclass(frozen=True)
 class ColumnsMerge:
-    """Takes some columns of all records as they were fetched; a record without a row gets none.
+    """Merge of some fetched columns of all records; a record without a row gets none.
 
-    Columns that no event carries every row takes; others those that have seen no event since the fetch began
-    (``applied_sequence``), and the rest become dirty.
+    Every row takes columns that no event carries. Other columns go to the rows that have seen no event since the fetch
+    began (``applied_sequence``); the remaining rows become dirty.
 
     :param applied_sequence: ``None`` for columns that no event carries.
     """
@@ -219,9 +219,9 @@ class ColumnsMerge:
 
 @dataclass(frozen=True)
 class MarkMerge:
-    """Makes rows dirty whose record differs; a row that is missing is made, so that a refresh fetches its record.
+    """Merge that marks rows of differing records dirty, and adds missing rows, so that a refresh fetches the records.
 
-    :param since: when they became dirty, microseconds since the epoch.
+    :param since: time at which they became dirty, microseconds since the epoch.
     """
 
     columns: Columns

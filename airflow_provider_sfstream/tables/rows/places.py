@@ -1,4 +1,4 @@
-"""Places of landed rows: a number that tells a row of a run from all others, made of its window and its ordinal."""
+"""Places of landed rows: a number, unique in a run, that combines the window and the ordinal of a row."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 PLACES = 1 << 40
-"""More rows than a window can hold. A place is ``window * PLACES + ordinal``: 64 bits are enough for four million
+"""More than the maximum rows of a window. A place is ``window * PLACES + ordinal``: 64 bits are enough for four million
 windows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """A set of places, as runs of places that follow each other: ``[starts, ends)``."""
+    """Set of places, stored as ranges of consecutive places: ``[starts, ends)``."""
 
     starts: Numbers
     ends: Numbers
 
     @classmethod
     def from_numbers(cls, places: Numbers) -> Places:
-        """Return a set of places, given in any order, each once."""
+        """Return a set of unique places, given in any order."""
         ordered = np.sort(places)
         begins = np.diff(ordered, prepend=-2) != 1
         last = np.append(begins[1:], True)
@@ -34,11 +34,11 @@ class Places:
         return int((self.ends - self.starts).sum())
 
     def numbers(self) -> Numbers:
-        """Return the places one by one, in order."""
+        """Return the individual places, in order."""
         return np.concatenate([np.arange(*run) for run in zip(self.starts, self.ends, strict=True)] or [self.starts])
 
     def include(self, places: Numbers) -> Numbers:
-        """Return an array that is true for those of these places that are in the set."""
+        """Return a mask of the ``places`` that are in the set."""
         if not len(self.starts):
             return np.zeros(len(places), bool)
         run = np.searchsorted(self.starts, places, side="right") - 1

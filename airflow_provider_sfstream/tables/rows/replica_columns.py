@@ -1,6 +1,6 @@
-"""Which columns a record has in a replica table, from the Avro schema of its change events: named as SOQL names them.
+"""Columns of a record in a replica table, from the Avro schema of its change events, with the names that SOQL uses.
 
-A change event nests what REST and SOQL show flat. The record of a compound field becomes one column for each part:
+A change event nests fields that REST and SOQL show flat. A compound field's record becomes one column for each part:
 
 ====================================== ==================== ===========================================
 record in the schema                   field                columns
@@ -8,13 +8,13 @@ record in the schema                   field                columns
 ``Address``                            ``BillingAddress``   ``BillingStreet``, ``BillingCity``...
 ``Address``, ``Location``, custom      ``Home__c``          ``Home__Street__s``, ``Home__Latitude__s``...
 ``PersonName``                         ``Name``             ``Salutation``, ``FirstName``, ``LastName``...
-``Switchable_PersonName``              ``Name``             the same, and ``Name`` for the text it may be
+``Switchable_PersonName``              ``Name``             the same, and ``Name`` for a text value
 any other                              ``Field``            ``Field_Part``...
 ====================================== ==================== ===========================================
 
-A compound field is named ``Field_Part`` too if it would take the name of another column of the schema. Types are those
-of the event log: from each field's ``doc``; a part has none. ``TimeOnly`` stays a long: milliseconds since midnight.
-What is no plain value (an array, a map, a record inside a part) stays one column.
+Columns of a compound field are also named ``Field_Part`` if one would take the name of another column. Types are those
+of the event log: from each field's ``doc``; a part has none. ``TimeOnly`` stays a long: milliseconds since midnight. A
+nested value (an array, a map, a record inside a part) stays one column.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _HEADER_TYPES: dict[str, ColumnType] = {
     "diffFields": _TEXTS,
     "changedFields": _TEXTS,
 }
-"""What a change event's header is read for."""
+"""Header members that are read from a change event."""
 _EVENT_NAME = re.compile(r"(?P<entity>[A-Za-z][A-Za-z0-9_]*)ChangeEvent")
 _PERSON_NAMES = ("PersonName", "Switchable_PersonName")
 
 
 @dataclass(frozen=True)
 class ReplicaColumn:
-    """One column of a record, and where its value is.
+    """Column of a record, and the location of its value.
 
     :param position: of its field in the event's record, as bitmaps count: the header is 0.
-    :param part: of a part of a compound field, its position inside; ``None`` for a field by itself.
-    :param member: the field's place in what ``members_of`` gives for the schema.
-    :param inside: of a part, its place in that member's struct.
+    :param part: for a part of a compound field, its position in the field; ``None`` for a plain field.
+    :param member: index of the field in the result of ``members_of`` for the schema.
+    :param inside: for a part, its index in that member's struct.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ReplicaColumn:
 
 
 def replica_columns(schema: dict[str, Any]) -> tuple[ReplicaColumn, ...]:
-    """Return all columns of the records that a change event schema tells of, in the order of its fields.
+    """Return all columns of the records of a change event schema, in the order of its fields.
 
     :param schema: the parsed JSON of the Avro schema.
     :raises ValueError: if it is not the schema of a change event, which begins with a ``ChangeEventHeader``.
@@ -81,7 +81,7 @@ def replica_columns(schema: dict[str, Any]) -> tuple[ReplicaColumn, ...]:
 
 
 def entity_of(schema: dict[str, Any]) -> str:
-    """Return the API name of the sObject that a change event schema is of: ``Account``, ``Shipment__c``.
+    """Return the API name of the sObject of a change event schema: ``Account``, ``Shipment__c``.
 
     :raises ValueError: if the schema's name is not that of a change event.
     """
@@ -126,14 +126,14 @@ def _part_name(record: str, field: str, part: str) -> str:
 
 
 Operation = Literal["full", "patch", "delete", "gap", "seen"]
-"""What a change does to a record: sets all its fields (CREATE, UNDELETE), some (UPDATE), deletes it, or says that it
-changed and not how (GAP_*, and an UPDATE with a diff of a text); nothing, if it was committed before the record was
-fetched (``seen``)."""
+"""Effect of a change on a record: it sets all fields (CREATE, UNDELETE), sets some (UPDATE), deletes the record, or
+reports a change without its values (GAP_*, and an UPDATE with a text difference). A change that was committed before
+the record was fetched has no effect (``seen``)."""
 
 FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_records", "schema"]
-"""Why a whole table has to be fetched: its records from before the stream are missing, GAP_OVERFLOW, a span of the
-stream that is lost, an event that cannot be read, a gap event for all records (``001*``); or some of its columns: the
-object's fields are others than before (``schema``), and no event says what records have in them."""
+"""Reason to fetch a whole table: missing records from before the stream, GAP_OVERFLOW, a lost span of the stream, an
+unreadable event, or a gap event for all records (``001*``). Or to fetch some columns: the object's fields have changed
+(``schema``), and no event carries the records' values of them."""
 
 TABLE_ENVELOPE: dict[str, ColumnType] = {
     "Id": "string",
@@ -149,8 +149,8 @@ TABLE_ENVELOPE: dict[str, ColumnType] = {
 }
 """Columns of a table before the record's own. ``_replay_id``, ``_commit_time`` and ``_transaction_key`` are of the last
 change applied (of the gap, in a dirty row); ``_sequence`` of the last one seen, also if a dirty row ignored it;
-``_refreshed_at`` is the ``SystemModstamp`` of the record as it was fetched last, null if it never was.
-``_commit_time`` is the latest one of the changes applied: it never goes back, also where those of an org's servers
+``_refreshed_at`` is the ``SystemModstamp`` of the record when it was last fetched, null if it never was.
+``_commit_time`` is the latest of the applied changes: it never decreases, even if the commit times of an org's servers
 do."""
 
 CHANGE_ENVELOPE: dict[str, ColumnType] = {
@@ -163,9 +163,9 @@ CHANGE_ENVELOPE: dict[str, ColumnType] = {
     "_commit_time": "timestamp",
     "_transaction_key": "string",
 }
-"""Columns of a change row before the record's own. ``_set`` has a bit for each column of the table, in its order: bit
-``n % 64`` of element ``n // 64`` says that the change sets column ``n``, to null where the value is null.
-``_dirty_reason`` is null but for the operation ``gap``."""
+"""Columns of a change row before the record's own. ``_set`` has a bit for each column of the table, in its order: if
+bit ``n % 64`` of element ``n // 64`` is set, the change sets column ``n``, to null if the value is null.
+``_dirty_reason`` is null except for the operation ``gap``."""
 
 FOLDED_ENVELOPE: dict[str, ColumnType] = {
     "Id": "string",
@@ -180,12 +180,12 @@ FOLDED_ENVELOPE: dict[str, ColumnType] = {
     "_commit_time": "timestamp",
     "_transaction_key": "string",
 }
-"""Columns of a folded row before the record's own: all changes of one record, in order, as one.
+"""Columns of a folded row before the record's own: all changes of one record, in order, combined.
 
 Changes after a gap are ignored: ``_dirty_reason`` is of the first gap, null if there is none. With hard deletes, the
-former row and the changes up to a delete are ignored too if another change follows it: ``_replaces`` says so.
+former row and the changes up to a delete are ignored too if another change follows it: ``_replaces`` is then true.
 ``_sequence`` is of the last change, ignored or not; ``_replay_id`` and ``_transaction_key`` of the last one applied,
-the first gap included, and ``_commit_time`` the latest of those: all null if none applies. ``_dirty_since`` is the
-commit time of the gap, or else of the first change applied: the row is dirty since then if it has no former one.
-``_full`` says that a CREATE or UNDELETE is among them, so that the row needs no former one; ``_deleted`` is null where
-no change says whether it is."""
+including the first gap, and ``_commit_time`` the latest of those: all null if none applies. ``_dirty_since`` is the
+commit time of the gap, otherwise of the first change applied: a row without a former one is dirty since then. ``_full``
+is true if they include a CREATE or UNDELETE, so that the row needs no former one; ``_deleted`` is null if no change
+determines it."""

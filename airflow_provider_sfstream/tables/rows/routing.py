@@ -1,6 +1,6 @@
-"""What runs in tasks: rows on their way to the task that has the piece of a table which they belong to.
+"""Transfer of rows to the task that owns their file group of a table.
 
-They travel as Arrow, many in one binary value, so that Spark's rows have three columns however many a record has.
+Rows travel as Arrow, many in one binary value, so that Spark's rows have three columns regardless of the record's.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.spool import packed, release_memory
 
 PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
-"""The number of a piece, rows for it as an Arrow stream (null stands for no row), and their bytes in memory."""
+"""Number of a file group, its rows as an Arrow stream (null for no rows), and their bytes in memory."""
 _GATHERED = 16 << 20
-"""Bytes of rows that are gathered before they are sent: parcels of few rows are mostly overhead."""
+"""Bytes of rows to collect before sending: parcels of few rows have a high overhead."""
 _ENOUGH = 8 << 20
-"""Bytes of rows of one table that are sent at once. A parcel is in memory up to four times while it is packed."""
+"""Bytes of rows of one table to send at a time. A parcel is in memory up to four times while it is packed."""
 
 
 class Sender:
-    """Makes parcels of rows of some tables. It holds back 16 MiB of rows, of all tables together.
+    """Sender that packs rows of several tables into parcels. It buffers at most 16 MiB of rows over all tables.
 
-    :param ends: of each table, the last id of every piece but the last one, in order. Pieces are numbered through all
-        tables.
+    :param ends: for each table, the last ID of every file group except the last, in order. File groups are numbered
+        across all tables.
     """
 
     def __init__(self, ends: Sequence[Sequence[str]]) -> None:
@@ -40,7 +40,7 @@ class Sender:
         self._sizes: dict[int, int] = {}
 
     def add(self, table: int, rows: pa.RecordBatch) -> Batches:
-        """Take rows, each of which goes to the piece that its ``Id`` is in; yield parcels as soon as there are enough.
+        """Buffer rows for the file group that contains their ``Id``; yield parcels as soon as there are enough rows.
 
         :param table: number of the table.
         """
@@ -51,7 +51,7 @@ class Sender:
             yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
 
     def rest(self) -> Batches:
-        """Yield parcels of all rows that are held back."""
+        """Yield parcels of all buffered rows."""
         for table in list(self._held):
             yield from self._send(table)
 
@@ -68,16 +68,16 @@ class Sender:
 
 def parcel(piece: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     """Return rows as a parcel."""
-    content = pa.py_buffer(packed(rows).to_pybytes())  # just as large; the packed one may have twice the capacity
+    content = pa.py_buffer(packed(rows).to_pybytes())  # same size; the packed buffer may have twice the capacity
     offsets = pa.py_buffer(np.array([0, content.size], np.int32))
     binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
     return pa.RecordBatch.from_arrays([pa.array([piece], pa.int32()), binary, pa.array([rows.nbytes])], schema=PARCEL)
 
 
 def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that sends what ``rows`` gives, all of one table.
+    """Return a function for ``mapInArrow`` that sends the result of ``rows``, all for one table.
 
-    :param ends: as :class:`Sender` has them.
+    :param ends: as in :class:`Sender`, for one table.
     """
 
     def send(batches: Batches) -> Batches:
@@ -90,8 +90,8 @@ def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
 
 
 def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of tables as one batch, sorted by some columns, and empty the list. Wide rows are held once: a
-    column of theirs goes when it is part of the result.
+    """Return the rows of tables as one batch, sorted by some columns, and empty the list. Wide rows are in memory only
+    once: each column of the tables is freed when it is part of the result.
 
     :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
     """
@@ -112,14 +112,14 @@ def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = (
 
 
 def pieces_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the number of the piece that each id is in."""
+    """Return the number of the file group of each ID."""
     if not ends:
         return np.zeros(len(ids), np.int64)
     return np.searchsorted(np.array([end.encode() for end in ends]), _encoded(ids))
 
 
 def shaped(schema: pa.Schema) -> Rows:
-    """Return a function for ``mapInArrow`` that gives what comes with just the columns and types of a schema."""
+    """Return a function for ``mapInArrow`` that converts rows to the columns and types of a schema."""
     return lambda batches: (as_table(batch, schema) for batch in batches)
 
 
@@ -139,7 +139,7 @@ def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each number that one has, in their order."""
+    """Yield each distinct number with its rows, in their order."""
     order = np.argsort(numbers, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
         yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))

@@ -1,4 +1,4 @@
-"""Rows set aside in a temporary file by a key, and read back one key after another."""
+"""Temporary storage of rows in a file by key, read back one key after another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 
 Key = TypeVar("Key")
 _HELD = 16 << 20
-"""Bytes of parcels, which are compressed, that a task holds in memory."""
+"""Bytes of compressed parcels that a task holds in memory."""
 
 
 class Spool(Generic[Key]):
-    """A context manager; the file has no name, and is gone when it is closed, or with the process.
+    """Context manager of a temporary file; the file has no name, and is deleted when it is closed or the process ends.
 
-    :param folder: of the file; ``None``: the system's folder for temporary files.
+    :param folder: folder of the file; ``None``: the system's folder for temporary files.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -36,11 +36,11 @@ class Spool(Generic[Key]):
 
     @property
     def keys(self) -> list[Key]:
-        """The keys, in the order in which they came."""
+        """Keys, in the order of their first insertion."""
         return list(self._places)
 
     def read(self, key: Key) -> Iterator[bytes]:
-        """Yield what was added for a key, in order."""
+        """Yield the content added for a key, in order."""
         for offset, size in self._places.get(key, ()):
             self._file.seek(offset)
             yield self._file.read(size)
@@ -55,7 +55,7 @@ def packed(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
 
 
 def unpacked(content: pa.Buffer | bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of :func:`packed`; only some of their columns, if these are named."""
+    """Return the rows of :func:`packed`; only the given columns, if any are given."""
     if columns is None:
         return pa.ipc.open_stream(content).read_all()
     names = pa.ipc.open_stream(content).schema.names
@@ -64,17 +64,17 @@ def unpacked(content: pa.Buffer | bytes, columns: Sequence[str] | None = None) -
 
 
 def release_memory() -> None:
-    """Return freed memory to the operating system. Arrow's pool has the columns, that of the system the events as
-    Python and the decoder have them; both retain what was freed."""
+    """Return freed memory to the operating system. Arrow's pool holds the columns, the system's pool the events of
+    Python and the decoder; both retain freed memory."""
     pa.default_memory_pool().release_unused()
     pa.system_memory_pool().release_unused()
 
 
 class Parcels:
-    """The parcels of a task, by piece: in memory, or in a temporary file once they are many. A context manager."""
+    """Context manager of a task's parcels by file group: in memory, or in a temporary file above a size limit."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[pa.Buffer]] = {}  # of the batches' own memory: no parcel is copied
+        self._held: dict[int, list[pa.Buffer]] = {}  # memory of the batches: no parcel is copied
         self._sizes: dict[int, int] = {}
         self._held_bytes = 0
         self._spool: Spool[int] | None = None
@@ -87,7 +87,7 @@ class Parcels:
             self._spool.__exit__()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take parcels, as ``routing.PARCEL`` lays them out."""
+        """Store parcels with the schema ``routing.PARCEL``."""
         columns = batch.column("piece").to_pylist(), batch.column("rows"), batch.column("size").to_pylist()
         for piece, content, size in zip(*columns, strict=True):
             self._sizes[piece] = self._sizes.get(piece, 0) + (size or 0)
@@ -104,19 +104,19 @@ class Parcels:
             self._held_bytes = 0
 
     def pieces(self) -> list[int]:
-        """Return the numbers of the pieces."""
+        """Return the numbers of the file groups."""
         return list(self._held)
 
     def size(self, piece: int) -> int:
-        """Return how many bytes the rows of a piece take in memory."""
+        """Return the bytes of a file group's rows in memory."""
         return self._sizes[piece]
 
     def read(self, piece: int) -> Iterator[Any]:
-        """Yield the contents of a piece's parcels."""
+        """Yield the contents of a file group's parcels."""
         if self._spool is not None:
             yield from self._spool.read(piece)
         yield from self._held.get(piece, ())
 
     def forget(self, piece: int) -> None:
-        """Free the memory of a piece's parcels. Those in the file can be read again."""
+        """Free the memory of a file group's parcels. Those in the file can be read again."""
         self._held[piece] = []

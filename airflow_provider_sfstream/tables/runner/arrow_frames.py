@@ -1,4 +1,4 @@
-"""Arrow batches as the frames of a job: made again whenever they are asked for, one at a time."""
+"""Arrow batches as the frames of a job, recomputed at each use, one at a time."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 
 Columns = tuple[str, ...] | None
-"""Names of the columns that are wanted; ``None``: all."""
+"""Names of the requested columns; ``None``: all."""
 
 
 @dataclass(frozen=True)
 class ArrowFrame:
-    """Batches of rows.
+    """Lazy sequence of record batches.
 
-    :param batches: makes them, with the columns that are wanted.
+    :param batches: creates the batches, with the requested columns.
     """
 
     batches: Callable[[Columns], Batches]
@@ -47,18 +47,18 @@ class ArrowFrame:
 
 
 def as_mask(chosen: pa.BooleanArray) -> np.ndarray[Any, Any]:
-    """Return an array of Arrow as one of numpy; null is false."""
+    """Return an Arrow array as a numpy mask; null is false."""
     return pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 _ROWS = 8_192
-"""In a batch, at most: a row group of a landing has no more."""
+"""Maximum rows of a batch: a row group of a landing has no more."""
 _COPIED = 1 << 20
-"""Bytes of a file that are read at once."""
+"""Bytes of a file to read at a time."""
 
 
 def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) -> None:
-    """Copy the landed file at ``url``, and compare it with its SHA-256 if that is given.
+    """Copy the landed file at ``url``, and compare it with its SHA-256 if that is not ``None``.
 
     :raises ConfigurationError: if it was changed after it landed.
     """
@@ -71,16 +71,16 @@ def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) 
 
 
 def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
-    """Yield the rows of a Parquet file, a part of a row group at a time; of some columns those that it has."""
+    """Yield the rows of a Parquet file, a part of a row group at a time, with the ``columns`` that the file has."""
     file = pq.ParquetFile(source, buffer_size=_COPIED)
     if columns is not None:
         columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-    for number in range(file.num_row_groups):  # asked for all at once, a batch would have the rows of many small ones
+    for number in range(file.num_row_groups):  # in one call, a batch would contain the rows of many small groups
         yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
 
 
 def numbered(batch: pa.RecordBatch, window: LandedWindow, number: int, wanted: Columns) -> pa.RecordBatch:
-    """Return landed rows with the number of their window and what their payloads are, as far as that is wanted."""
+    """Return landed rows with the number of their window and the format of their payloads, if requested."""
     if wanted is None or "window" in wanted:
         batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
     if wanted is None or "format" in wanted:

@@ -1,4 +1,4 @@
-"""This very process as the engine of a job: the functions that Spark's tasks run, one row group after another."""
+"""Engine that runs a job in this process: the functions of Spark's tasks, one row group after another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.runner.arrow_frames import (
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _LINES = 4_096
-"""JSON objects that are parsed at a time."""
+"""JSON objects to parse at a time."""
 
 
 class EmbeddedFiles(JobFiles, Protocol):
@@ -39,12 +39,12 @@ class EmbeddedFiles(JobFiles, Protocol):
 
 
 class EmbeddedEngine:
-    """Runs a job's functions one after another.
+    """Engine that runs a job's functions one after another.
 
-    :param landing: the files of landed windows, and ``files`` those below the output folder.
-    :param folder: a temporary one. Landed files are copied there, once, and read from there.
-    :param max_events: how many events the windows of a run may have; ``None``: any number.
-    :param elsewhere: what can run over more, as an error names it.
+    :param landing: the files of landed windows; ``files``: those below the output folder.
+    :param folder: a temporary folder. Landed files are copied to it once, and read from it.
+    :param max_events: maximum number of events in the windows of a run; ``None``: unlimited.
+    :param elsewhere: name of the alternative for larger runs, for an error.
     """
 
     application_id = ""
@@ -102,7 +102,7 @@ class EmbeddedEngine:
         return ArrowFrame(batches)
 
     def shuffled(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
-        """Return the rows of all frames: here is one part."""
+        """Return the rows of all frames, as one part."""
         return ArrowFrame(lambda wanted: (batch for frame in frames for batch in frame.batches(wanted)))
 
     def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowFrame:
@@ -126,7 +126,7 @@ class EmbeddedEngine:
         return ArrowFrame(lambda wanted: iter([batch if wanted is None else batch.select(list(wanted))]))
 
     def _copy(self, url: str, sha256: str | None) -> Path:
-        """Return a copy of a landed file, which has the checksum if there is one."""
+        """Return a copy of a landed file, after comparing it with the checksum if there is one."""
         copy = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet"
         if copy.exists():
             return copy

@@ -1,4 +1,4 @@
-"""What a job asks of what runs its functions over rows: Spark, or the process that it is in."""
+"""Interface of a job to its engine, which runs functions over rows: Spark, or the job's own process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from airflow_provider_sfstream.tables.rows.event_batches import Rows
 
 
 class Frame(Protocol):
-    """Rows that are made whenever they are asked for."""
+    """Lazy rows, computed at each use."""
 
     def select(self, *columns: str) -> Self:
         """Return the rows with some of their columns."""
         ...
 
     def made(self, make: Rows, schema: pa.Schema) -> Self:
-        """Return what a function makes of the rows, a batch of them at a time, and a part of them in each call."""
+        """Return the result of a function that receives the rows in batches; each call processes a part of the rows."""
         ...
 
     def collected(self) -> list[Mapping[str, Any]]:
@@ -29,7 +29,7 @@ class Frame(Protocol):
 
 
 class JobFiles(TextFiles, Protocol):
-    """Small files, wherever the engine reads and writes."""
+    """Small files in the storages that the engine reads and writes."""
 
     def replace_text(self, url: str, text: str) -> None: ...
 
@@ -45,10 +45,10 @@ class JobFiles(TextFiles, Protocol):
 
 
 class Engine(Protocol):
-    """Runs a job. The frames that it is given are its own.
+    """Engine that runs a job. It accepts only its own frames.
 
-    ``application_id`` names the run in Spark; it is empty elsewhere. ``tasks_at_once`` and ``tables_at_once`` say what
-    is worked on side by side, ``rows_at_once`` for how many rows with all their columns there is room; ``None``: any.
+    ``application_id`` names the run in Spark; it is empty elsewhere. ``tasks_at_once`` and ``tables_at_once`` tasks and
+    tables run in parallel; ``rows_at_once`` rows with all columns fit in memory; ``None``: unlimited.
     """
 
     tasks_at_once: int
@@ -60,58 +60,58 @@ class Engine(Protocol):
 
     @property
     def landing(self) -> TextFiles:
-        """The files of landed windows."""
+        """Files of landed windows."""
         ...
 
     @property
     def files(self) -> JobFiles:
-        """The files below the output folder."""
+        """Files below the output folder."""
         ...
 
     def prepare(self, windows: Sequence[LandedWindow]) -> None:
-        """Make sure that a job over these windows can run here.
+        """Check that a job over these windows can run on this engine.
 
         :raises ConfigurationError: if they are too large; nothing was written.
         """
         ...
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> Frame:
-        """Return the raw rows of all windows, with the number of each window in the list as ``window`` and what the
-        payload is as ``format``.
+        """Return the raw rows of all windows, with the index of each window in the list as ``window`` and the format of
+        the payload as ``format``.
 
-        :param verify: whether to compare the files with the SHA-256 of their manifest before any row, or what comes of
-            it, is given: if one was changed after it landed, that is a ``ConfigurationError`` here or then.
+        :param verify: whether to compare the files with the SHA-256 in their manifest before any row or derived result
+            is returned. A file changed after it landed raises a ``ConfigurationError`` here or then.
         :raises ManifestError: if the files of two windows are in folders of one name.
         """
         ...
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> Frame:
-        """Return the rows of Parquet files with these columns; null where a file lacks one.
+        """Return the rows of Parquet files with these columns; null if a file lacks one.
 
-        :param url: of a folder, and ``paths`` of files in it.
+        :param url: URL of a folder; ``paths``: paths of files in it.
         """
         ...
 
     def shuffled(self, frames: Sequence[Any], by: Sequence[str], parts: int) -> Frame:
-        """Return the rows of frames of the same columns so that all with the same values of ``by`` are in one part. In
-        each part those of the first frame come first.
+        """Return the rows of frames with the same columns, so that all rows with equal values of ``by`` are in one
+        part. In each part, those of the first frame come first.
 
-        :param parts: into how many parts they are divided at least.
+        :param parts: minimum number of parts.
         """
         ...
 
     def routed(self, parcels: Any, also: Sequence[int], pieces: int) -> Any:
-        """Return parcels (``routing.PARCEL``) so that all of a piece are in one part.
+        """Return parcels (``routing.PARCEL``) so that all parcels of a file group are in one part.
 
-        :param also: numbers of pieces that have a parcel without rows.
-        :param pieces: how many there are.
+        :param also: numbers of file groups that have a parcel without rows.
+        :param pieces: number of file groups.
         """
         ...
 
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> Frame:
-        """Return objects of JSON lines as rows of texts; null where an object lacks a column.
+        """Return the objects of JSON lines as rows of texts; null if an object lacks a column.
 
-        :param url: of a folder, and ``paths`` of files in it.
+        :param url: URL of a folder; ``paths``: paths of files in it.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Spark as the engine of a job."""
+"""Engine that runs a job on Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame, uni
 
 
 class SparkEngine:
-    """Runs a job's functions in Spark's tasks.
+    """Engine that runs a job's functions in Spark's tasks.
 
     :param spark: a ``SparkSession`` (not Spark Connect).
     """
 
     tables_at_once = 4
-    """Most of a small table's time is Spark's planning: several are planned at once."""
+    """Number of tables processed in parallel: Spark spends most of the time of a small table on planning."""
     rows_at_once: int | None = None
 
     def __init__(self, spark: Any) -> None:
@@ -41,13 +41,13 @@ class SparkEngine:
         return self.files
 
     def prepare(self, windows: Sequence[LandedWindow]) -> None:
-        """Any window can be read here."""
+        """Do nothing: this engine can read any window."""
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> SparkFrame:
         rows = SparkFrame(read_rows(self.spark, windows))
         if not verify:
             return rows
-        # Beside the first look at the rows, which is planning for the most part.
+        # In parallel with the first use of the rows, which is mostly planning.
         beside = ThreadPoolExecutor(max_workers=1)
         checking = beside.submit(check_files, self.spark, windows)
         beside.shutdown(wait=False)
@@ -96,7 +96,7 @@ class SparkEngine:
 
 
 RESULT_SETTINGS = {
-    # What a text, a time or a name means.
+    # Meaning of texts, times and names.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
@@ -104,7 +104,7 @@ RESULT_SETTINGS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    # What is in a Parquet file.
+    # Contents of Parquet files.
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -113,25 +113,25 @@ RESULT_SETTINGS = {
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    # A file that is gone or broken is an error, not fewer rows.
+    # A missing or corrupt file is an error and must not reduce the rows.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # What the executors' Python is given, and may give. A column of a batch holds 2 GiB of text at most.
+    # Input and output of the executors' Python. A column of a batch holds at most 2 GiB of text.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
-"""Settings of a session on which results depend, as every job has them whatever the cluster's defaults are."""
+"""Session settings that affect results, equal for every job regardless of the cluster's defaults."""
 
 WORKER_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""The environment of the executors' Python, unless the session has set it. Arrow's other pools keep what was freed: a
-worker that rewrites pieces of a wide table needs half as much again with them. Arrow takes its pool for good, and
-partly from the environment alone."""
+"""Environment of the executors' Python, unless the session sets it. Arrow's other pools retain freed memory: a worker
+that rewrites file groups of a wide table needs 50 % more memory with them. Arrow chooses its pool once, and in part
+only from the environment."""
 
 
 def configure(spark: Any) -> None:
-    """Set what results depend on, and how many tasks shuffle unless that is set already.
+    """Set the options that affect results, and the number of shuffle partitions unless the session sets it.
 
-    Spark's 200 tasks would make a small window wait for two hundred empty ones.
+    With Spark's default of 200 partitions, a small window would wait for two hundred empty tasks.
     """
     for name, value in RESULT_SETTINGS.items():
         spark.conf.set(name, value)

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import Rows
 
 
 def union(frames: Iterable[Any]) -> Any:
-    """Return the rows of one or more DataFrames of the same columns as one."""
+    """Return the rows of one or more DataFrames with the same columns as one."""
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
@@ -23,9 +23,9 @@ def _without_check() -> None:
 
 @dataclass(frozen=True)
 class SparkFrame:
-    """A DataFrame.
+    """DataFrame as a frame.
 
-    :param checked: returns once it is known that the rows are what they should be; till then nothing of them is given.
+    :param checked: returns when the rows are verified; until then no row is returned.
     """
 
     rows: Any
@@ -43,9 +43,9 @@ class SparkFrame:
         try:
             rows = self.rows.collect()
         finally:
-            self.checked()  # rows that are not what they should be also explain why they cannot be read
+            self.checked()  # a failed verification also explains why rows cannot be read
         return [row.asDict() for row in rows]
 
     def of(self, rows: Any) -> SparkFrame:
-        """Return a DataFrame that is made of these rows."""
+        """Return a frame for a DataFrame derived from these rows."""
         return replace(self, rows=rows)

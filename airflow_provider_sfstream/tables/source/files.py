@@ -1,4 +1,4 @@
-"""The files of a landing as the source's own processes read them: by fsspec, on the driver and on executors."""
+"""Files of a landing as the source's own processes read them: with fsspec, on the driver and on executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.tables.runner.arrow_frames import copy_part
 
 
 class SourceFiles:
-    """Reads manifests, schemas and parts.
+    """Reader for manifests, schemas and parts.
 
     :param storage: options of fsspec's filesystem.
     """
@@ -29,9 +29,9 @@ class SourceFiles:
         return url
 
     def read_text(self, url: str) -> str:
-        """Return the text of a file, which is read once: what is read here never changes.
+        """Return the text of a file, which is read only once: these files never change.
 
-        :raises FileNotFoundError: if there is none.
+        :raises FileNotFoundError: if the file does not exist.
         :raises LandingError: if the storage cannot be read.
         """
         if url not in self._texts:
@@ -42,7 +42,7 @@ class SourceFiles:
 
     @contextmanager
     def part(self, url: str, sha256: str | None) -> Iterator[BinaryIO]:
-        """Give a local copy of a part file, compared with its SHA-256 if that is given.
+        """Yield a local copy of a part file, compared with its SHA-256 if that is not ``None``.
 
         :raises ConfigurationError: if it is missing, or was changed after it landed.
         :raises LandingError: if the storage cannot be read.
@@ -68,7 +68,7 @@ def _readable(url: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, SalesforceStreamError):
         raise
-    except Exception as error:  # each filesystem has errors of its own
+    except Exception as error:  # each filesystem has its own errors
         raise LandingError(
             f"{url} cannot be read ({type(error).__name__}: {error}). Check the storage and the options storage.NAME. "
             "Nothing is lost; run the query again."

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("sfstream")``, checked before anything is read."""
+"""Options of ``spark.read.format("sfstream")``, validated before anything is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_sfstream.salesforce.topics import Topic
 
 RowKind = Literal["decoded", "raw", "quarantine"]
 STORAGE = "storage."
-"""What the names of the storage's own options begin with."""
+"""Prefix of the storage's own options."""
 _CHOICES: dict[str, tuple[str, ...]] = {
     "rows": get_args(RowKind),
     "on_undecodable": ("fail", "leave_out"),
@@ -29,7 +29,7 @@ _KNOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a reader was told. Options of the storage may be secret, so they are in no text."""
+    """Validated options of a reader. Options of the storage may be secret, so they are excluded from ``repr``."""
 
     path: str
     manifests: tuple[str, ...]
@@ -49,8 +49,8 @@ class SourceOptions:
     def of(cls, given: Mapping[str, str]) -> Self:
         """Return the options of a reader.
 
-        :param given: by name, in any case, as Spark hands them over.
-        :raises ConfigurationError: naming the option that is missing, unknown or cannot be used. Nothing was read.
+        :param given: options by name, in any case, as Spark passes them.
+        :raises ConfigurationError: if an option is missing, unknown or invalid; the error names it. Nothing was read.
         """
         named = {name.lower(): value for name, value in given.items()}
         storage = {name.removeprefix(STORAGE): named.pop(name) for name in [*named] if name.startswith(STORAGE)}
@@ -106,7 +106,7 @@ def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return what is given as a JSON array, or with commas between."""
+    """Return the items of a JSON array, or of a comma-separated list."""
     if text.lstrip().startswith("["):
         try:
             return tuple(str(each) for each in json.loads(text))
@@ -132,7 +132,7 @@ def _count(named: Mapping[str, str], name: str) -> int | None:
 
 
 def _plain(value: str) -> Any:
-    """Return an option of the storage as fsspec takes it: JSON where it can be nothing else, text otherwise."""
+    """Return a storage option in the form that fsspec accepts: parsed if it can only be JSON, otherwise text."""
     if value in ("true", "false") or value[:1] in ("{", "["):
         try:
             return json.loads(value)

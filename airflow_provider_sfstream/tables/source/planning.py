@@ -1,4 +1,4 @@
-"""From windows to parts, one for each of their files, with all that an executor has to know to make rows of it."""
+"""Planning of parts, one for each file of a window, with all information that an executor needs to create rows."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a window, which is the only one that ``window`` names.
+    """One file of a window; ``window`` names only this file.
 
-    ``plan`` says how its rows are decoded, and ``refused`` by schema id which schemas cannot be used, and why.
+    ``plan`` is the decoding plan of its rows; ``refused`` has the unusable schemas by schema ID, each with the reason.
     """
 
     window: LandedWindow
@@ -40,11 +40,11 @@ class Part:
 
 
 class Planner:
-    """Plans the rows of windows.
+    """Planner for the rows of windows.
 
-    :param events: columns for the fields of events, as the reader's schema has them; empty for raw rows.
-    :param is_given: whether the user gave them: fields without a column are then left out. Else they are an error, so
-        that a query which runs for days loses no field that was added meanwhile.
+    :param events: columns for the fields of events, from the reader's schema; empty for raw rows.
+    :param is_given: whether the user specified them: fields without a column are then omitted. Otherwise they are an
+        error, so that a query that runs for days does not lose a field that was added meanwhile.
     """
 
     def __init__(self, files: SourceFiles, events: Mapping[str, ColumnType], *, is_given: bool) -> None:
@@ -55,7 +55,7 @@ class Planner:
         """Return the parts of windows, in order.
 
         :param decode: whether rows are decoded; then schemas are read.
-        :raises ConfigurationError: if the events have fields that the reader's schema has no column for.
+        :raises ConfigurationError: if the events have fields without a column in the reader's schema.
         :raises LandingError: if the storage cannot be read.
         """
         parts = []
@@ -69,8 +69,8 @@ class Planner:
         return parts
 
     def columns(self, windows: Sequence[LandedWindow]) -> dict[str, ColumnType]:
-        """Return the columns that the fields of these windows' events become; of two types of one field each has one,
-        as in the event log, and the first that came has its name."""
+        """Return the columns for the fields of these windows' events; two types of one field get a column each, as in
+        the event log, and the first one has the field's name."""
         registry = ColumnRegistry()
         for window in windows:
             if window.files:
@@ -85,8 +85,8 @@ class Planner:
         return self._schemas[key]
 
     def dates(self, window: LandedWindow) -> Dates:
-        """Return the event dates that a window's rows can have; ``None``: any. An event without a time of its own
-        counts when it was received."""
+        """Return the event dates that a window's rows can have; ``None``: any. An event without its own time counts at
+        its receipt."""
         known = window.payload_encoding == "avro" and self.schemas(window).all_tell_time()
         return window.event_dates() if known else None
 
@@ -106,7 +106,7 @@ class Planner:
         return sources
 
     def _survey(self, window: LandedWindow, table: str) -> FoundFields:
-        """Return the fields of events that describe themselves, for which all of them are read."""
+        """Return the fields of self-described events, after reading all of them."""
 
         def batches(wanted: Columns) -> Batches:
             for url in window.files:
@@ -119,7 +119,7 @@ class Planner:
     def _check(self, window: LandedWindow, plan: TablePlan, registry: ColumnRegistry) -> None:
         for name, column in _placed(plan):
             is_same = self._events.get(column) == registry.columns[column]
-            # A column of its name would show null for its values, which are of another type.
+            # A column with the name of a field of another type would show null for its values.
             is_mistyped = column not in self._events and name.lower() in map(str.lower, self._events)
             if is_same or (self._is_given and not is_mistyped):
                 continue
@@ -151,7 +151,7 @@ def _missing(window: LandedWindow) -> list[tuple[str, str]]:
 
 
 Dates = tuple[date, date] | None
-"""The first and the last event date that rows of a window can have; ``None``: any."""
+"""First and last event date that rows of a window can have; ``None``: any."""
 _NAMES = ("_topic", "topic", "_org_id", "org_id", "window_id")
 _COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
     "EqualTo": lambda first, last, value: first <= value <= last,
@@ -161,13 +161,13 @@ _COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
     "LessThan": lambda first, last, value: first <= value,
     "LessThanOrEqual": lambda first, last, value: first <= value,
 }
-"""Whether a row can pass, by the name of PySpark's filter. A day is compared whole, so that times need no other."""
+"""Functions, by name of PySpark's filter, that check if a row can pass. They compare whole days, also for times."""
 
 
 def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool:
-    """Tell whether a row of a window can pass all filters.
+    """Return whether a row of a window can pass all filters.
 
-    :param filters: of ``pyspark.sql.datasource``, with ``attribute`` and ``value``.
+    :param filters: filters of ``pyspark.sql.datasource``, with ``attribute`` and ``value``.
     """
     return all(_may_pass(each, window, dates) for each in filters)
 

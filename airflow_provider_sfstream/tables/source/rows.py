@@ -33,8 +33,8 @@ from airflow_provider_sfstream.tables.source.planning import Part
 def part_rows(part: Part, options: SourceOptions, schema: pa.Schema) -> Batches:
     """Yield the rows of a part, in the order in which they landed.
 
-    :param schema: the columns that are wanted, which the rows are given in.
-    :raises SchemaError: if rows cannot be decoded and are to be. None of the part's rows counts then.
+    :param schema: the requested columns, which the yielded rows have.
+    :raises SchemaError: if rows cannot be decoded and the options require it. The part's rows are then invalid.
     :raises ConfigurationError: if the file is missing, or was changed after it landed.
     :raises LandingError: if the storage cannot be read.
     """
@@ -53,7 +53,7 @@ def _raw(landed: Batches, part: Part, options: SourceOptions) -> Batches:
 
 def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
     for batch in landed:
-        if part.window.has_erased:  # what was erased on purpose fails nobody's query
+        if part.window.has_erased:  # erased payloads must not fail a query
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
         readable, refused = _split(batch, part)
         decoded = decode_rows(readable, part.plan)
@@ -78,7 +78,7 @@ def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches
 
 
 def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows that can be decoded, as far as their schema tells, and the others."""
+    """Return the rows that have a usable schema, or need none, and the other rows."""
     described = as_mask(pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA)))
     has_schema = as_mask(pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string())))
     refused = described & np.logical_not(has_schema)
@@ -99,7 +99,7 @@ def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 RAW = {name: type_ for name, type_ in QUARANTINE.items() if name != "reason"}
-"""The columns of the landing, and where a row comes from."""
+"""Columns of the landing, and the origin of a row."""
 _FIXED: dict[RowKind, dict[str, ColumnType]] = {
     "decoded": ENVELOPE | PARTITIONS,
     "raw": RAW,
@@ -108,15 +108,15 @@ _FIXED: dict[RowKind, dict[str, ColumnType]] = {
 
 
 def all_columns(rows: RowKind, events: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """Return the columns of a kind of rows, in order; of decoded ones with those of the events' own fields."""
+    """Return the columns of a kind of rows, in order; for decoded rows including the events' own fields."""
     return {**ENVELOPE, **events, **PARTITIONS} if rows == "decoded" else _FIXED[rows]
 
 
 def event_columns(rows: RowKind, fields: list[dict[str, Any]]) -> dict[str, ColumnType]:
-    """Return which columns of a schema are fields of events, after checking the others.
+    """Return the columns of a schema that are fields of events, after checking the others.
 
-    :param fields: the schema's, as Spark writes them in JSON.
-    :raises ConfigurationError: if a column is not one of these rows, or of another type.
+    :param fields: fields of the schema in Spark's JSON form.
+    :raises ConfigurationError: if a column does not exist in these rows, or has another type.
     """
     fixed, events = {name.lower(): (name, type_) for name, type_ in _FIXED[rows].items()}, {}
     for each in fields:
@@ -140,5 +140,5 @@ def event_columns(rows: RowKind, fields: list[dict[str, Any]]) -> dict[str, Colu
 
 
 def arrow_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
-    """Return columns as a schema of Arrow."""
+    """Return columns as an Arrow schema."""
     return pa.schema([(name, arrow_type(type_)) for name, type_ in columns.items()])

@@ -1,4 +1,4 @@
-"""What every Spark application of this package does around its job."""
+"""Functions that all Spark applications of this package share."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 Config = TypeVar("Config", bound=JobConfig)
 
 HAS_BEGUN = re.compile(r"Spark application (\S+) has begun; ")
-"""In the line by which the driver's log names the application."""
+"""Pattern for the line of the driver's log that names the application."""
 
 PROGRESS_INTERVAL = 15.0
 """Seconds between two lines about the progress of a job."""
 
 
 def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], Any], arguments: Sequence[str]) -> None:
-    """Run a job in a Spark session of its own, and print its metrics as the last line.
+    """Run a job in its own Spark session, and print its metrics as the last line.
 
     :param name: name of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
     :param kind: class of the config.
     :param job: takes the ``SparkSession`` and the config, returns a dataclass.
-    :param arguments: of the command line, as :meth:`JobConfig.to_arguments` gives them. The environment has the key of
-        hashes.
+    :param arguments: of the command line, as :meth:`JobConfig.to_arguments` returns them. The environment has the key
+        of hashes.
     :raises ConfigurationError: the config cannot be used. No session was started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -59,9 +59,9 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
 
 
 def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
-    """Return the config that the command line and the environment of a driver have.
+    """Return the config from a driver's command line and environment.
 
-    :raises ConfigurationError: as :meth:`JobConfig.from_json`; or fields are to be hashed, and there is no key.
+    :raises ConfigurationError: as :meth:`JobConfig.from_json`; or if there are fields to hash but no key.
     """
     config = kind.from_arguments(arguments)
     if isinstance(config, WindowsJobConfig):
@@ -72,7 +72,7 @@ def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
 
 @contextmanager
 def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
-    """Log how many tasks of the stages at work are done, from a thread, as long as the block runs."""
+    """Log the completed tasks of the active stages from a thread, while the block runs."""
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
@@ -91,10 +91,10 @@ def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
 
 
 def _line(tracker: Any) -> str | None:
-    """Return what Spark is at; ``None`` if it is at nothing, or cannot be asked."""
+    """Return the progress of Spark's active stages; ``None`` if there are none, or Spark does not respond."""
     try:
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-    except Exception:  # of the session that is ending; the job says what is wrong
+    except Exception:  # the session is ending; the job reports the cause
         return None
     found = [stage for stage in stages if stage is not None]
     parts = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks of stage {stage.stageId}" for stage in found]

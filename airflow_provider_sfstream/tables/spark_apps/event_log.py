@@ -1,7 +1,7 @@
 """Spark application: landed replay windows in, one append-only table of typed events for each event type out.
 
-Each event is one row, whatever windows it came in; running a window again changes nothing; what cannot be decoded goes
-to ``{output_url}/_quarantine``.
+Each event is one row, regardless of the windows that contain it; processing a window again has no effect; undecodable
+events are written to ``{output_url}/_quarantine``.
 
 ``spark-submit event_log.py CONFIG``. ``CONFIG`` is a JSON object with arguments of :class:`EventLogConfig`:
 ``{"manifests": ["URL"], "output_url": "URL"}``.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[3]
 if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
-    sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
+    sys.path.insert(0, str(_ROOT))  # run as a script from the package's folder
 
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig  # noqa: E402
 from airflow_provider_sfstream.tables.event_log.job import run  # noqa: E402

@@ -1,4 +1,4 @@
-"""What executors need of this package, as a zip that Spark ships to them; they may lack the package itself."""
+"""Zip of the modules that executors need, which Spark ships to them; they may lack the package itself."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _BESIDE = (
     "salesforce/streams.py",
     "salesforce/topics.py",
 )
-"""What the modules of executors, and of a driver that has nothing else, import from the rest of the package."""
+"""Modules outside ``tables`` that executors, and a driver without the package, import."""
 _SOURCE = _ROOT.parent / "pyspark_sfstream"
 
 
 def is_shipped(spark: Any) -> bool:
-    """Tell whether executors get the zip without further doing: it was given to ``spark-submit --py-files``."""
+    """Return whether executors already receive the zip: it was passed to ``spark-submit --py-files``."""
     return FILE_NAME in spark.sparkContext.getConf().get("spark.submit.pyFiles", "") or not _TABLES.is_dir()
 
 

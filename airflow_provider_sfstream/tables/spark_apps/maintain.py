@@ -1,4 +1,4 @@
-"""Spark application: Delta tables of event logs and replicas, with fewer files and the same rows.
+"""Spark application: rewrites Delta tables of event logs and replicas into fewer files with the same rows.
 
 ``spark-submit maintain.py CONFIG``. ``CONFIG`` is a JSON object with arguments of :class:`MaintenanceConfig`:
 ``{"output_url": "URL"}``.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[3]
 if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
-    sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
+    sys.path.insert(0, str(_ROOT))  # run as a script from the package's folder
 
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig  # noqa: E402
 from airflow_provider_sfstream.tables.maintenance.job import run  # noqa: E402

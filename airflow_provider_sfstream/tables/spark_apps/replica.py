@@ -1,4 +1,4 @@
-"""Spark application: landed change events, or records fetched anew, in; replica tables of Salesforce objects out.
+"""Spark application: landed change events, or newly fetched records, in; replica tables of Salesforce objects out.
 
 ``spark-submit replica.py CONFIG``. ``CONFIG`` is a JSON object with arguments of :class:`ReplicaConfig`:
 ``{"manifests": ["URL"], "output_url": "URL"}``.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[3]
 if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
-    sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
+    sys.path.insert(0, str(_ROOT))  # run as a script from the package's folder
 
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig  # noqa: E402
 from airflow_provider_sfstream.tables.replica.job import run  # noqa: E402
