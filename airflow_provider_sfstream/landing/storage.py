@@ -1,4 +1,4 @@
-"""Storage operations of a landing that fsspec lacks: complete files, written once, durably."""
+"""Write operations of a landing on an fsspec filesystem: complete files, written once, durably."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ The reader has reached the end for the moment of that request when
 
 - it receives the reference, in an event or an empty response of its own subscription. The reference is the first event
   of the second subscription, or the replay ID in its empty response. A reader that starts at this replay ID has not
-  reached the end yet: only a response of its own subscription confirms a position anew; or
+  reached the end yet: only a response of its own subscription confirms a position again; or
 - both subscriptions sent an empty response, and the reader's replay ID is not behind that of the second subscription.
 
-Replay IDs are opaque. The second rule rests on the two responses; their order, or an unknown form, can only refute it.
+Replay IDs are opaque. The second rule rests on the two responses: the order or form of the IDs can only prevent it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One bounded check of a topic for enough events, for a sensor in ``reschedule`` mode.
+"""One bounded check of a topic for enough events, for a sensor that does not defer.
 
 No state is stored between two checks: each counts the retained events again, from the same start.
 
