@@ -1,8 +1,8 @@
-"""Index of backfill windows by day: files whose names have the times of a window, in the folder of its last day.
+"""Index of backfill windows by day: files named after the times of a window, in the folder of its last day.
 
-An entry is written before the manifest of its window, so that no manifest is without one. What a search returns, it has
-read the manifest of: an entry alone is no window. Manifests of earlier versions of this package have no entries. A
-search that finds no mark of a complete index reads them all once, writes their entries, then the mark.
+An entry is written before the manifest of its window, so that every manifest has an entry. A search reads the manifest
+of each window that it returns: an entry alone is no window. Manifests of earlier versions of this package have no
+entries. A search that finds no mark of a complete index reads all manifests once, writes their entries, then the mark.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BACKFILL_REACH = timedelta(days=5)
-"""How long a backfill window lasts at most: Salesforce retains events for 72 hours, the rest is for grace and clocks.
-Longer ones have a folder of their own, which every search lists."""
+"""Longest duration of an ordinary backfill window: Salesforce retains events for 72 hours, the rest is for grace and
+clocks. Longer windows have a separate folder, which every search lists."""
 
 _LONG = "long"
 _MARK = "complete.json"
@@ -41,8 +41,8 @@ _NAME = re.compile(r"([0-9TZ]{16}|any)_([0-9TZ]{16})_([0-9TZ]{16}|any)_([A-Za-z0
 class Entry:
     """A backfill window that may exist, with bounds of its times in whole seconds.
 
-    :param hull: the times that it has to do with, see :func:`~airflow_provider_sfstream.landing.window_bounds.hull_of`.
-    :param end: the second in which it ended; ``None`` if it has no end to read on from.
+    :param hull: the times of the window, see :func:`~airflow_provider_sfstream.landing.window_bounds.hull_of`.
+    :param end: the second in which it ended; ``None`` if it has no replay ID to resume from.
     """
 
     window_id: str
@@ -51,20 +51,20 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Return the name of its file."""
         begin, last = self.hull
         return f"{_stamp(begin)}_{_stamp(last)}_{_stamp(self.end)}_{self.window_id}.json"
 
     @property
     def folder(self) -> str:
-        """The folder of its file, below that of the index."""
+        """Return the folder of its file, relative to that of the index."""
         begin, last = self.hull
         is_long = begin is None or last - begin > BACKFILL_REACH
         return _LONG if is_long else f"{last.year:04}/{last:%m/%d}"
 
     @classmethod
     def of(cls, manifest: Manifest) -> Entry | None:
-        """Return the entry of a window, ``None`` if it has no time that a search could be for."""
+        """Return the entry of a window, ``None`` if it has no time to search by."""
         bounds = Bounds.of(manifest)
         ends = [] if bounds.ends is None else [bounds.ends[0]]
         if bounds.hull is None and not ends:
@@ -76,7 +76,7 @@ class Entry:
 
     @classmethod
     def named(cls, name: str) -> Entry | None:
-        """Return the entry whose file has a name, ``None`` if it is that of another file."""
+        """Return the entry whose file is called ``name``, ``None`` if it is not the name of an entry."""
         match = _NAME.fullmatch(name)
         try:
             last = _time(match[2]) if match else None
@@ -85,7 +85,7 @@ class Entry:
             return None
 
     def may_meet(self, start: datetime, end: datetime) -> bool:
-        """Return whether the window may have to do with ``[start, end)``."""
+        """Return whether the times of the window may overlap ``[start, end)``."""
         begin, last = self.hull
         return last + timedelta(seconds=1) > start and (begin is None or begin < end)
 
@@ -104,7 +104,7 @@ class BackfillIndex:
         self._landing = landing
 
     def add(self, manifest: Manifest) -> None:
-        """Write the entry of a backfill window, whose manifest may be written next."""
+        """Write the entry of a backfill window, before its manifest."""
         entry, stream = Entry.of(manifest), manifest.stream
         if entry is None:
             return
@@ -114,23 +114,23 @@ class BackfillIndex:
             replace_file(self._landing.filesystem, path, text.encode())
 
     def meeting(self, stream: Stream, start: datetime, end: datetime) -> list[str]:
-        """Return the IDs of the windows that may have to do with ``[start, end)``, in order."""
+        """Return the sorted IDs of the windows whose times may overlap ``[start, end)``."""
         days = self._newest_days(stream, _utc_day(start), _utc_day(end + BACKFILL_REACH))
         folders = [*(folder for _, folder in days), self._folder(stream, _LONG)]
         entries = (entry for folder in folders for entry in self._entries(stream, folder))
         return sorted({entry.window_id for entry in entries if entry.may_meet(start, end)})
 
     def ending_before(self, stream: Stream, time: datetime) -> Iterator[tuple[date | None, list[Entry]]]:
-        """Yield the windows that may end before ``time``, by the last day of each, the newest day first.
+        """Yield the windows that may end before ``time``, by their last day, the newest day first.
 
-        First those of no certain day (``None``).
+        The first item has the windows without a certain day (``None``).
         """
         yield None, self._ending(stream, self._folder(stream, _LONG), time)
         for day, folder in self._newest_days(stream, date.min, _utc_day(time + BACKFILL_REACH)):
             yield day, self._ending(stream, folder, time)
 
     def remove(self, stream: Stream, window_ids: Collection[str]) -> None:
-        """Remove the entries of windows that were removed. Lists all days that have entries."""
+        """Remove the entries of removed windows. Lists all days that have entries."""
         removed = frozenset(window_ids)
         days = [folder for _, folder in self._newest_days(stream, date.min, date.max)]
         for folder in (self._folder(stream, _LONG), *days):
@@ -165,7 +165,7 @@ class BackfillIndex:
         return (entry for entry in entries if entry is not None)
 
     def _newest_days(self, stream: Stream, first: date, last: date) -> Iterator[tuple[date, str]]:
-        """Yield the days from ``first`` to ``last`` that have a folder, and that folder, the newest first."""
+        """Yield each day from ``first`` to ``last`` that has a folder, with the folder, the newest first."""
         base = self._landing.backfill_index_folder(stream)
         for year in self._numbers(stream, base, first.year, last.year):
             for month in self._numbers(stream, f"{base}/{year}", 1, 12):

@@ -1,4 +1,4 @@
-"""The windows of a landing: their manifests, which only erasures change, read by path, checked against their files."""
+"""Windows of a landing: their manifests, read by path, checked against their files. Only erasures change a manifest."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from airflow_provider_sfstream.salesforce.topics import Api
 log = logging.getLogger(__name__)
 
 _LOOKED_INTO = 20
-"""In how many of the newest windows of a stream a manifest is looked for that says which stream it is."""
+"""Number of a stream's newest windows in which to search for a manifest that identifies the stream."""
 
 
 class LandingCatalog:
-    """Reads and writes the manifests of one landing.
+    """Reader and writer of the manifests of one landing.
 
-    Guarantee: a window has one manifest, whoever writes it and however often; what its first writer wrote stays.
-    ``backfills`` is the index by which the backfill windows of a time are found.
+    Guarantee: a window has one manifest, however many tries write it; the content of its first writer stays.
+    ``backfills`` is the index of the backfill windows by time.
     """
 
     def __init__(self, landing: Landing) -> None:
@@ -46,7 +46,7 @@ class LandingCatalog:
         self._filesystem: Any = landing.filesystem
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
-        """Make the window exist, and return its manifest: ``manifest``, or the one that an earlier try had written.
+        """Create the window by its manifest; return ``manifest``, or the one that an earlier try had written.
 
         :raises LandingError: if it could not be written. The window does not exist then.
         :raises ManifestError: if the window has a manifest that cannot be read.
@@ -54,7 +54,7 @@ class LandingCatalog:
         window_id = manifest.window.window_id
         path = self.landing.manifest_path(manifest.stream, window_id)
         if manifest.window.kind == "backfill":
-            # Before the manifest: a kill between the two leaves an entry without a window, which no search returns.
+            # Before the manifest: a kill between the two leaves an entry without a window, which searches ignore.
             self.backfills.add(manifest)
         with storage_errors(f"The manifest of window {window_id} of {manifest.stream} could not be written"):
             written = write_once(self._filesystem, path, manifest.to_json().encode())
@@ -70,9 +70,9 @@ class LandingCatalog:
         return earlier
 
     def replace_manifest(self, before: Manifest, manifest: Manifest) -> None:
-        """Put ``manifest`` in the place of the window's manifest: for erasures alone, whose new files are there.
+        """Replace the manifest of a window. Only for erasures, which have already written the new files.
 
-        :raises LandingError: if the manifest is not ``before`` any longer, or it could not be written.
+        :raises LandingError: if the manifest is no longer ``before``, or it could not be written.
         """
         window_id = manifest.window.window_id
         if self.read_manifest(manifest.stream, window_id) != before:
@@ -87,7 +87,7 @@ class LandingCatalog:
     def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None:
         """Return the manifest of a window, ``None`` if the window does not exist. Never lists a folder.
 
-        :raises ManifestError: if the manifest is broken, or that of another stream or window.
+        :raises ManifestError: if the manifest is broken, or belongs to another stream or window.
         :raises LandingError: if the storage could not be read.
         """
         url = self.landing.manifest_url(stream, window_id)
@@ -100,10 +100,10 @@ class LandingCatalog:
         return manifest
 
     def read_manifest_url(self, url: str) -> Manifest:
-        """Return the manifest at ``url``, which is below this landing.
+        """Return the manifest at ``url``, which must be below this landing.
 
-        :raises ManifestError: if there is none, or it is broken.
-        :raises LandingError: if the URL is elsewhere, or the storage could not be read.
+        :raises ManifestError: if it does not exist, or is broken.
+        :raises LandingError: if the URL is outside of the landing, or the storage could not be read.
         """
         manifest = self._read(url)
         if manifest is None:
@@ -112,9 +112,9 @@ class LandingCatalog:
         return manifest
 
     def verify(self, manifest: Manifest, *, sha256: bool = False) -> None:
-        """Check that every file of the window is there with its size and, if asked, its SHA-256 (reads all of it).
+        """Check the size of every file of the window and, if requested, its SHA-256 (reads all of it).
 
-        :raises LandingError: naming the first file that is not as the manifest says.
+        :raises LandingError: if a file is missing or differs from the manifest; it names the first one.
         """
         folder = self._folder_of(manifest)
         for file in manifest.files:
@@ -141,7 +141,7 @@ class LandingCatalog:
         return replay_ids
 
     def remove_unlisted(self, manifest: Manifest) -> int:
-        """Remove what dead tries left in the window's folder, and return how many files and unfinished uploads it was.
+        """Remove the remains of dead tries from the window's folder; return the number of files and unfinished uploads.
 
         :raises LandingError: if the folder cannot be read, or a file not removed.
         """
@@ -150,7 +150,7 @@ class LandingCatalog:
         with storage_errors(f"What dead tries left beside {manifest.window.manifest_url} could not be removed"):
             debris = [path for path in self._list(folder) if path.rpartition("/")[2] not in listed]
             for path in debris:
-                with suppress(FileNotFoundError):  # its own try was removing it too
+                with suppress(FileNotFoundError):  # its own try removed it at the same time
                     self._filesystem.rm_file(path)
             return len(debris) + abort_uploads(self._filesystem, folder)
 
@@ -159,8 +159,8 @@ class LandingCatalog:
     ) -> list[Manifest]:
         """Return the finished windows of runs that were due from ``start_day`` to ``end_day`` (UTC, both included).
 
-        In the order of their ids, which is that of their runs. Lists folders, so a storage whose listings lag may
-        hide the newest; :meth:`chain` never misses one. The windows of the ids ``without`` are not read.
+        In the order of their IDs, which is the order of their runs. Lists folders, so that the newest windows may be
+        missing on a storage with delayed listings; :meth:`chain` never misses one. Skips the windows in ``without``.
 
         :raises ManifestError: if a manifest is broken.
         :raises LandingError: if the storage could not be read.
@@ -177,7 +177,7 @@ class LandingCatalog:
         return manifests
 
     def first_day(self, stream: Stream) -> date | None:
-        """Return a day (UTC) before which no run was due that made a window, ``None`` if there is no window. Lists.
+        """Return a day (UTC) before which no window's run was due, ``None`` if there is no window. Lists folders.
 
         :raises LandingError: if the storage could not be read.
         """
@@ -195,7 +195,7 @@ class LandingCatalog:
         return date(year, month, day)
 
     def streams_of(self, api: Api, topic: str, subscription: str) -> list[Stream]:
-        """Return the streams of a topic and consumer that have windows here: one for each org. Lists.
+        """Return the streams of a topic and consumer that have windows here: one for each org. Lists folders.
 
         :raises LandingError: if the storage could not be read.
         """
@@ -205,9 +205,9 @@ class LandingCatalog:
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
     def streams(self) -> list[Stream]:
-        """Return every stream that has windows here. Lists, and reads one manifest of each.
+        """Return every stream that has windows here. Lists folders, and reads one manifest of each stream.
 
-        :raises ManifestError: if that is broken.
+        :raises ManifestError: if that manifest is broken.
         :raises LandingError: if the storage could not be read.
         """
         folders = [self.landing.base]
@@ -218,7 +218,7 @@ class LandingCatalog:
             return [manifest.stream for manifest in manifests if manifest is not None]
 
     def _any_manifest(self, folder: str) -> Manifest | None:
-        """Return the manifest of a window in the windows folder of some stream, of a new one; ``None`` if none is."""
+        """Return one of the newest manifests in the windows folder of a stream; ``None`` if it has none."""
         folders = [folder]
         for _ in ("year", "month", "day", "window"):
             folders = [path for folder in folders for path in sorted(self._list(folder))][-_LOOKED_INTO:]
@@ -229,8 +229,8 @@ class LandingCatalog:
     def newest_live(self, stream: Stream) -> Manifest | None:
         """Return the live window of the run that was due last, ``None`` if there is none.
 
-        Lists the folders of days from the last one back, and reads no more manifests than it takes: those of backfill
-        windows that runs due later made.
+        Lists the folders of days from the last one back. It also reads the manifests of backfill windows whose runs
+        were due later, and no others.
 
         :raises ManifestError: if a manifest is broken.
         :raises LandingError: if the storage could not be read.
@@ -242,14 +242,14 @@ class LandingCatalog:
         return None
 
     def window_ids(self, stream: Stream) -> Iterator[str]:
-        """Yield the ids of all folders of windows, that of the run that was due last first. Lists.
+        """Yield the IDs of all window folders, starting with the run that was due last. Lists folders.
 
         :raises LandingError: if the storage could not be read.
         """
         return self._newest_first(stream, self.landing.windows_folder(stream), 3)
 
     def _newest_first(self, stream: Stream, folder: str, levels: int) -> Iterator[str]:
-        """Yield the ids of the windows in folders so many levels (of a year, month and day) below ``folder``."""
+        """Yield the IDs of the windows in folders ``levels`` (of year, month and day) below ``folder``."""
         with storage_errors(f"The windows of {stream} could not be listed"):
             names = sorted((path.rpartition("/")[2] for path in self._list(folder)), reverse=True)
         if levels == 0:
@@ -263,7 +263,7 @@ class LandingCatalog:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
 
         Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, or at
-        one whose manifest is gone (logged, as a warning if nothing was pruned). To find windows by time, see
+        a window without a manifest (logged, as a warning if no window was pruned). To find windows by time, use
         :class:`~airflow_provider_sfstream.landing.landed_windows.LandedWindows`, which reads less.
 
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
@@ -283,10 +283,10 @@ class LandingCatalog:
             window_id = manifest.window.previous_window_id
 
     def log_end(self, stream: Stream, window_id: str) -> None:
-        """Log that a chain ends before a window whose manifest is gone: a warning if nothing was pruned."""
+        """Log that a chain ends before a window without a manifest: a warning if no window was pruned."""
         try:
             pruned = read_pruned(self.landing, stream)
-        except ManifestError as error:  # what is told here may be wrong; the windows that are left are not
+        except ManifestError as error:  # only the log message depends on this record, not the windows
             log.warning("%s", error)
             pruned = None
         if pruned is None:
@@ -295,12 +295,12 @@ class LandingCatalog:
             log.info("The windows of %s end before %s: %s.", stream, window_id, pruned)
 
     def _pruned_of(self, url: str) -> str:
-        """Return what is known of pruned windows of the stream that ``url`` is below."""
+        """Return the record of pruned windows of the stream that ``url`` belongs to, for a message."""
         stream_folder = "/".join(self.landing.path_of(url).split("/")[:-6])
         try:
             text = self._filesystem.cat_file(f"{stream_folder}/{PRUNED}")
             return f" ({PrunedWindows.from_json(text, url)})"
-        except (OSError, ManifestError):  # only to explain what is an error anyway
+        except (OSError, ManifestError):  # the record only explains an error that is raised anyway
             return ""
 
     def _folder_of(self, manifest: Manifest) -> str:

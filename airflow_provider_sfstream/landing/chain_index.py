@@ -1,14 +1,14 @@
 """Index of the chain of live windows: a search reads few documents, however many windows were landed.
 
-The index is a skip list. A hash of a window's ID decides its level: one window in 8 has level 1 or more, one in 64
-level 2 or more, and so on. Such a window begins a stretch of its level: itself and the windows before it, up to the
-next window of that level. The document of a stretch lists its parts, which are windows (level 1) or stretches of the
-level below, each with :class:`~airflow_provider_sfstream.landing.window_bounds.Bounds`, and names the window before it.
+The index is a skip list. A hash of a window's ID determines its level: one window in 8 has level 1 or more, one in 64
+level 2 or more, and so on. A window of level 1 or more begins a stretch of its level: itself and the windows before it,
+up to the next window of that level. The document of a stretch lists its parts (windows at level 1, else stretches of
+the level below), each with :class:`~airflow_provider_sfstream.landing.window_bounds.Bounds`, and the window before it.
 
-The manifests stay the truth. A stretch follows from the manifests of its windows, which are written once, so that all
-writers write the same document. Each search begins at the window that the caller names, and returns windows whose
-manifests it has read. Where a document is missing, or was damaged, the search reads the parts instead and writes the
-document. Where a manifest contradicts a document, the manifest counts. So documents may be lost at any time.
+The manifests remain the source of truth. A stretch follows from the manifests of its windows, which are written once,
+so that all writers write the same document. Each search begins at the window that the caller names, and reads the
+manifest of each window that it returns. If a document is missing or damaged, the search reads the parts instead and
+writes the document. If a manifest contradicts a document, the manifest counts. So documents may be lost at any time.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ log = logging.getLogger(__name__)
 
 _DOCUMENTS_IN_MEMORY = 1_000
 _EXTENSION_LIMIT = 500
-"""How many windows and stretches a drain looks at, at most, to extend the index; a search does the rest."""
+"""Maximum number of windows and stretches that a drain reads to extend the index; a search does the rest."""
 
 
 class Search(Protocol):
     """Criteria of a search along the chain."""
 
     def wants(self, bounds: Bounds) -> bool:
-        """Return whether a window within ``bounds`` may be an answer."""
+        """Return whether a window within ``bounds`` may be a result."""
         ...
 
     def is_past(self, bounds: Bounds) -> bool:
-        """Return whether neither a window within ``bounds`` nor one before it in the chain can be an answer."""
+        """Return whether neither a window within ``bounds`` nor one before it in the chain can be a result."""
         ...
 
 
 class ChainIndex:
-    """Finds live windows along the chain, and writes the documents of the stretches that it read whole."""
+    """Search for live windows along the chain. It writes the documents of the stretches that it has read completely."""
 
     def __init__(self, catalog: LandingCatalog) -> None:
         self._catalog = catalog
         self._documents: OrderedDict[str, Stretch] = OrderedDict()
 
     def windows(self, stream: Stream, head: str, search: Search, read: set[str] | None = None) -> Iterator[Manifest]:
-        """Yield the windows that ``search`` wants, from ``head`` back, newest first; a window may occur again.
+        """Yield the windows that ``search`` wants, from ``head`` back, newest first; a window may occur repeatedly.
 
-        The chain ends at the first window of the stream, or at one whose manifest is gone.
+        The chain ends at the first window of the stream, or at a window without a manifest.
 
-        :param read: gets the IDs of all windows whose manifest was read.
+        :param read: receives the IDs of all windows whose manifest was read.
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
         :raises LandingError: if a manifest could not be read.
         """
         return _Walk(self, self._catalog, stream, search, set() if read is None else read).windows(head)
 
     def extend(self, stream: Stream, window_id: str) -> None:
-        """Write the documents of the stretches that begin at a window, if there are any. Failures are logged only."""
+        """Write the documents of the stretches that begin at a window, if any. Failures are only logged."""
         level = level_of(window_id)
         if level == 0:
             return
@@ -77,7 +77,7 @@ class ChainIndex:
             log.info("The index of the windows of %s was not extended at %s: %s", stream, window_id, error)
 
     def read(self, stream: Stream, level: int, newest: str) -> Stretch | None:
-        """Return the stretch of a level that begins at a window, ``None`` if it has no usable document."""
+        """Return the stretch of ``level`` that begins at ``newest``, ``None`` if it has no usable document."""
         path = self._catalog.landing.chain_index_path(stream, newest, level)
         if path in self._documents:
             self._documents.move_to_end(path)
@@ -96,7 +96,7 @@ class ChainIndex:
         return stretch
 
     def write(self, stretch: Stretch) -> None:
-        """Write or replace the document of a stretch. Failures are logged only."""
+        """Write or replace the document of a stretch. Failures are only logged."""
         path = self._catalog.landing.chain_index_path(stretch.stream, stretch.newest, stretch.level)
         try:
             with storage_errors(f"{path} could not be written"):
@@ -113,15 +113,15 @@ class ChainIndex:
 
 
 class _ChainEndError(Exception):
-    """Ends a walk: the chain ends here, or nothing before can be an answer."""
+    """End of a walk: the chain ends here, or no earlier window can be a result."""
 
 
 class _ContradictionError(Exception):
-    """A part of a stretch is not as the document of the stretch has it."""
+    """Difference between a part of a stretch and the document of the stretch."""
 
 
 _Passed = Generator[Manifest, None, tuple[Bounds, str | None]]
-"""Yields the windows that are wanted of a part of the chain; returns its bounds and the window before it."""
+"""Generator that yields the wanted windows of a part of the chain; returns its bounds and the window before it."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class _Walk:
     read: set[str]
 
     def windows(self, head: str, *, only: bool = False) -> Iterator[Manifest]:
-        """Walk back from ``head``; with ``only`` no further than the stretch that begins there."""
+        """Walk back from ``head``; with ``only`` no further than the stretch that begins at ``head``."""
         passed: set[str] = set()
         window_id: str | None = head
         try:
@@ -207,7 +207,7 @@ class _Walk:
 
 @dataclass
 class _Extension:
-    """Wants no window; ends after so many windows and stretches."""
+    """Search for no window, which ends after ``limit`` windows and stretches."""
 
     limit: int
 

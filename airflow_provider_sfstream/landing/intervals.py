@@ -1,4 +1,4 @@
-"""The record of what an interval run gave: an immutable JSON document, so that a re-run gives the same windows."""
+"""Records of interval runs: immutable JSON documents, so that a repeated run returns the same windows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ VERSION = 2
 FORMAT = "sfstream-interval"
 
 Origin = Literal["landed", "bus"]
-"""Whether a window was landed before the run that gives it, or drained from Salesforce by that run."""
+"""Origin of a window: landed before the run that returns it, or drained from Salesforce by that run."""
 
 
 @dataclass(frozen=True)
 class RecordedWindow:
-    """One window that an interval run gave."""
+    """One window that an interval run returned."""
 
     window_id: str
     manifest_url: str
@@ -35,10 +35,10 @@ class RecordedWindow:
 
 @dataclass(frozen=True)
 class IntervalRecord:
-    """What ``run`` gave for ``interval``: the windows to read, in order, and what of the interval is lost.
+    """Result of ``run`` for ``interval``: the windows to read, in order, and the lost parts of the interval.
 
-    ``confirmed_at`` is the moment for which the server said that these are all the events; without it nothing is
-    recorded.
+    ``confirmed_at`` is the moment for which the server confirmed that these are all the events; without it no record is
+    written.
     """
 
     stream: Stream
@@ -52,11 +52,11 @@ class IntervalRecord:
 
     @property
     def interval_id(self) -> str:
-        """The id that the record is kept under."""
+        """Return the ID of the record."""
         return interval_id_for(self.run, self.interval)
 
     def to_json(self) -> str:
-        """Return the document, one stable form for equal records."""
+        """Return the document. Equal records have equal documents."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -75,7 +75,7 @@ class IntervalRecord:
     def from_json(cls, text: str | bytes, name: str) -> IntervalRecord:
         """Return the record read from the file ``name``.
 
-        :raises ManifestError: if the document is broken, not such a record, or of a version this package does not know.
+        :raises ManifestError: if the document is broken, not an interval record, or of an unsupported version.
         """
         try:
             document = json.loads(text)
@@ -111,9 +111,9 @@ _REMEDY = (
 
 
 def interval_id_for(run: RunIdentity, interval: Span) -> str:
-    """Return the id of what ``run`` gives for ``interval``: the same on every try, and sorted by the interval's start.
+    """Return the ID of the result of ``run`` for ``interval``: equal for every try, sorted by the interval's start.
 
-    Two runs never share one, nor two intervals of a run. A time zone makes no difference.
+    Two runs never share an ID, nor do two intervals of a run. The time zone does not affect it.
     """
     start, end = interval.start.astimezone(UTC), interval.end.astimezone(UTC)
     identity = "\0".join((run.key, start.isoformat(), end.isoformat()))
@@ -123,10 +123,10 @@ def interval_id_for(run: RunIdentity, interval: Span) -> str:
 def write_interval(
     catalog: LandingCatalog, record: IntervalRecord, *, replaces: Callable[[IntervalRecord], bool] = lambda _: False
 ) -> IntervalRecord:
-    """Record the result of a run, and return the record that stands: ``record``, or that of an earlier try of the run.
+    """Record the result of a run, and return the valid record: ``record``, or that of an earlier try of the run.
 
-    :param replaces: whether to put ``record`` in the place of an earlier one.
-    :raises LandingError: if it could not be written. Nothing is recorded then.
+    :param replaces: returns whether ``record`` replaces an earlier one.
+    :raises LandingError: if it could not be written. No record is written then.
     :raises ManifestError: if the run has a record that cannot be read.
     """
     landing = catalog.landing
@@ -150,11 +150,11 @@ def write_interval(
 
 
 def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, interval: Span) -> IntervalRecord | None:
-    """Return what any try of ``run`` recorded for ``interval`` of ``stream``, ``None`` if none did.
+    """Return the record that any try of ``run`` wrote for ``interval`` of ``stream``, ``None`` if there is none.
 
     Never lists a folder.
 
-    :raises ManifestError: if the record is broken, or that of another stream, run or interval.
+    :raises ManifestError: if the record is broken, or belongs to another stream, run or interval.
     :raises LandingError: if the storage could not be read.
     """
     path = catalog.landing.interval_path(stream, interval_id_for(run, interval))

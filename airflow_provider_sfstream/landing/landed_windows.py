@@ -1,4 +1,4 @@
-"""Finds recorded windows in a landing: live ones along their links, backfill windows by day, both by an index."""
+"""Search for recorded windows in a landing: live ones along their links, backfill windows by day, both by an index."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdenti
 log = logging.getLogger(__name__)
 
 CLOCK_SKEW = timedelta(hours=1)
-"""How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
+"""Longest time that Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
 _FEW = 20
-"""Windows that a drain reads at most to complete the index of backfill windows; from more on the first search does."""
+"""Maximum number of windows that a drain reads to complete the backfill index; beyond it the first search does."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The newest window of a chain: where the position stands (``left_at`` is ``None``), or stood before a reset."""
+    """Newest window of a chain: the position is on it (``left_at`` is ``None``), or was on it before a reset."""
 
     window_id: str
     left_at: datetime | None
@@ -41,13 +41,13 @@ class _Ending:
 
 
 class LandedWindows:
-    """The windows of one stream that its replay store counts as recorded.
+    """Windows of one stream that its replay store counts as recorded.
 
-    Guarantee: every answer is read from manifests. An index that is missing, broken or behind costs reads only.
+    Guarantee: every result is read from manifests. A missing, broken or outdated index costs only reads.
 
-    :param heads: the newest first; live windows that the links reach from them are recorded.
+    :param heads: the newest first; the live windows that their links lead to are recorded.
     :param now: the present, as an aware time.
-    :param index: that of the chains; a store passes its own, which has documents in memory.
+    :param index: the index of the chains; a store passes its own, which has documents in memory.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LandedWindows:
 
     def live_of_run(self, run: RunIdentity) -> list[ReplayWindow]:
         """Return the live windows of all tries of ``run``, oldest first."""
-        # Nothing runs before it is due, unless it was triggered with a date in the future.
+        # No run starts before it is due, unless it was triggered with a date in the future.
         back_to = run.run_after if run.run_after <= self._now else None
         return [window for window in self._live(_OfRun(run, back_to), back_to) if window.run.key == run.key]
 
@@ -79,7 +79,7 @@ class LandedWindows:
     def _landed_by(self, run: RunIdentity) -> list[Manifest]:
         """Return the finished windows of all tries of a run, recorded or not, by ID. Lists the folder of one day."""
         landing, stream = self._catalog.landing, self._stream
-        stamp = window_id_for(run, "live", None).partition("-")[0]  # that of all windows of runs due at this time
+        stamp = window_id_for(run, "live", None).partition("-")[0]  # shared by all windows of runs due at this time
         folder = landing.day_folder(stream, run.run_after.astimezone(UTC).date())
         with storage_errors(f"The windows of {stream} could not be listed"):
             ids = sorted(path.rpartition("/")[2] for path in list_folder(landing.filesystem, folder))
@@ -87,7 +87,7 @@ class LandedWindows:
         return [manifest for manifest in found if manifest is not None and manifest.window.run.key == run.key]
 
     def overlapping(self, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the windows that have to do with ``[start, end)``, by the store's contract."""
+        """Return the windows whose times overlap ``[start, end)``, by the store's contract."""
         live = self._live(_Overlapping(start, end), start)
         backfills = {window.window_id: window for window in self._unindexed_backfills()}
         indexed = self._catalog.backfills.meeting(self._stream, start, end)
@@ -104,7 +104,7 @@ class LandedWindows:
     def begin_index(self) -> None:
         """Complete the index of backfill windows while the landing has few windows, so that no search has to do it.
 
-        Failures are logged only.
+        Failures are only logged.
         """
         try:
             few = len(list(islice(self._catalog.window_ids(self._stream), _FEW + 1))) <= _FEW
@@ -114,7 +114,7 @@ class LandedWindows:
             log.info("The index of the windows of %s was not begun: %s", self._stream, error)
 
     def _live(self, search: Search, back_to: datetime | None) -> list[ReplayWindow]:
-        """Return the live windows that ``search`` wants, oldest first; no chain that ended long before ``back_to``."""
+        """Return the live windows that ``search`` wants, oldest first. No chain that ended long before ``back_to``."""
         found: dict[str, ReplayWindow] = {}
         for head in self._heads:
             if head.left_at is None or back_to is None or head.left_at + CLOCK_SKEW >= back_to:
@@ -122,8 +122,8 @@ class LandedWindows:
                 found |= {manifest.window.window_id: manifest.window for manifest in windows}
         return list(reversed(found.values()))
 
-    # Live windows are looked at in the order that the contract prefers where ends are equal, so a later end alone
-    # counts. Backfill windows of one end are ordered by their ids.
+    # Live windows are searched in the order that the contract prefers for equal ends, so that only a later end
+    # replaces the best one. Backfill windows with equal ends are ordered by their IDs.
 
     def _live_before(self, time: datetime) -> _Ending | None:
         best: _Ending | None = None
@@ -154,14 +154,14 @@ class LandedWindows:
         return best if best is not None and (live is None or best.end > live.end) else None
 
     def _backfills(self, window_ids: Iterable[str]) -> Iterator[ReplayWindow]:
-        """Yield the backfill windows of those that exist."""
+        """Yield the backfill windows among ``window_ids`` that exist."""
         for window_id in window_ids:
             manifest = self._catalog.read_manifest(self._stream, window_id)
             if manifest is not None and manifest.window.kind == "backfill":
                 yield manifest.window
 
     def _unindexed_backfills(self) -> list[ReplayWindow]:
-        """Return backfill windows that were landed before there was an index, and complete the index; then no more."""
+        """Complete the index and return the backfill windows that had no entry; an empty list once it is complete."""
         index = self._catalog.backfills
         if index.is_complete(self._stream):
             return []
@@ -176,10 +176,10 @@ class LandedWindows:
         return [manifest.window for manifest in found]
 
     def _manifests_without_index(self) -> tuple[list[Manifest], bool]:
-        """Read each manifest once: return those of backfill windows, and whether all could be read."""
+        """Read each manifest once; return those of backfill windows, and whether all of them could be read."""
         found, whole = [], True
         for head in self._heads:
-            with suppress(ManifestError):  # which is read once more below
+            with suppress(ManifestError):  # the loop below reads the broken manifest again, and logs it
                 list(self._index.windows(self._stream, head.window_id, _Nothing(), self._read))
         for window_id in self._catalog.window_ids(self._stream):
             if window_id in self._read:
@@ -196,7 +196,7 @@ class LandedWindows:
 
 
 class _Nothing:
-    """Search for no window, to write the whole index."""
+    """Search for no window, which writes the whole index."""
 
     def wants(self, bounds: Bounds) -> bool:
         return False
@@ -207,7 +207,7 @@ class _Nothing:
 
 @dataclass(frozen=True)
 class _Overlapping:
-    """Search for the windows that have to do with ``[start, end)``."""
+    """Search for the windows whose times overlap ``[start, end)``."""
 
     start: datetime
     end: datetime
@@ -235,7 +235,7 @@ class _OfRun:
 
 @dataclass
 class _EndingBefore:
-    """Search for the windows that end before ``time``, and after ``after`` where that is set."""
+    """Search for the windows that end before ``time``, and after ``after`` if that is set."""
 
     time: datetime
     after: datetime | None = None

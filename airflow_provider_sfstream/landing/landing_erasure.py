@@ -1,13 +1,13 @@
 """Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
 
-:class:`Erasure` is one JSON document below the landing, written before anything is erased. It holds no record ID.
-It holds an HMAC-SHA-256 of each, and the random key of these: they prove that a certain ID was erased. Whoever can read
-the document can also try IDs until one matches, so protect it like the IDs themselves.
+:class:`Erasure` is one JSON document below the landing, written before any record is erased. It holds no record ID. It
+    holds an HMAC-SHA-256 of each, and their random key: they prove that a certain ID was erased. Every reader of the
+    document can also try IDs until one matches, so protect it like the IDs themselves.
 
-A window gets new files without the payloads of the records, then a new manifest, then the old files are removed. Each
-event keeps its row: place, replay ID, event id, schema id and time. So positions, counts and the chain of windows
-stay as they were, and checksums are those of the new files. Killed at any line, a window is as it was or as it is to
-be, beside files that no manifest names; the next erasure removes these.
+An erasure writes new files of a window without the payloads of the records, then a new manifest, then removes the old
+files. Each event keeps its row: place, replay ID, event ID, schema ID and time. Positions, counts and the chain of
+windows therefore do not change, and checksums are those of the new files. After a kill at any line, a window is in its
+old or its new state, possibly with files that no manifest names; the next erasure removes these.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ FORMAT, VERSION = "sfstream-erasure", 1
 class Erasure:
     """The record of an erasure: the request of a task run, and the result of its last try.
 
-    :param erasure_id: the same for all tries of the run; manifests name it.
-    :param hashes: of the ids, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
-    :param finished_at: ``None`` until a try has erased everything.
+    :param erasure_id: equal for all tries of the run; manifests name it.
+    :param hashes: hashes of the IDs, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
+    :param finished_at: ``None`` until a try has erased all records.
     :param result: counts, as the operator returns them.
     """
 
@@ -67,7 +67,7 @@ class Erasure:
     def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
         """Write the record of an erasure, or continue the one of an earlier try of the run.
 
-        :param ids: of 18 characters.
+        :param ids: record IDs of 18 characters.
         :raises ManifestError: if there is a record that cannot be read.
         :raises LandingError: if it could not be written. Nothing was erased.
         """
@@ -90,9 +90,9 @@ class Erasure:
         return announced
 
     def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
-        """Record that everything is erased.
+        """Record that all records are erased.
 
-        :raises LandingError: if it could not be written. The next try finds nothing left to erase, and writes it.
+        :raises LandingError: if it could not be written. The next try has no record to erase, and writes it.
         """
         replace(self, finished_at=now, result=result).write(landing)
 
@@ -113,7 +113,7 @@ class Erasure:
     def from_json(cls, text: str | bytes, name: str) -> Erasure:
         """Return the record read from the file ``name``.
 
-        :raises ManifestError: if it is broken, no such record, or of an unsupported version.
+        :raises ManifestError: if it is broken, no record of an erasure, or of an unsupported version.
         """
         try:
             document: dict[str, Any] = json.loads(text)
@@ -138,7 +138,7 @@ class Erasure:
 def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
     """Return the streams of the landing that can have change events of an object: its own, and those of channels.
 
-    :raises ConfigurationError: if windows of one are being pruned. Nothing was erased.
+    :raises ConfigurationError: if windows of a stream are being pruned. Nothing was erased.
     :raises LandingError: if the storage could not be read.
     """
     found = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
@@ -157,10 +157,10 @@ def erase_from_streams(
 ) -> dict[str, int]:
     """Erase records from all finished windows of streams; return counts.
 
-    ``events`` counts the events that this erasure has changed in all of its tries. ``unfinished`` counts the folders of
-    windows that have files but no manifest: they are not searched, since a drain may be writing them.
+    ``events`` counts the events that this erasure has changed in all of its tries. ``unfinished`` counts the window
+    folders that have files but no manifest: they are not searched, since a drain may be writing them.
 
-    :raises LandingError: if something could not be read or written. Doing it again completes it.
+    :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
     """
     counted = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
     counted.update(streams=len(streams), unfinished=0)
@@ -186,8 +186,8 @@ def erase_from_streams(
 
 @dataclass
 class WindowErasure:
-    """Counts of one window: ``emptied`` events lost their payload, ``shortened`` ones, of several records, some of
-    their ids. ``mentions`` are not of the records but name one of them, and stay. ``files`` were written anew."""
+    """Counts of one window: ``emptied`` events lost their payload; ``shortened`` ones, of several records, lost some of
+    their IDs. ``mentions`` belong to other records but name one of these, and stay. ``files`` were rewritten."""
 
     emptied: int = 0
     shortened: int = 0
@@ -198,7 +198,7 @@ class WindowErasure:
 def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> WindowErasure:
     """Erase records from a window, and remove the files from its folder that no manifest names.
 
-    :raises LandingError: if something could not be read or written. Doing it again completes it.
+    :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
     """
     done = WindowErasure()
     with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
@@ -216,7 +216,7 @@ def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordId
 
 
 class _Window:
-    """The files of one window."""
+    """Files of one window."""
 
     def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, done: WindowErasure) -> None:
         landing, self._manifest, self._ids, self._done = catalog.landing, manifest, ids, done
@@ -225,7 +225,7 @@ class _Window:
         self._schemas: dict[str, str | None] = {}
 
     def file(self, file: WindowFile) -> WindowFile:
-        """Write a file without the records and return it; return ``file`` itself if it has none of them."""
+        """Write a file without the records and return it; return ``file`` itself if it contains none of them."""
         with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as opened:
             part = pq.ParquetFile(opened)
             changes = {number: self._changes(part, number) for number in range(part.num_row_groups)}
@@ -243,7 +243,7 @@ class _Window:
         return written
 
     def _changes(self, part: Any, number: int) -> dict[int, bytes]:
-        """Return the new payloads of a row group, by row: of the rows that change."""
+        """Return the new payloads of a row group, by row, for the rows that change."""
         found: dict[int, bytes] = {}
         columns = part.read_row_group(number, columns=["schema_id", "payload"])
         if not any(self._ids.are_in(chunk.buffers()[2] or b"") for chunk in columns["payload"].chunks):
@@ -272,7 +272,7 @@ class _Window:
 
 
 def _with_payloads(rows: pa.Table, changed: dict[int, bytes]) -> pa.Table:
-    """Return a row group with the columns of :data:`SCHEMA`, and with other payloads in the rows that changed."""
+    """Return a row group with the columns of :data:`SCHEMA` and the new payloads in the changed rows."""
     if changed:
         payloads = rows["payload"].to_pylist()
         for row, left in changed.items():

@@ -1,12 +1,12 @@
-"""Where a landing keeps what: folders of streams, windows and schemas below one base URL.
+"""Paths of a landing: folders of streams, windows and schemas below one base URL.
 
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
 ``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
-Beside these folders ``recorded.json``, the last recorded position, ``pruned.json``, once windows were pruned, and
-``index``: its documents can be removed, and are written again from the manifests.
-What was erased on purpose is told in ``{base}/erasures/{erasure_id}.json``.
-Replay stores that keep their records here have them at ``{base}/positions/{key}.json``.
-Every segment is a slug, so that no name from outside can leave its folder.
+In the same folder: ``recorded.json``, the last recorded position; ``pruned.json``, once windows were pruned; and
+``index``, whose documents can be removed, and are written again from the manifests.
+Erasures are recorded in ``{base}/erasures/{erasure_id}.json``.
+Replay stores that store their records in the landing use ``{base}/positions/{key}.json``.
+Every segment is a slug, so that no external name can point outside its folder.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 
 
 class Landing:
-    """The storage that windows are written to.
+    """Storage that windows are written to.
 
-    :param filesystem: An fsspec filesystem, with whatever credentials it needs.
-    :param base: The folder below which everything is written, as the filesystem names it.
-    :param url: The same folder as a URL, for readers of manifests. Never with a credential in it.
-    :raises ConfigurationError: if ``url`` carries a password or a signature.
+    :param filesystem: An fsspec filesystem, with the credentials it needs.
+    :param base: The folder that contains all files of the landing, as a path of the filesystem.
+    :param url: The same folder as a URL, for readers of manifests. It must contain no credentials.
+    :raises ConfigurationError: if ``url`` contains a password or a signature.
     """
 
     def __init__(self, filesystem: Any, base: str, url: str) -> None:
@@ -69,9 +69,9 @@ class Landing:
 
     @classmethod
     def from_url(cls, url: str, **storage_options: Any) -> Landing:
-        """Return the landing at ``url``, a local path or any URL that an installed fsspec filesystem serves.
+        """Return the landing at ``url``, a local path or any URL that an installed fsspec filesystem supports.
 
-        :raises ConfigurationError: if it is empty, or no installed filesystem serves it.
+        :raises ConfigurationError: if it is empty, or no installed filesystem supports it.
         """
         if not url.strip():
             raise ConfigurationError("The landing URL is empty. Give a folder, for example s3://lake/salesforce.")
@@ -87,7 +87,7 @@ class Landing:
         return f"{self.base}/{stream.path}"
 
     def windows_folder(self, stream: Stream) -> str:
-        """Return the folder of the stream's windows, which has one for each year."""
+        """Return the folder of the stream's windows, which has one folder for each year."""
         return f"{self.stream_folder(stream)}/windows"
 
     def day_folder(self, stream: Stream, day: date) -> str:
@@ -97,7 +97,7 @@ class Landing:
     def window_folder(self, stream: Stream, window_id: str) -> str:
         """Return the folder of one window.
 
-        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has other than safe characters.
+        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
         """
         return f"{self.day_folder(stream, _day_of(window_id, 'a window id'))}/{window_id}"
 
@@ -105,25 +105,25 @@ class Landing:
         return f"{self.window_folder(stream, window_id)}/{MANIFEST}"
 
     def manifest_url(self, stream: Stream, window_id: str) -> str:
-        """Return the URL that names the window to everybody else."""
+        """Return the URL that identifies the window outside of the landing."""
         return self.url + self.manifest_path(stream, window_id).removeprefix(self.base)
 
     def interval_path(self, stream: Stream, interval_id: str) -> str:
-        """Return where it is recorded what a run gave for an interval, by the day that the interval begins (UTC).
+        """Return the path of the record of a run's result for an interval, by the day the interval begins (UTC).
 
-        :raises ConfigurationError: if ``interval_id`` does not begin with a date, or has other than safe characters.
+        :raises ConfigurationError: if ``interval_id`` does not begin with a date, or has unsafe characters.
         """
         day = _day_of(interval_id, "an interval id")
         return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
 
     def pruned_path(self, stream: Stream) -> str:
-        """Return where it is recorded which windows of the stream were pruned."""
+        """Return the path of the record of the stream's pruned windows."""
         return f"{self.stream_folder(stream)}/{PRUNED}"
 
     def chain_index_path(self, stream: Stream, window_id: str, level: int) -> str:
         """Return the path of the index document of the stretch of a level that begins at a live window.
 
-        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has other than safe characters.
+        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
         """
         day = _day_of(window_id, "a window id")
         return f"{self.stream_folder(stream)}/index/chain/{day:%Y/%m/%d}/{window_id}.{level}.json"
@@ -133,21 +133,21 @@ class Landing:
         return f"{self.stream_folder(stream)}/index/backfills"
 
     def recorded_path(self, stream: Stream) -> str:
-        """Return where the last recorded position of the stream is stored."""
+        """Return the path of the last recorded position of the stream."""
         return f"{self.stream_folder(stream)}/{RECORDED}"
 
     def erasure_path(self, erasure_id: str) -> str:
-        """Return where it is recorded what an erasure did.
+        """Return the path of the record of an erasure.
 
-        :raises ConfigurationError: if ``erasure_id`` does not begin with a date, or has other than safe characters.
+        :raises ConfigurationError: if ``erasure_id`` does not begin with a date, or has unsafe characters.
         """
         _day_of(erasure_id, "the id of an erasure")
         return f"{self.base}/erasures/{erasure_id}.json"
 
     def position_path(self, key: str) -> str:
-        """Return where the record of a stream's position is kept, for a replay store that keeps it in the landing.
+        """Return the path of the record of a stream's position, for a replay store that stores it in the landing.
 
-        :raises ConfigurationError: if ``key`` has other than safe characters.
+        :raises ConfigurationError: if ``key`` has unsafe characters.
         """
         if not re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]{0,254}", key):
             raise ConfigurationError(f"{key!r} cannot name a file of the landing. Nothing was read or moved.")
@@ -162,13 +162,13 @@ class Landing:
 
     @staticmethod
     def schema_reference(schema_id: str) -> str:
-        """Return the schema's file as a manifest names it: relative to the folder of the manifest."""
+        """Return the path of a schema's file for a manifest: relative to the folder of the manifest."""
         return f"../../../../../schemas/{_schema_file(schema_id)}"
 
     def path_of(self, url: str) -> str:
         """Return the path of a URL below this landing.
 
-        :raises LandingError: if it is elsewhere.
+        :raises LandingError: if the URL is outside of the landing.
         """
         if not url.startswith(self.url + "/") or "/../" in url:
             raise LandingError(
@@ -177,15 +177,15 @@ class Landing:
         return self.base + url.removeprefix(self.url)
 
     def check_writable(self) -> None:
-        """Write and remove a small file, so that a landing that cannot be used fails before anything is drained.
+        """Write and remove a small file, so that an unusable landing fails before a drain reads events.
 
-        A local folder that is not there yet is made for this user alone, and so is what is in it. A folder of another
-        user, who has not let this one write there, is refused, also as root.
+        A missing local folder, and its content, is created for this user only. A folder of another user, who has not
+        allowed this user to write there, is refused, also for root.
 
-        Warns of an object store that would let a second writer overwrite a manifest.
+        Warns about an object store that would let a second writer overwrite a manifest.
 
-        :raises ConfigurationError: if it would be in such a folder of another user. Nothing was written.
-        :raises LandingError: naming the remedy.
+        :raises ConfigurationError: if it would be in a folder of another user that is refused. Nothing was written.
+        :raises LandingError: if it cannot be written; it names the remedy.
         """
         if is_local(self.filesystem):
             check_owner(self.base, self.url)
@@ -210,9 +210,9 @@ def _schema_file(schema_id: str) -> str:
 
 
 def _day_of(dated_id: str, what: str) -> date:
-    """Return the day that an id begins with.
+    """Return the day that an ID begins with.
 
-    :raises ConfigurationError: if it begins with none, or has other than safe characters.
+    :raises ConfigurationError: if it does not begin with a date, or has unsafe characters.
     """
     match = _DATED_ID.fullmatch(dated_id)
     try:
@@ -225,15 +225,15 @@ def _day_of(dated_id: str, what: str) -> date:
 
 
 def check_owner(folder: str, url: str) -> None:
-    """Refuse a landing in a folder of another user who has not let this one write there.
+    """Refuse a landing in a folder of another user who has not allowed this user to write there.
 
-    The folder itself is checked, or the first of its parents that exists. It may be this user's own, or one that its
-    mode or an access control list lets this user write to: a shared folder of a group, a mounted volume. Root may write
-    everywhere, so that for root the mode alone counts: the owner of a folder can replace what is landed in it.
+    The folder itself is checked, or the first of its parents that exists. It must belong to this user, or its mode or
+    an access control list must let this user write to it: a shared folder of a group, a mounted volume. Root may write
+    to any folder, so that for root only the mode counts: the owner of a folder can replace its landed files.
 
     :param folder: the local path.
-    :param url: of the landing, for the error.
-    :raises ConfigurationError: naming the folder, its owner and the remedy.
+    :param url: URL of the landing, for the error.
+    :raises ConfigurationError: if it is refused; it names the folder, its owner and the remedy.
     """
     if folder.startswith("~"):
         raise ConfigurationError(
@@ -247,7 +247,7 @@ def check_owner(folder: str, url: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError:
-            continue  # below a folder that this user may not enter, which is found next
+            continue  # below a folder that this user may not enter: the next iteration finds that folder
         break
     else:
         return
@@ -265,7 +265,7 @@ def check_owner(folder: str, url: str) -> None:
 
 
 def mode_lets_write(found: os.stat_result, user: int, groups: Collection[int]) -> bool:
-    """Return whether the mode of a folder lets a user create files in it, whatever root may do besides."""
+    """Return whether the mode of a folder lets a user create files in it, without the extra rights of root."""
     if found.st_uid == user:
         needed = stat.S_IWUSR | stat.S_IXUSR
     elif found.st_gid in groups:

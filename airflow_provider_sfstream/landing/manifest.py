@@ -1,4 +1,4 @@
-"""The manifest: the JSON document that makes a replay window exist. Only an erasure changes one."""
+"""Manifest: the JSON document that creates a replay window. Only an erasure changes one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 1
 FORMAT = "sfstream-manifest"
 _ENCODINGS = get_args(PayloadEncoding)
 _WINDOW_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
-"""It is also the name of a folder."""
+"""Pattern of a window ID, which is also the name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class WindowFile:
 
 @dataclass(frozen=True)
 class MissingSchema:
-    """A schema that could not be had when its window landed, and why. ``file`` is where it goes once it can be had,
-    relative to the manifest; ``None`` where the events name no schema."""
+    """A schema that was unavailable when its window landed, and the reason. ``file`` is its future path, relative to
+    the manifest; ``None`` where the events name no schema."""
 
     file: str | None
     reason: str
@@ -42,18 +42,18 @@ class MissingSchema:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything known about one landed window.
+    """Description of one landed window.
 
     ``fence`` is the fence of the position that the drain started from, for a commit in a later task. ``payload_bytes``
-    counts payloads as received. ``schemas`` maps each schema id of the window to its Avro schema file. That file and
-    the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
-    (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
-    schema id of JSON payloads may have none. ``missing_schemas`` says of which events the schema could not be had,
-    ``untimed_events`` how many tell no event time (``None``: not known). ``late_before`` is when the window before
-    ended without confirmation: events that count before it were delivered too late for the run of that window, and the
-    run that landed this one reads them with its own (``None``: there are no such events). ``retention`` is how long
-    Salesforce retains the events (``None``: not known). ``erased`` how many events each erasure has changed, by its id:
-    nothing else ever changes a manifest.
+    counts payloads as received. ``schemas`` maps each schema ID of the window to its Avro schema file. The names of
+    that file and of ``files`` are relative to the manifest: join them with the folder of the manifest's URL and resolve
+    ``..`` (all windows of a stream share schemas, ``../../../../../schemas/<id>.avsc``), or call :meth:`url_of`. A
+    schema ID of JSON payloads may have none. ``missing_schemas`` lists the schemas that were unavailable.
+    ``untimed_events`` is the number of events without an event time (``None``: not known). ``late_before`` is the time
+    when the window before ended without confirmation: events that count before it were delivered too late for the run
+    of that window, and the run that landed this one reads them with its own (``None``: there are no late events).
+    ``retention`` is the time that Salesforce retains the events (``None``: not known). ``erased`` is the number of
+    events that each erasure has changed, by its ID: no other process ever changes a manifest.
     """
 
     stream: Stream
@@ -74,9 +74,9 @@ class Manifest:
     erased: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a window whose files do not hold its events, be it read or about to be published.
+        """Refuse a window whose files do not hold its events, whether it is read or about to be published.
 
-        :raises ManifestError: if rows and events differ.
+        :raises ManifestError: if the numbers of rows and events differ.
         """
         rows = sum(file.rows for file in self.files)
         if rows != self.window.event_count:
@@ -91,7 +91,7 @@ class Manifest:
         return f"{scheme}{separator}{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
     def to_json(self) -> str:
-        """Return the document, one stable form for equal manifests."""
+        """Return the document. Equal manifests have equal documents."""
         window, run = self.window, self.window.run
         document = {
             "format": FORMAT,
@@ -145,7 +145,7 @@ class Manifest:
     def from_json(cls, text: str | bytes, url: str) -> Manifest:
         """Return the manifest read from ``url``.
 
-        :raises ManifestError: if the document is broken, not a manifest, or of a version this package does not know.
+        :raises ManifestError: if the document is broken, not a manifest, or of an unsupported version.
         """
         try:
             document = json.loads(text)
@@ -190,7 +190,7 @@ class Manifest:
             if not _WINDOW_ID.fullmatch(window.window_id) or document["payload_encoding"] not in _ENCODINGS:
                 raise ManifestError(f"{url} has a window id, or an encoding of payloads, that no drain writes.")
             schemas = dict(document["schemas"])
-            # Absent in manifests of windows that did not land without their schemas.
+            # Absent if every schema was available when the window landed.
             missing = {
                 schema_id: MissingSchema(**each) for schema_id, each in document.get("missing_schemas", {}).items()
             }

@@ -1,7 +1,7 @@
-"""Write the events of one window as Parquet parts, beside the stream: one thread encodes while the next events arrive.
+"""Writer of one window's events as Parquet parts: one thread encodes while another receives the next events.
 
 Payloads land as received. Columns: ``ordinal`` (place in the window, from 0), ``replay_id``, ``event_id`` (null on most
-change events), ``schema_id``, ``payload``, ``received_at``. Memory is bounded by a few row groups, whatever the window.
+change events), ``schema_id``, ``payload``, ``received_at``. Memory is bounded by a few row groups for any window.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ log = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
 ROW_GROUP_BYTES = 8 * 2**20
-"""Small enough to stay in a processor's cache between arriving and being written, which larger ones do not."""
+"""Small enough to stay in a processor's cache between receipt and write; larger row groups do not."""
 PART_BYTES = 256 * 2**20
 _WRITER_NICENESS = 19
 _WAITING = 2
-"""Row groups that may wait for the writing thread; the stream stops being read when it is behind by more."""
+"""Maximum number of row groups that wait for the writing thread; beyond it, the reading of the stream pauses."""
 _LAST_WRITE_SECONDS = 60.0
-"""How long a window that is given up waits for what is being written: a storage that does not answer may never end."""
+"""Longest wait of an abandoned window for its current write: a storage that does not respond may never finish it."""
 
 
 @dataclass(frozen=True)
 class WrittenWindow:
-    """What a writer landed: the files for the manifest, the schemas' files by schema id (named relative to the
-    manifest), and the smallest and largest event time (``None`` where no event tells one, or too few could be read; the
-    smallest is not after the first event was received).
-    ``without_schema``: how many events there are of each schema id that has none; ``untimed_events``: how many of which
-    no event time is known."""
+    """Result of a writer: the files for the manifest, the schemas' files by schema ID (relative to the manifest), and
+    the smallest and largest event time (``None`` if no event has one, or too few could be read; the smallest is at most
+    the time when the first event was received). ``without_schema``: number of events by schema ID without a schema;
+    ``untimed_events``: number of events without a known event time."""
 
     files: tuple[WindowFile, ...]
     schemas: dict[str, str]
@@ -62,19 +61,19 @@ class WrittenWindow:
 
 
 class ParquetWindowWriter:
-    """Lands the batches it is given, in order. A context manager: leaving it without :meth:`finish` removes its files.
+    """Writer of batches, in order. A context manager: exit without :meth:`finish` removes its files.
 
-    Guarantee: the files that :meth:`finish` returns are complete, and on local storage they survive a power cut.
-    File names carry the attempt, so that a task that was declared dead but still runs cannot overwrite the files
-    of its successor; the manifest says which ones count.
+    Guarantee: the files that :meth:`finish` returns are complete, and on local storage they survive a power cut. File
+    names contain the attempt, so that a task that was declared dead but still runs cannot overwrite the files of its
+    successor; the manifest lists the valid files.
 
-    :param attempt: Names this try, unique among all tries of the window: letters, digits, ``-`` and ``_``.
-    :param schema: Returns the Avro schema JSON of a schema id, ``None`` if it has none or cannot be had yet: it is then
-        asked again with the next batch, and at the end. Called by the thread that appends.
-    :param payload_encoding: What the payloads are; their event times are read accordingly.
+    :param attempt: Name of this try, unique among all tries of the window: letters, digits, ``-`` and ``_``.
+    :param schema: Returns the Avro schema JSON of a schema ID, ``None`` if it has none or it is not available yet: it
+        is then called again with the next batch, and at the end. Called by the thread that appends.
+    :param payload_encoding: Encoding of the payloads, which determines how event times are read.
     :param row_group_rows: Rows, and ``row_group_bytes`` payload bytes, after which a row group is written.
-    :param part_bytes: Size in bytes from which on the next row group begins another part.
-    :raises ConfigurationError: if ``attempt`` or ``window_id`` is not usable in a path.
+    :param part_bytes: Size in bytes of a part after which the next row group begins another part.
+    :raises ConfigurationError: if ``attempt`` or ``window_id`` is not valid in a path.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class ParquetWindowWriter:
         self._thread: threading.Thread | None = None
 
     def append(self, batch: EventBatch) -> None:
-        """Take a batch. It is stored when :meth:`finish` has returned; a fault of the storage shows here or there.
+        """Accept a batch. It is stored when :meth:`finish` has returned; either call may raise a storage fault.
 
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
@@ -129,7 +128,7 @@ class ParquetWindowWriter:
             self._hand_over()
 
     def finish(self) -> WrittenWindow:
-        """Write what is left, and the schemas, and return what landed. The manifest may be written next.
+        """Write the remaining events and the schemas, and return the result. The manifest may be written next.
 
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
@@ -144,9 +143,9 @@ class ParquetWindowWriter:
             if files and is_local(self._landing.filesystem):
                 sync_folder(self._folder)
         times = self._event_times
-        # Events that were passed over, and can be decoded all the same, may lie outside of the others' bounds.
+        # Skipped events that can be decoded later may lie outside of the bounds of the others.
         known = times.unread <= without.keys()
-        # An event that is dated ahead counts when it was received, and not when a later one was.
+        # An event dated in the future counts at the time it was received, at the earliest that of the first event.
         first = None if times.first is None else min(times.first, self._first_received)
         return WrittenWindow(
             files=files,
@@ -189,14 +188,14 @@ class ParquetWindowWriter:
         self._queue.put(group)
 
     def _write_groups(self) -> None:
-        """Write row groups until told to stop. After a fault the rest is taken and dropped, so that nobody waits."""
+        """Write row groups until the end marker. After a fault discard the rest, so that no caller blocks."""
         _give_way()
         while (group := self._queue.get()) is not None:
             if self._discard or self._failure is not None:
                 continue
             try:
                 self._parts.write(group.table())
-            except BaseException as error:  # also a Rust panic; it belongs to the appending thread, which raises it
+            except BaseException as error:  # also a Rust panic; the appending thread raises it
                 self._failure = error
 
     def _raise_failure(self) -> None:
@@ -205,7 +204,7 @@ class ParquetWindowWriter:
                 raise self._failure
 
     def _stop_thread(self, seconds: float | None = None) -> bool:
-        """Return whether the writing thread ended, after at most ``seconds``, if given, for each of its last steps."""
+        """Return whether the writing thread ended, after at most ``seconds``, if set, for each of its last steps."""
         thread, self._thread = self._thread, None
         if thread is not None:
             with suppress(queue.Full):
@@ -225,10 +224,10 @@ class ParquetWindowWriter:
 
 
 def _give_way() -> None:
-    """Lower the priority of this thread, where threads have one, below those that keep the stream flowing.
+    """Lower the priority of this thread on Linux, below those that read the stream.
 
-    Compressing in the background, it would otherwise hold a processor just when a response arrives that must be
-    answered with the next request. What it needs is little: one per cent of a processor at the rates Salesforce sends.
+    Otherwise its compression would occupy a processor when a response arrives that must be answered with the next
+    request. It needs little: one per cent of a processor at the rates Salesforce sends.
     """
     if sys.platform == "linux":
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Removal of windows for good, and what is kept of them: one small JSON document for each stream.
+"""Permanent removal of windows, and its record: one small JSON document for each stream.
 
-It is written before anything is removed, so that whoever misses a window can tell that it was removed on purpose, and
-so that a removal that was cut off is finished by the next one.
+The record is written before any removal, so that a reader who misses a window can see that it was removed on purpose,
+and so that the next removal completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ FORMAT = "sfstream-pruned"
 
 @dataclass(frozen=True)
 class PrunedWindows:
-    """The windows of a stream that were pruned.
+    """Pruned windows of a stream.
 
     :param finished_before: every one of them was finished before this time.
-    :param pruned_at: when the last of them were removed.
-    :param pruned_by: the task run that did.
-    :param windows: how many there were, over all times that something was pruned.
-    :param removing: ids of windows whose removal has begun and may not be finished.
+    :param pruned_at: time when the last of them were removed.
+    :param pruned_by: the task run that removed them.
+    :param windows: number of windows pruned so far, over all prunes.
+    :param removing: IDs of windows whose removal has begun and may not be complete.
     """
 
     stream: Stream
@@ -50,7 +50,7 @@ class PrunedWindows:
         )
 
     def finished(self) -> PrunedWindows:
-        """Return the record of when nothing is being removed any more."""
+        """Return the record after the removal of all announced windows."""
         return replace(self, removing=())
 
     def to_json(self) -> str:
@@ -70,7 +70,7 @@ class PrunedWindows:
     def from_json(cls, text: str | bytes, name: str) -> PrunedWindows:
         """Return the record read from the file ``name``.
 
-        :raises ManifestError: if it is broken, something else, or of a version this package does not know.
+        :raises ManifestError: if it is broken, another document, or of an unsupported version.
         """
         try:
             document: dict[str, Any] = json.loads(text)
@@ -94,7 +94,7 @@ class PrunedWindows:
 
 
 def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
-    """Return what was pruned of ``stream``, ``None`` if nothing ever was.
+    """Return the record of pruned windows of ``stream``, ``None`` if no window was ever pruned.
 
     :raises ManifestError: if the record is broken.
     :raises LandingError: if the storage could not be read.
@@ -105,7 +105,7 @@ def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
 
 
 def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:
-    """Record what was pruned, in the place of the record before.
+    """Write the record of pruned windows, which replaces the earlier one.
 
     :raises LandingError: if it could not be written.
     """
@@ -114,13 +114,13 @@ def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:
 
 
 def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:
-    """Remove windows with all that is in their folders. Removing them again does no harm.
+    """Remove windows with all files in their folders. A repeated call has no effect.
 
-    Their manifests go first, in the order given, so that there is never a manifest whose files are gone. What the index
-    has of them goes last: without a manifest it is no window.
+    Manifests are removed first, in the order of ``window_ids``, so that no manifest ever lacks its files. Index entries
+    are removed last: without a manifest they are no windows.
 
-    :raises LandingError: if something cannot be removed. What is still there can be removed by calling this again. If a
-        folder is a symbolic link, nothing was removed: what it leads to is not this landing's.
+    :raises LandingError: if a file cannot be removed. A repeated call removes the remaining ones. If a folder is a
+        symbolic link, nothing was removed: its target does not belong to this landing.
     """
     filesystem = landing.filesystem
     folders = [landing.window_folder(stream, window_id) for window_id in window_ids]
@@ -150,7 +150,7 @@ def _remove_from_index(landing: Landing, stream: Stream, window_ids: Sequence[st
 
 
 def _refuse_links(folder: Path, base: Path) -> None:
-    """Refuse a folder that is not where its path says it is; the base itself may be a link."""
+    """Refuse a folder that is reached through a symbolic link; only the base itself may be a link."""
     for each in (folder, *folder.parents):
         if each == base:
             return
@@ -162,7 +162,7 @@ def _refuse_links(folder: Path, base: Path) -> None:
 
 
 def _files(filesystem: Any, folder: str) -> list[str]:
-    """Return the paths of the files in ``folder``, as the storage has them now."""
+    """Return the paths of the files in ``folder``, from a fresh listing."""
     filesystem.invalidate_cache()
     try:
         entries = filesystem.ls(folder, detail=True)
@@ -172,9 +172,9 @@ def _files(filesystem: Any, folder: str) -> list[str]:
 
 
 def _remove(filesystem: Any, paths: list[str]) -> None:
-    """Remove files, some of which may be gone already.
+    """Remove files; missing ones are ignored.
 
-    One by one: asked for many at once, an object store answers for each, and its filesystem may look at none of that.
+    One by one: an object store reports the result of each file of a bulk removal, and its filesystem may ignore these.
     """
     for path in paths:
         with suppress(FileNotFoundError):
@@ -182,11 +182,11 @@ def _remove(filesystem: Any, paths: list[str]) -> None:
 
 
 def _remove_empty(folder: Path, below: Path) -> None:
-    """Remove a folder, and those around it that it leaves empty, up to ``below``."""
+    """Remove an empty folder, and the parents that become empty with it, up to ``below``."""
     while folder != below and below in folder.parents:
         with suppress(FileNotFoundError):
             try:
                 folder.rmdir()
-            except OSError:  # something else is in it
+            except OSError:  # the folder is not empty
                 return
         folder = folder.parent

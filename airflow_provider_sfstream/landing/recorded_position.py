@@ -1,9 +1,9 @@
 """Positions in the landing: the last one that a replay store recorded, and files that hold the text of a replay store.
 
-``recorded.json``, beside the windows of its stream, is replaced after each advance: data files, manifest, position,
-``recorded.json``. So it never lies ahead of the position that it was written for, and a store whose position lies
-before it was restored from a backup, or is another store. One small document for each stream; the storage replaces it
-whole.
+``recorded.json``, in the folder of its stream, is replaced after each advance: data files, manifest, position,
+``recorded.json``. It is therefore never ahead of the position that it was written for, and a store whose position
+precedes it was restored from a backup, or is another store. One small document for each stream; the storage replaces it
+atomically.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FORMAT = "sfstream-recorded-position"
 class RecordedPosition:
     """A position of a stream that a replay store had at ``recorded_at``.
 
-    :param window_id: the live window that the position stood on; ``None`` where it had been set by hand.
+    :param window_id: the live window of the position; ``None`` if the position had been set by hand.
     :param fence: the fence of the position.
     :param replay_id: the replay ID of the position.
-    :param recorded_at: when the position was moved there, by the clock of the worker.
+    :param recorded_at: time when the position was moved to it, by the clock of the worker.
     """
 
     stream: Stream
@@ -55,7 +55,7 @@ class RecordedPosition:
     def from_json(cls, text: str | bytes, name: str) -> RecordedPosition:
         """Return the position read from the file ``name``.
 
-        :raises ManifestError: if it is broken, something else, or of a version this package cannot read.
+        :raises ManifestError: if it is broken, another document, or of an unsupported version.
         """
         try:
             document: dict[str, Any] = json.loads(text)
@@ -100,7 +100,7 @@ def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
 
 
 def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
-    """Store ``recorded`` in the place of the position before.
+    """Store ``recorded``, which replaces the position before.
 
     :raises LandingError: if it could not be written.
     """
@@ -109,23 +109,23 @@ def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
 
 
 class PositionFiles:
-    """What :class:`~airflow_provider_sfstream.replay_stores.document.store.DocumentReplayStore` keeps in Variables by
-    default, kept as ``{landing}/positions/{key}.json``. Without compare-and-set, as there: one writer for each stream.
+    """Files for :class:`~airflow_provider_sfstream.replay_stores.document.store.DocumentReplayStore`, in place of
+    Variables (the default): ``{landing}/positions/{key}.json``. Neither has compare-and-set: one writer per stream.
 
-    For streams whose position Salesforce keeps (managed event subscriptions): it lets one consumer in at a time.
+    For streams whose position Salesforce stores (managed event subscriptions): it accepts one consumer at a time.
 
-    :param landing: the landing that the windows are in.
+    :param landing: the landing of the windows.
     """
 
     def __init__(self, landing: Landing) -> None:
         self._landing = landing
 
     def name(self, key: str) -> str:
-        """Return what holds the text of ``key``, for messages."""
+        """Return the name of the file with the text of ``key``, for messages."""
         return f"the file {self._landing.position_url(key)}"
 
     def get(self, key: str) -> str | None:
-        """Return the text, ``None`` only if there certainly is no such file.
+        """Return the text; ``None`` only if the file certainly does not exist.
 
         :raises ReplayStoreError: if the storage cannot be read.
         """

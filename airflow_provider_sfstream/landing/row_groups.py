@@ -1,10 +1,10 @@
-"""Row groups of landed events: from batches to columns, at the least cost to the stream that they arrive on, and into
-Parquet parts with size and SHA-256, of which nothing is read back.
+"""Row groups of landed events: from batches to columns, at the least cost to the stream, and into Parquet parts with
+size and SHA-256, without reading them back.
 
-Python's interpreter lock decides the speed of a drain: whoever holds it keeps the subscription from asking for more.
-So values are joined batch by batch, by the thread that has just received them, in a few calls a batch; and what is
-left for the writing thread, :meth:`RowGroup.table`, is a handful of calls that let go of the lock. ``pa.array`` is not
-among them: it copies with the lock held, and its first call imports pandas where that is installed.
+Python's interpreter lock determines the speed of a drain: the thread that holds it blocks the requests of the
+subscription. The receiving thread therefore joins values batch by batch, with a few calls per batch. The writing thread
+executes only :meth:`RowGroup.table`, a few calls that release the lock. ``pa.array`` is not among them: it copies while
+it holds the lock, and its first call imports pandas if that is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
     pa.field("schema_id", pa.string(), nullable=False): attrgetter("schema_ids"),
     pa.field("payload", pa.binary(), nullable=False): attrgetter("payloads"),
 }
-"""The columns with a value for each event, and what of a batch they hold: bytes, or texts and null."""
+"""Columns with a value for each event, and the attribute of a batch with their values: bytes, or texts and null."""
 SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64(), nullable=False),
@@ -41,11 +41,11 @@ SCHEMA = pa.schema(
         pa.field("received_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
-"""The contract of a raw landing."""
+"""Schema contract of a raw landing."""
 
 
 class RowGroup:
-    """Events that are written together. ``first_ordinal`` is the place of the first one in the window."""
+    """Events of one row group. ``first_ordinal`` is the place of the first one in the window."""
 
     def __init__(self, first_ordinal: int) -> None:
         self._first_ordinal = first_ordinal
@@ -57,14 +57,14 @@ class RowGroup:
         return len(self._received_at)
 
     def add(self, batch: EventBatch) -> None:
-        """Append the events of ``batch``, which has some. Its values are copied; nothing of it is kept."""
+        """Append the events of ``batch``, which must not be empty. Its values are copied; the batch can be freed."""
         for values, of in zip(self._values, _OF_EVENTS.values(), strict=True):
             values.add(of(batch))
         self._received_at += [batch.received_at // 1000] * len(batch)
         self.payload_bytes += sum(map(len, batch.payloads))
 
     def table(self) -> pa.Table:
-        """Return the columns, as :data:`SCHEMA` has them."""
+        """Return the events as a table with :data:`SCHEMA`."""
         ordinals = array("q", range(self._first_ordinal, self._first_ordinal + len(self)))
         columns = [
             _fixed_width(ordinals, pa.int64()),
@@ -75,7 +75,7 @@ class RowGroup:
 
 
 class _Values:
-    """A column of bytes or texts: the values end to end, their lengths, and the places of nulls."""
+    """Column of bytes or texts: the concatenated values, their lengths, and the places of nulls."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
@@ -84,7 +84,7 @@ class _Values:
         self._nulls: list[int] = []
 
     def add(self, values: Sequence[Any]) -> None:
-        """Append ``values``: bytes, or texts, which are UTF-8 encoded, and nulls."""
+        """Append ``values``: bytes, or texts, which are encoded as UTF-8, and nulls."""
         if self._type == pa.binary():
             self._add_bytes(values)
         else:
@@ -112,7 +112,7 @@ class _Values:
         self._lengths += [len(encoded)] * count
 
     def column(self) -> pa.Array:
-        """Return the column. Offsets are added up, and long values joined, without the interpreter."""
+        """Return the column. Offsets are summed, and long values joined, outside of the interpreter lock."""
         count = len(self._lengths) - 1
         if len(self._nulls) == count:
             return pa.nulls(count, self._type)
@@ -137,7 +137,7 @@ _BUFFER_BYTES = 2**20
 
 
 class PartWriter:
-    """Writes row groups to ``part-00000-<attempt>.parquet`` and on, a new part once one has ``part_bytes`` bytes."""
+    """Writer of row groups to ``part-00000-<attempt>.parquet`` and later parts of about ``part_bytes`` bytes each."""
 
     def __init__(self, filesystem: Any, folder: str, attempt: str, part_bytes: int) -> None:
         self._filesystem = filesystem
@@ -153,7 +153,7 @@ class PartWriter:
         self.finished = False
 
     def write(self, rows: pa.Table) -> None:
-        """Write a row group, with the columns of :data:`SCHEMA`, behind those before it."""
+        """Append a row group with the columns of :data:`SCHEMA`."""
         if self._file is not None and self._buffered.tell() >= self._part_bytes:
             self._end_part()
         if self._file is None:
@@ -162,20 +162,20 @@ class PartWriter:
         self._rows += len(rows)
 
     def finish(self) -> tuple[WindowFile, ...]:
-        """Close the last part and return all of them."""
+        """Close the last part and return all parts."""
         if self._file is not None:
             self._end_part()
         self.finished = True
         return tuple(self._files)
 
     def abandon(self) -> None:
-        """Close what is open and remove every part of this attempt, as far as the storage still allows it."""
+        """Close open files and remove every part of this attempt, as far as the storage allows it."""
         if self._file is not None:
             with suppress(Exception):
                 self._file.discard()
             with suppress(Exception):
-                self._writer.close()  # after the file, which then takes its last words for nothing
-        with suppress(Exception):  # a storage that does not answer is not waited for once more with each part
+                self._writer.close()  # after the file is discarded, so that the footer is not written
+        with suppress(Exception):  # after one failure, do not wait for an unresponsive storage with each part
             for name in self._begun:
                 with suppress(FileNotFoundError):
                     self._filesystem.rm_file(f"{self._folder}/{name}")
@@ -185,7 +185,7 @@ class PartWriter:
         make_folder(self._filesystem, self._folder)
         self._begun.append(name)
         self._file = _CountedFile(self._filesystem.open(f"{self._folder}/{name}", "wb"))
-        # Parquet is written in many small pieces. Each would wait for the interpreter, which the stream keeps busy.
+        # Parquet is written in many small pieces. Each would wait for the interpreter lock, which the stream uses.
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _BUFFER_BYTES)
         self._rows = 0
         self._writer = pq.ParquetWriter(
@@ -211,7 +211,7 @@ class PartWriter:
 
 
 class _CountedFile(io.RawIOBase):
-    """A file opened for writing that knows the size and the SHA-256 of what passed through it."""
+    """File opened for writing, with the size and the SHA-256 of the written data."""
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
@@ -234,7 +234,7 @@ class _CountedFile(io.RawIOBase):
         return self.size
 
     def discard(self) -> None:
-        """Throw away what was written, and from now on what is still to come."""
+        """Discard the written data, and ignore all later writes."""
         self._discarded = True
         discard(self.raw)
 

@@ -1,4 +1,4 @@
-"""What a landing asks of an fsspec filesystem beyond reading: files that are there whole, once, and durably."""
+"""Write operations of a landing on an fsspec filesystem: complete files, written once, durably."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamE
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss"})
 _CONFLICT_PAUSES = (0.1, 0.2, 0.4, 0.8)
-"""Seconds before another try, each, where a storage says that two conditional writes met and neither was decided."""
+"""Seconds before each retry, if a storage reports that two conditional writes conflicted and neither succeeded."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def storage_errors(
     remedy: str = "Check the storage and its free space",
     kept: str = "The stored position was not moved and nothing is lost.",
 ) -> Iterator[None]:
-    """Turn whatever a filesystem raises into :class:`LandingError`; each filesystem has errors of its own."""
+    """Convert any error of a filesystem to :class:`LandingError`; each filesystem has its own error classes."""
     try:
         yield
     except SalesforceStreamError:
@@ -43,7 +43,7 @@ def storage_errors(
 
 
 def read_if_there(filesystem: Any, path: str, name: str | None = None) -> bytes | None:
-    """Return the content of a file, ``None`` only if there certainly is none.
+    """Return the content of a file; ``None`` only if it certainly does not exist.
 
     :param name: the file's name in the error, its path by default.
     :raises LandingError: if the storage could not be read.
@@ -61,15 +61,15 @@ def is_local(filesystem: Any) -> bool:
 
 
 def is_bucket(filesystem: Any) -> bool:
-    """Return whether names with slashes are all that ``filesystem`` has of folders, as object stores."""
+    """Return whether ``filesystem`` is an object store, where folders are only name prefixes."""
     return not _BUCKETS.isdisjoint(_protocols(filesystem))
 
 
 def never_remember_listings(filesystem: Any) -> None:
-    """Make ``filesystem`` ask the storage each time.
+    """Disable the listings cache of ``filesystem``, so that it asks the storage each time.
 
-    Filesystems of fsspec remember what they listed for as long as the process lives, and also answer with it whether
-    a file is there and how large it is; what others have written since would not be seen.
+    Filesystems of fsspec cache listings for the lifetime of the process, and use them to check whether a file exists
+    and how large it is; they would miss the later writes of other processes.
     """
     remembered = getattr(filesystem, "dircache", None)
     if isinstance(remembered, DirCache):
@@ -78,23 +78,23 @@ def never_remember_listings(filesystem: Any) -> None:
 
 
 def list_folder(filesystem: Any, folder: str) -> list[str]:
-    """Return the paths in ``folder`` as the storage has them now, not as an earlier listing remembered them."""
+    """Return the paths in ``folder`` from a fresh listing, without the cache."""
     filesystem.invalidate_cache()
     try:
         paths = [str(path).rstrip("/") for path in filesystem.ls(folder, detail=False)]
     except FileNotFoundError:
         return []
-    return [path for path in paths if path != folder]  # some object stores list an empty folder in itself
+    return [path for path in paths if path != folder]  # some object stores include an empty folder in its own listing
 
 
 def sync(file: Any) -> None:
-    """Make what was written to an open local ``file`` survive a power cut."""
+    """Write an open local ``file`` to disk, so that it survives a power cut."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a local ``folder`` survive a power cut."""
+    """Write the names in a local ``folder`` to disk, so that they survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -105,10 +105,10 @@ def sync_folder(folder: str) -> None:
 def make_folder(filesystem: Any, folder: str, *, private: bool = False) -> None:
     """Create ``folder`` with its parents; on local storage they survive a power cut.
 
-    :param private: make what is not there yet on local storage for this user alone (mode 0700).
+    :param private: create missing local folders for this user only (mode 0700).
 
-    Object stores have none. Asked for one, their filesystems look for the bucket, and create it if they do not find
-    it: also where its name is mistyped, or the storage just did not answer.
+    Does nothing on object stores. Their filesystems would look for the bucket, and create it if they do not find it:
+    also if its name is mistyped, or the storage did not respond.
     """
     if is_bucket(filesystem):
         return
@@ -119,20 +119,20 @@ def make_folder(filesystem: Any, folder: str, *, private: bool = False) -> None:
     created = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(created):
         one.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
-    path.mkdir(exist_ok=True)  # which a file of that name prevents
+    path.mkdir(exist_ok=True)  # raises if a file has this name
     for one in created:
         sync_folder(str(one.parent))
 
 
 def write_once(filesystem: Any, path: str, data: bytes) -> bool:
-    """Write the file ``path`` whole, unless it exists; return whether it was written.
+    """Write the complete file ``path``, unless it exists; return whether it was written.
 
-    Of several writers at the same time, at most one is told that it wrote, unless they write the same bytes; and no
-    reader sees half of the file. Local files: a temporary file, then a hard link, which fails where the name is taken.
-    Elsewhere: the filesystem's own conditional write (``mode="create"`` of fsspec; ``If-None-Match`` of S3). When it is
-    refused, the bytes that are there tell whether they are this writer's own: it may have written, lost the answer and
-    tried again. A filesystem that has neither is asked whether the file is there, and then written: two writers within
-    that moment would both be told that they wrote.
+    Of several writers at the same time, at most one gets ``True``, unless they write the same bytes; and no reader sees
+    a partial file. Local files: a temporary file, then a hard link, which fails if the name exists. Elsewhere: the
+    filesystem's own conditional write (``mode="create"`` of fsspec; ``If-None-Match`` of S3). After a refusal, the
+    stored bytes are compared with those of this writer: it may have written, lost the answer and retried. If a
+    filesystem has neither, it checks that the file is missing, and then writes it: two writers within that moment would
+    both get ``True``.
     """
     folder = posixpath.dirname(path)
     make_folder(filesystem, folder)
@@ -170,18 +170,18 @@ def _create(filesystem: Any, path: str, data: bytes) -> bool:
 
 
 def refuses_second_write(filesystem: Any, path: str) -> bool:
-    """Write the new file ``path``, try to create it once more, and return whether that was refused, as it has to be."""
+    """Write the new file ``path``, try to create it again, and return whether the storage refused that, as it must."""
     return write_once(filesystem, path, b"first") and not write_once(filesystem, path, b"second")
 
 
 def discard(file: Any) -> None:
-    """Close a ``file`` opened for writing, so that nothing of it appears where the storage can still prevent it.
+    """Close a ``file`` opened for writing, so that no partial file appears if the storage can prevent it.
 
-    Closing a file of an object store publishes what was written so far; its unfinished upload is aborted instead, also
-    that of a file whose closing failed.
+    Closing a file of an object store publishes the data written so far. This aborts its unfinished upload instead, also
+    after a failed close.
     """
     if isinstance(file, AbstractBufferedFile):
-        file.forced = True  # closing it flushes nothing, now or when it is collected
+        file.forced = True  # prevents a flush at close or at garbage collection
         try:
             file.discard()
         finally:
@@ -191,10 +191,10 @@ def discard(file: Any) -> None:
 
 
 def abort_uploads(filesystem: Any, folder: str) -> int:
-    """Abort the uploads into ``folder`` that dead tries left unfinished, and return how many there were.
+    """Abort the unfinished uploads of dead tries into ``folder``, and return their number.
 
-    S3 shows them in no listing of files, but keeps their parts, and bills them, until somebody aborts them. Where the
-    storage does not allow to look for them (``s3:ListBucketMultipartUploads``), none are found.
+    S3 lists them in no listing of files, but stores their parts, and bills them, until they are aborted. If the storage
+    does not allow listing them (``s3:ListBucketMultipartUploads``), none are found.
     """
     if not {"s3", "s3a"} & _protocols(filesystem):
         return 0
@@ -204,15 +204,15 @@ def abort_uploads(filesystem: Any, folder: str) -> int:
     except PermissionError:
         return 0
     for upload in uploads:
-        with suppress(FileNotFoundError):  # it was aborted meanwhile
+        with suppress(FileNotFoundError):  # another process has aborted it
             filesystem.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
     return len(uploads)
 
 
 def replace_file(filesystem: Any, path: str, data: bytes) -> None:
-    """Write the file ``path`` whole, in the place of what is there. Readers see all of the old or all of the new.
+    """Write the complete file ``path``, which replaces the existing one. Readers see either the old or the new content.
 
-    Local files: a temporary file, then a rename. Elsewhere: one write, which object stores make visible as a whole.
+    Local files: a temporary file, then a rename. Elsewhere: one write, which object stores publish atomically.
     """
     folder = posixpath.dirname(path)
     make_folder(filesystem, folder)
@@ -248,7 +248,7 @@ def _protocols(filesystem: Any) -> set[str]:
 
 
 def _s3_error_code(error: Exception) -> str | None:
-    """Return what S3 called the error that s3fs has translated, ``None`` if it is not such an error."""
+    """Return the S3 error code of an error that s3fs has translated, ``None`` if it is another error."""
     response = getattr(error.__cause__, "response", None)
     code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
     return code if isinstance(code, str) else None

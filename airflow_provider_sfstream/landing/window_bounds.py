@@ -1,5 +1,5 @@
-"""Bounds of the times of windows, by which a search skips the windows that cannot answer it; and the documents of the
-index of a chain: stretches of live windows, each with bounds of their times. Pure.
+"""Time bounds of windows, with which a search skips windows; and the documents of the index of a chain: stretches of
+live windows, each with the bounds of its times. Pure.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 
 Hull = tuple[datetime | None, datetime]
-"""The first and the last time that a window has to do with; ``None``: no first time is recorded."""
+"""First and last time of a window, for :func:`overlaps`; ``None``: no first time is recorded."""
 
 
 def overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
-    """Return whether the window answers for a part of ``[start, end)``, or holds an event that may count in it."""
+    """Return whether the window covers a part of ``[start, end)``, or holds an event that may count in it."""
     covered_from, covered_until = window.covered_from, window.covered_until
     if covered_from is not None and covered_until is not None and max(covered_from, start) < min(covered_until, end):
         return True
@@ -34,7 +34,7 @@ def overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
 
 
 def hull_of(window: ReplayWindow) -> Hull | None:
-    """Return times between which every span lies that :func:`overlaps` finds the window for; ``None`` for no span."""
+    """Return bounds that include every span that :func:`overlaps` accepts for the window; ``None`` if there is none."""
     hulls: list[Hull] = []
     covered_from, covered_until = window.covered_from, window.covered_until
     if covered_from is not None and covered_until is not None and covered_from < covered_until:
@@ -47,12 +47,12 @@ def hull_of(window: ReplayWindow) -> Hull | None:
 
 
 def end_of(window: ReplayWindow) -> datetime | None:
-    """Return when the window ended, ``None`` if that is not recorded or it has no replay ID to read on from."""
+    """Return the end time of the window, ``None`` if it is not recorded or no replay ID exists to resume from."""
     return None if window.through is None else window.contact_at or window.last_event_time
 
 
 def end_before(window: ReplayWindow, time: datetime) -> datetime | None:
-    """Return when the window ended, ``None`` if it did not end before ``time``, or has no replay ID to read on from."""
+    """Return the end time of the window, ``None`` if it is not before ``time``, or the window has no replay ID."""
     end = end_of(window)
     if end is None or end > time or (end == time and window.contact_at is None):
         return None
@@ -63,9 +63,9 @@ def end_before(window: ReplayWindow, time: datetime) -> datetime | None:
 class Bounds:
     """Bounds of the times of one window, or of several.
 
-    :param finished: when the last of them was finished: the latest of the worker's, scheduler's and Salesforce's times.
+    :param finished: end of the last of them: the latest of the worker's, scheduler's and Salesforce's times.
     :param due: the first and the last time that a run of them was due.
-    :param hull: the times that they have to do with, see :func:`hull_of`; ``None``: no time.
+    :param hull: bounds of their times, see :func:`hull_of`; ``None``: no time.
     :param ends: the first and the last time that one of them ended, see :func:`end_of`; ``None``: none did.
     """
 
@@ -79,21 +79,21 @@ class Bounds:
         """Return the bounds of one window."""
         window = manifest.window
         due, end = window.run.run_after, end_of(window)
-        # A worker's clock may have been hours slow; the scheduler's and Salesforce's time of the same window may not.
+        # A worker's clock may be hours slow; the scheduler's and Salesforce's times of the window correct that.
         finished = max(manifest.finished_at, due, window.contact_at or due)
         return cls(finished, (due, due), hull_of(window), None if end is None else (end, end))
 
     @classmethod
     def around(cls, bounds: Iterable[Bounds]) -> Bounds:
-        """Return bounds around all of ``bounds``, at least one."""
+        """Return the common bounds of all of ``bounds``, which must not be empty."""
         return reduce(_around, bounds)
 
     def meet(self, start: datetime, end: datetime) -> bool:
-        """Return whether :func:`overlaps` may find one of the windows for ``[start, end)``."""
+        """Return whether :func:`overlaps` may accept one of the windows for ``[start, end)``."""
         return self.hull is not None and self.hull[1] >= start and (self.hull[0] is None or self.hull[0] < end)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the bounds as JSON has them."""
+        """Return the bounds as a JSON object."""
         return {
             "finished": _text(self.finished),
             "due": [_text(time) for time in self.due],
@@ -149,13 +149,13 @@ def _time(text: str) -> datetime:
 FORMAT, VERSION = "sfstream-window-index", 1
 
 _BITS = 3
-"""One window in two to the power of this has level 1 or more, one in as many of these level 2 or more, and so on."""
+"""Bits per level: one window in ``2**_BITS`` has level 1 or more, one in ``2**(2 * _BITS)`` level 2 or more."""
 _HIGHEST_LEVEL = 8
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stretch, from the window ``newest`` back to the next part."""
+    """Part of a stretch, from the window ``newest`` back to the next part."""
 
     newest: str
     bounds: Bounds
@@ -163,7 +163,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of the chain of live windows, newest first. ``before``: the window before it, ``None`` at the first."""
+    """Stretch of the chain of live windows, newest first. ``before``: the window before it, ``None`` at the first."""
 
     stream: Stream
     level: int
@@ -172,16 +172,16 @@ class Stretch:
 
     @property
     def newest(self) -> str:
-        """The window that the stretch begins at."""
+        """Return the window that the stretch begins at."""
         return self.parts[0].newest
 
     @property
     def bounds(self) -> Bounds:
-        """Bounds around all of its windows."""
+        """Return the common bounds of all of its windows."""
         return Bounds.around(part.bounds for part in self.parts)
 
     def to_json(self) -> str:
-        """Return the document, one stable form for equal stretches."""
+        """Return the document. Equal stretches have equal documents."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -196,7 +196,7 @@ class Stretch:
     def from_json(cls, text: str | bytes) -> Stretch:
         """Return the stretch in a document.
 
-        :raises ValueError: if the document is not whole, or something else.
+        :raises ValueError: if the document is incomplete, or another document.
         """
         try:
             content: dict[str, Any] = json.loads(text)
@@ -212,7 +212,7 @@ class Stretch:
 
 
 def level_of(window_id: str) -> int:
-    """Return the level of a window in the index; most have 0, which begin no stretch."""
+    """Return the level of a window in the index; most have level 0, which begins no stretch."""
     number = int.from_bytes(hashlib.sha256(window_id.encode()).digest()[:8])
     zeros = (number & -number).bit_length() - 1 if number else 64
     return min(zeros // _BITS, _HIGHEST_LEVEL)

@@ -1,4 +1,4 @@
-"""Drains of parts of an interval beside the live windows, each as a backfill window of the run."""
+"""Drains of parts of an interval, separate from the live windows, each as a backfill window of the run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 log = logging.getLogger(__name__)
 
 _AGES_OUT_WITHIN = timedelta(hours=1)
-"""By which a replay ID must be younger than the retention, for its refusal to show that the stream was reset."""
+"""Minimum time by which a replay ID must be younger than the retention, so that its refusal proves a reset."""
 
 
 @dataclass
 class Backfill:
     """Drains of one run for an interval. The live position is not moved.
 
-    :param limits: of each drain.
-    :param reuse: whether windows that an earlier try of the run landed are adopted.
+    :param limits: limits of each drain.
+    :param reuse: whether to adopt windows that an earlier try of the run landed.
     :param windows: returns the recorded windows around the interval.
     """
 
@@ -45,21 +45,21 @@ class Backfill:
         self.stream, self.catalog, self.store = self.landed.stream, self.landed.catalog, self.landed.store
 
     def window(self, part: BusDrain, source: EventSource) -> Manifest:
-        """Land and record everything after the start of ``part``, and return its manifest."""
+        """Land and record all events after the start of ``part``, and return the manifest."""
         manifest = self._landed(part, source)
         self.store.record_backfill(self.stream, manifest.window)
         tidy(self.catalog, manifest)
         return manifest
 
     def _landed(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
-        """Land everything after ``part.after``: an event that counts in the part may stand anywhere behind that.
+        """Land all events after ``part.after``: an event that counts in the part may be anywhere after that.
 
-        :param is_broken: whether the stream was found to have lost events: then the window covers nothing of the part.
+        :param is_broken: whether the stream was found to have lost events: then the window covers no time of the part.
         """
         window_id = self._window_id(part, part.span.start if self.reuse else self.now())
         manifest = self.landed.manifest(window_id)
         if manifest is not None and self._is_recorded(manifest.window):
-            # Recorded, and the plan drains the part all the same: nothing confirmed it. It is read again.
+            # It is recorded, but the plan drains the part again, because its coverage was not confirmed.
             window_id, manifest = self._window_id(part, self.now()), None
         if manifest is not None:
             log.info("Adopting backfill window %s, which an earlier try finished.", window_id)
@@ -105,7 +105,7 @@ class Backfill:
             return self._landed(BusDrain(part.span, None), source, is_broken=True)
 
     def _readable_position(self, source: EventSource) -> ReadablePosition | None:
-        """Return the recorded position as evidence, ``None`` if there is none or it is so old that it may age out."""
+        """Return the recorded position as evidence, ``None`` if it is missing or so old that it may age out."""
         position = self.landed.position()
         if position.replay_id is None:
             return None
@@ -122,7 +122,7 @@ class Backfill:
         return given is not None and given >= self.now() - self.landed.retention + _AGES_OUT_WITHIN
 
     def _window_id(self, part: BusDrain, place: datetime) -> str:
-        # Several parts of an interval can begin after one position: the time makes their windows differ.
+        # Several parts of an interval can begin after one position: the time distinguishes their windows.
         return window_id_for(self.run, "backfill", part.after, int(place.timestamp() * 1_000))
 
     def _is_recorded(self, window: ReplayWindow) -> bool:

@@ -1,8 +1,8 @@
-"""The order in which the windows of a stream were committed, for readers that keep a place in it.
+"""Order in which the windows of a stream were committed, for readers that store a place in it.
 
-A manifest alone does not say that its window counts: its run may have died before the position moved, or another run
-moved it first. A window counts if the replay store's position stands on it, or a later window begins where it ends:
-that one was drained from a position which stood on it.
+A manifest alone does not prove that its window counts: its run may have died before the position moved, or another run
+may have moved it first. A window counts if it is the position of the replay store, or if a later window begins where it
+ends: that one was drained from a position on this window.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 
 
 def newest_committed(catalog: LandingCatalog, stream: Stream, position: str | None = None) -> str | None:
-    """Return the id of the newest window that is known to count, ``None`` if none is.
+    """Return the ID of the newest window that certainly counts, ``None`` if there is none.
 
-    :param position: the window that the replay store's position stands on, where that is known. Without it the newest
-        window is known to count once another follows it.
+    :param position: the window that the replay store's position is on, if known. Without it the newest window counts
+        only after another window follows it.
     :raises LandingError: if the storage could not be read.
     """
     if position is not None:
@@ -39,11 +39,11 @@ def windows_after(
 ) -> list[Manifest]:
     """Return the live windows after ``start``, up to and including ``head``, in the order of their chain.
 
-    :param start: ``None``: from the first that there is. Windows that were pruned before it are left out.
-    :param head: of a window that counts. Nothing is returned if ``start`` comes after it, or is it.
-    :param recorded: returns all live windows that the replay store has, in the order in which they were recorded. A
-        position that was set back by hand breaks the chain; only the store knows which windows before it count.
-    :raises ManifestError: if a window between is gone, or it is not known which windows are between.
+    :param start: ``None``: from the first existing window. Windows before it that were pruned are omitted.
+    :param head: ID of a window that counts. The result is empty if ``start`` is this window or a later one.
+    :param recorded: returns all live windows of the replay store, in the order in which they were recorded. A position
+        that was set back by hand breaks the chain; only the store has the windows before it that count.
+    :raises ManifestError: if a window between is missing, or the windows between are unknown.
     :raises LandingError: if the storage could not be read.
     """
     found: list[Manifest] = []
@@ -69,14 +69,14 @@ def windows_after(
 
 
 def _may_be_pruned(catalog: LandingCatalog, stream: Stream, window_id: str) -> bool:
-    """Tell whether a window that is gone can be one that was pruned: its run was due before those were finished."""
+    """Return whether a missing window may have been pruned: its run was due before the pruned windows finished."""
     pruned = read_pruned(catalog.landing, stream)
     return pruned is not None and window_id[:16] <= f"{pruned.finished_before.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _others_before(catalog: LandingCatalog, stream: Stream, chain: Sequence[Manifest]) -> bool:
-    """Tell whether there are live windows of runs that were due no later than that of the first window of the chain,
-    and which do not follow a window of it."""
+    """Return whether there are live windows of runs that were due no later than that of the first window of the chain,
+    and which do not follow a window of the chain."""
     first, beginning = catalog.first_day(stream), chain[0].window.run.run_after
     if first is None:
         return False

@@ -1,11 +1,11 @@
-"""The incremental run: everything after the recorded position, as one replay window, exactly once.
+"""Incremental run: all events after the recorded position, as one replay window, exactly once.
 
 Guarantee, for a run that is killed at any line and tried again: the committed windows end up as in an
 undisturbed run. The order of writes is data files, manifest, position, ``recorded.json``. A try that finds
 
 - a window of its run in the replay store returns it (killed after the position moved, or cleared later);
 - a manifest of its run at the unmoved position adopts it (killed between manifest and position);
-- anything less starts over, beside the unlisted files of the dead try, which are removed at the end.
+- neither of them starts again, and removes the unlisted files of the dead try at the end.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """What one run is to drain.
+    """Request of one run for a drain.
 
-    ``start_from`` is where a stream without a recorded position begins. With ``advance=False`` the window is
-    landed and the position left to :func:`commit_window`. ``again`` is for a run that has recorded a window already and
-    drains on. ``accept_quiet_aging``: continue from the earliest event where a position of the Streaming API aged out
-    on a quiet stream, and record an uncertain gap.
+    ``start_from`` is the start of a stream without a recorded position. With ``advance=False`` the window is landed,
+    and :func:`commit_window` moves the position. ``again`` is for a run that has already recorded a window and
+    continues to drain. ``accept_quiet_aging``: continue from the earliest event where a position of the Streaming API
+    aged out on a quiet stream, and record an uncertain gap.
     """
 
     run: RunIdentity
@@ -53,8 +53,8 @@ class WindowRequest:
 
 @dataclass(frozen=True)
 class WindowOutcome:
-    """A landed window. ``drained`` is false when an earlier try's window was returned; ``committed`` says
-    whether the replay store's position covers it."""
+    """A landed window. ``drained`` is false if an earlier try landed it; ``committed`` is true if the replay store's
+    position covers it."""
 
     manifest: Manifest
     drained: bool
@@ -68,12 +68,12 @@ def drain_window(
     source: EventSource | SeenEnd,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
-    """Return the window of this run, draining it unless an earlier try did.
+    """Return the window of this run; drain it unless an earlier try did.
 
     :raises PositionConflictError: another run moved the position meanwhile; this run's files are never read.
     :raises ReplayStoreLostError: the store lacks windows that were recorded; nothing was read from Salesforce.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
-    :raises SalesforceStreamError: anything else of the tree; the position was not moved.
+    :raises SalesforceStreamError: any other error of the package; the position was not moved.
     """
     run, catalog = request.run, landed.catalog
     before = landed.position()
@@ -103,10 +103,10 @@ def drain_window(
 
 
 def _refuse_if_retried(landed: LandedStream, run: RunIdentity) -> None:
-    """Stop a try that goes on although a later try of its run has recorded a window. To be called after the position
-    was read.
+    """Stop a try that still runs although a later try of its run has recorded a window. Call it after the position was
+    read.
 
-    :raises PositionConflictError: if one has.
+    :raises PositionConflictError: if a later try has recorded one.
     """
     recorded = landed.recorded_window(run)
     if recorded is not None and recorded.run.try_number > run.try_number:
@@ -118,7 +118,7 @@ def _refuse_if_retried(landed: LandedStream, run: RunIdentity) -> None:
 
 
 def tidy(catalog: LandingCatalog, manifest: Manifest) -> None:
-    """Remove what dead tries left beside the window, if that can be done: it is safe, and no reason to fail."""
+    """Remove the remains of dead tries from the window's folder. Log failures: they must not fail the run."""
     try:
         catalog.remove_unlisted(manifest)
     except LandingError as error:
@@ -126,7 +126,7 @@ def tidy(catalog: LandingCatalog, manifest: Manifest) -> None:
 
 
 def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
-    """Move the position over a window that was drained with ``advance=False``. Doing it again changes nothing.
+    """Move the position over a window that was drained with ``advance=False``. A repeated call has no effect.
 
     :raises PositionConflictError: the position is not, or no longer, the one that the window was drained from.
     :raises ReplayStoreLostError: the store lacks windows that were recorded; the position was not moved.
@@ -139,8 +139,8 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     if any(recorded.window_id == window.window_id for recorded in store.windows_of_run(stream, window.run)):
         log.info("Window %s is already recorded; the position of %s stays.", window.window_id, stream)
         return current
-    # The id says which replay ID and fence the window was drained from. Neither would do alone: a position can be set
-    # back, and fences come again in a store that came back from a backup.
+    # The ID depends on the replay ID and the fence that the window was drained from. Neither is enough alone: a
+    # position can be set back, and a store that was restored from a backup repeats its fences.
     if window_id_for(window.run, "live", current.replay_id, current.fence) != window.window_id:
         raise PositionConflictError(_not_its_position(manifest, current))
     landed.require_not_before(current, recorded_last)
@@ -169,7 +169,7 @@ def _land(
     source: EventSource | SeenEnd,
     now: Callable[[], datetime],
 ) -> Manifest:
-    """Land a window; over a position that can no longer be read, if the loss at it was accepted."""
+    """Land a window; if its position can no longer be read, continue after it only if the loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
     kept = landed.retention
     start = position.replay_id if position.replay_id is not None else request.start_from
@@ -214,11 +214,10 @@ def _land(
 
 
 def _confirming(limits: DrainLimits, position: Position, now: datetime, kept: timedelta) -> DrainLimits:
-    """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after it
-    was confirmed last; where it never was, with the first drain of each such third of the retention (a day in UTC for
-    72 hours).
+    """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after the
+    last confirmation; without one, in the first drain of each third of the retention (a day in UTC for 72 hours).
 
-    A position that is neither moved nor confirmed can no longer be read after the retention, though nothing was
+    A position that is neither moved nor confirmed can no longer be read after the retention, even if no event was
     published.
     """
     recorded, third = position.updated_at, kept.total_seconds() / 3

@@ -1,11 +1,11 @@
-"""The interval run: the events of a span of time, from landed windows where they are, from Salesforce where not.
+"""Interval run: the events of a span of time, from landed windows where possible, otherwise from Salesforce.
 
-Guarantees. Every landed event counts in one interval, however wrong its event time is, and a run returns the events of
+Guarantees. Every landed event counts in one interval, even if its event time is wrong, and a run returns the events of
 its own interval. A live run also returns late events of the windows that it landed itself: those that Salesforce
 delivered after the run of their interval had ended. An interval is complete when there is evidence that everything
-published before its end was read; only then is the result recorded, and returned again however often the run is tried,
-cleared or reprocessed. Until then each run looks again. A backfill never moves the live position. What can no longer be
-read is named, and accepted only with ``on_expired="partial"``, which records it as a gap.
+published before its end was read. Only then is the result recorded, and returned again whenever the run is retried,
+cleared or reprocessed. Until then each run checks again. A backfill never moves the live position. Spans that can no
+longer be read are reported, and accepted only with ``on_expired="partial"``, which records them as gaps.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ log = logging.getLogger(__name__)
 OnExpired = Literal["fail", "partial"]
 OpenSource = Callable[[], AbstractContextManager[EventSource]]
 Admit = Callable[[int], None]
-"""Called with how many events drains beside the live one will be given at least; raises to keep them from beginning."""
+"""Callable that receives the minimum number of events of all separate drains; raises to refuse them."""
 
 _MEASURED_WITHIN = timedelta(seconds=2)
-"""By which the lower bound of Salesforce's time is usually below it: the ``Date`` header has whole seconds."""
+"""Usual difference between Salesforce's time and its lower bound, at most: the ``Date`` header has whole seconds."""
 _AROUND = timedelta(days=1)
-"""How far beside the interval windows are looked for: positions to begin from, and links between live windows."""
+"""Span around the interval in which to search windows: for start positions, and links between live windows."""
 
 
 @dataclass(frozen=True)
 class IntervalRequest:
-    """What one run is to give.
+    """Request of one run for an interval.
 
-    A ``backfill`` leaves the position alone; any other run drains to the end of the stream first and moves it. An
-    interval is read whole: of ``limits`` only ``idle_timeout`` counts, and ``wait_for_confirmation``: to wait up to 300
-    seconds for evidence of the end of the stream; or a trigger has it already (``end_seen``). With
-    ``reuse=False`` nothing that was recorded or landed before answers for the interval: it is drained anew, as long as
-    Salesforce has it.
+    A ``backfill`` does not move the position; any other run first drains to the end of the stream and moves it. An
+    interval is read completely: of ``limits`` only ``idle_timeout`` counts, and ``wait_for_confirmation``: wait up to
+    300 seconds for evidence of the end of the stream, unless a trigger has it already (``end_seen``). With
+    ``reuse=False`` no earlier record or window is used for the interval: it is drained again, as far as Salesforce
+    retains it.
     """
 
     run: RunIdentity
@@ -79,7 +79,7 @@ class IntervalRequest:
 
     @property
     def drain_limits(self) -> DrainLimits:
-        """How each of its drains ends."""
+        """Return the limits of each of its drains."""
         waits = self.limits.wait_for_confirmation
         return DrainLimits(
             idle_timeout=self.limits.idle_timeout,
@@ -99,11 +99,11 @@ class IntervalWindow:
 
 @dataclass(frozen=True)
 class IntervalOutcome:
-    """The windows that hold the events that count in ``interval``, among others: filter by the time they count at.
+    """Windows that hold the events that count in ``interval``, among others: filter by the time they count at.
 
     ``confirmed_at`` is a moment past the interval's end, with evidence that no other event was published before it in
-    the interval; ``None`` without: an event that Salesforce delivers later for the interval is returned by the run that
-    lands it. ``missing`` is what is lost of it. ``drained`` is false when an earlier try's result was returned. ``own``
+    the interval. ``None`` without evidence: the run that lands an event that Salesforce delivers later for the interval
+    returns it. ``missing`` are the lost spans. ``drained`` is false if the result is that of an earlier try. ``own``
     are all windows that tries of the run landed, also those without an event of the interval.
     """
 
@@ -124,14 +124,14 @@ def drain_interval(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
 ) -> IntervalOutcome:
-    """Return the windows of this run's interval, draining what is not landed yet.
+    """Return the windows of this run's interval; drain the parts that are not landed yet.
 
-    :param open_source: gives a client; called only if something has to be drained.
-    :param admit: called before a part of the interval is drained beside the live windows. What it raises ends the run.
+    :param open_source: returns a client; called only if a drain is necessary.
+    :param admit: called before a part of the interval is drained separately. Its error ends the run.
     :raises ReplayIdLostError: part of the interval can no longer be read, and ``on_expired`` is ``"fail"``; or the live
         position cannot, and ``on_invalid_replay`` is ``"fail"``. Nothing was recorded.
-    :raises ReplayStoreLostError: the store knows nothing of the stream, whose windows are in the landing.
-    :raises SalesforceStreamError: anything else of the tree.
+    :raises ReplayStoreLostError: the store has no record of the stream, but the landing has windows of it.
+    :raises SalesforceStreamError: any other error of the package.
     """
     catalog = landed.catalog
 
@@ -157,7 +157,7 @@ def drain_interval(
 
 @dataclass
 class _Gathering:
-    """Finds and drains what gives the interval of one request."""
+    """Search and drains for the windows of one request's interval."""
 
     landed: LandedStream
     request: IntervalRequest
@@ -170,7 +170,7 @@ class _Gathering:
         self.stream, self.catalog, self.store = self.landed.stream, self.landed.catalog, self.landed.store
 
     def record(self) -> IntervalRecord:
-        """Return the record of what gives the interval, not yet written."""
+        """Return the record of the interval's windows, not yet written."""
         request = self.request
         # A drain confirms the end of the stream for a lower bound of the moment at which it began.
         ahead = (request.interval.end + _MEASURED_WITHIN - self.now()).total_seconds()
@@ -182,7 +182,7 @@ class _Gathering:
             self._drain_live()
         windows = self._windows()
         plan = self._plan(windows, self.now())
-        if plan.missing:  # which the worker's clock alone cannot decide
+        if plan.missing:  # the worker's clock alone is not enough evidence for a loss
             plan = self._accepted(self._plan(windows, self._server_now()))
         drained = [manifest.window for manifest in self._drain_from_bus(plan)]
         plan = self._accepted(plan.without_aged_out(drained))
@@ -193,7 +193,7 @@ class _Gathering:
             run=request.run,
             interval=request.interval,
             windows=tuple(
-                # By the run, not by this try: what an earlier try drained is from the bus all the same.
+                # By the run, not by this try: a window that an earlier try drained is also from the bus.
                 RecordedWindow(each.window_id, each.manifest_url, self._origin(each))
                 for each in given
             ),
@@ -215,7 +215,7 @@ class _Gathering:
         return "bus" if window.run.key == self.request.run.key else "landed"
 
     def _drain_live(self) -> None:
-        """Move the position to the end of the stream, unless that was confirmed past the interval's end already."""
+        """Move the position to the end of the stream, unless its end is already confirmed past the interval's end."""
         request, position, now = self.request, self.landed.position(), self.now()
         confirmed_at = position.confirmed_at
         if request.reuse and confirmed_at is not None and request.interval.end <= confirmed_at <= now + CLOCKS_DIFFER:
@@ -239,7 +239,7 @@ class _Gathering:
     def _check_clock(self, outcome: WindowOutcome) -> None:
         """Refuse to return an interval that has not ended by Salesforce's clock.
 
-        The next run would not return what is published in the rest of it.
+        The next run would not return the events that are published in the rest of it.
         """
         contact_at, interval = outcome.manifest.window.contact_at, self.request.interval
         if contact_at is not None and contact_at < interval.end:
@@ -268,7 +268,7 @@ class _Gathering:
         plan = plan_interval(
             request.interval,
             windows=windows,
-            # Only a lost position is evidence of a hole; what a backfill found to be expired is just old.
+            # Only a lost position is evidence of a hole; a span that a backfill found to be expired is only old.
             gaps=[gap for gap in self.store.gaps(self.stream) if gap.after is not None],
             horizon=now - self.landed.retention,
             live=not request.backfill,
@@ -280,7 +280,7 @@ class _Gathering:
         return replace(plan, drains=anew.drains, unconfirmed=())
 
     def _accepted(self, plan: IntervalPlan) -> IntervalPlan:
-        """Return ``plan``, if what is missing of it is accepted."""
+        """Return ``plan``, if its missing spans are accepted."""
         if plan.missing and self.request.on_expired == "fail":
             raise ReplayIdLostError(self._lost(plan))
         return plan
@@ -298,8 +298,8 @@ class _Gathering:
                 yield backfill.window(part, source)
 
     def _confirmed_at(self, plan: IntervalPlan, windows: list[ReplayWindow]) -> datetime | None:
-        """Return the moment for which the interval's events were confirmed to be all, ``None`` if they were not."""
-        if self.stream.api == "streaming":  # nor by windows for which an earlier version claimed coverage
+        """Return the moment for which the interval was confirmed to be complete, ``None`` without confirmation."""
+        if self.stream.api == "streaming":  # also not if an earlier version recorded coverage
             return None
         return confirmed_until(self.request.interval, plan.missing, coverage(windows, self.landed.breaks()))
 
@@ -315,6 +315,6 @@ class _Gathering:
 
 
 def _without_the_future(window: ReplayWindow, now: datetime) -> ReplayWindow:
-    """Return ``window`` without a covered span that ends ahead of the clock: a clock was fast when it was recorded."""
+    """Return ``window`` without a covered span that ends in the future: the recording clock was fast."""
     is_ahead = window.covered_until is not None and window.covered_until > now + CLOCKS_DIFFER
     return replace(window, covered_until=None) if is_ahead else window

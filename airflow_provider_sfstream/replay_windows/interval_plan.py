@@ -1,4 +1,4 @@
-"""Which landed windows, and which drains, give the events of an interval: pure, without any I/O.
+"""Plan of an interval: the landed windows and the drains that provide its events. Pure, without any I/O.
 
 All times are Salesforce's; see ``ReplayWindow``.
 """
@@ -31,9 +31,9 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class BusDrain:
-    """A span of the interval that has to be drained: the events after ``after`` (``None``: from the earliest).
+    """Span of the interval to drain: the events after ``after`` (``None``: from the earliest).
 
-    ``after`` was named at ``given_at``. No event after it was published before ``published_from``, where that is known.
+    Salesforce named ``after`` at ``given_at``. No event after it was published before ``published_from``, if known.
     """
 
     span: Span
@@ -44,10 +44,10 @@ class BusDrain:
 
 @dataclass(frozen=True)
 class IntervalPlan:
-    """What gives the events of an interval, in order of time.
+    """Sources of the events of an interval, in order of time.
 
-    ``landed`` are the recorded windows to read, ``drains`` what has to be read from Salesforce, ``missing`` what can no
-    longer be had, and ``unconfirmed`` what the live windows hold as far as anybody knows: the server has not said so.
+    ``landed`` are the recorded windows to read, ``drains`` the spans to read from Salesforce, ``missing`` the spans
+    that are lost, and ``unconfirmed`` the spans that the live windows should hold, without confirmation by the server.
     Together they cover the interval. All spans are in UTC.
     """
 
@@ -57,7 +57,7 @@ class IntervalPlan:
     unconfirmed: tuple[Span, ...]
 
     def without_aged_out(self, drained: Sequence[ReplayWindow]) -> IntervalPlan:
-        """Return the plan with that missing too which Salesforce forgot before the drain of its part reached it."""
+        """Return the plan with those spans added to ``missing`` that aged out before their drain reached them."""
         before = [
             span_between(part.span.start, min(window.covered_from or part.span.start, part.span.end))
             for part, window in zip(self.drains, drained, strict=True)
@@ -74,25 +74,25 @@ def plan_interval(
     live: bool,
     breaks: Sequence[Span] = (),
 ) -> IntervalPlan:
-    """Return what gives the events that count in ``interval``, whatever the order of ``windows`` and ``gaps``.
+    """Return the sources of the events that count in ``interval``, for any order of ``windows`` and ``gaps``.
 
-    Guarantee: every time in the interval is in exactly one of: the span of a recorded window, a drain, a missing
-    span, an unconfirmed one. A window covers ``[covered_from, covered_until)`` and no more, and a backfill window
-    nothing of a later break (:func:`coverage`). The rest is, if ``live``, unconfirmed where the chain of live windows
-    has it or will have it. It is missing if it is before ``horizon``, or in the span ``[since, detected_at)`` of a gap
-    (an unknown ``since`` reaches back for ever); else it is drained. A hole is drained however small it is.
+    Guarantee: every time in the interval is in exactly one of: the span of a recorded window, a drain, a missing span,
+    an unconfirmed one. A window covers ``[covered_from, covered_until)`` and no more, and a backfill window no part of
+    a later break (:func:`coverage`). The rest is, if ``live``, unconfirmed where the chain of live windows has it or
+    will have it. It is missing if it is before ``horizon``, or in the span ``[since, detected_at)`` of a gap (an
+    unknown ``since`` has no lower limit); otherwise it is drained. A hole is drained however small it is.
 
-    ``landed`` are the windows with an event that may count in the interval. All such live windows are in it; a backfill
-    window is left out if others answer for all that it could add. Live windows are in the order of their chain,
-    backfill windows stand between them by time.
+    ``landed`` are the windows with an event that may count in the interval. It includes all live windows of this kind;
+    it omits a backfill window if others cover all that it could add. Live windows are in the order of their chain, with
+    backfill windows between them by time.
 
-    A drain begins at the nearest position that is known to lie before it and should still be readable, see
-    :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; else at the earliest event.
+    A drain begins at the nearest position that is known to precede it and should still be readable, see
+    :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; otherwise at the earliest event.
 
-    :param windows: all recorded windows of the stream, empty ones too, that may answer for a part of the interval, hold
-        an event that counts in it, or name a position before it. Unrelated ones change nothing.
-    :param horizon: what was published before can no longer be read: now less the retention.
-    :param live: whether the run goes on with the live windows, so that what they do not have yet is not drained beside.
+    :param windows: all recorded windows of the stream, also empty ones, that may cover a part of the interval, hold an
+        event that counts in it, or name a position before it. Other windows do not change the result.
+    :param horizon: events published before it can no longer be read: now minus the retention.
+    :param live: whether the run continues with the live windows, so that it drains no span that they will cover.
     :param breaks: spans in which the stream may have lost events, see :meth:`LandedStream.breaks`.
     """
     interval = Span(interval.start.astimezone(UTC), interval.end.astimezone(UTC))
@@ -119,12 +119,12 @@ def _drain(part: Span, known: KnownPosition | None) -> BusDrain:
 
 
 def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
-    """Return how many events Salesforce will deliver for ``drains`` at least, by what is landed.
+    """Return the minimum number of events that Salesforce will deliver for ``drains``, according to the landing.
 
-    A drain reads on to the end of the stream, and so once more what live windows have from its span on. What nobody has
-    landed, nobody can count.
+    A drain reads to the end of the stream, and so reads the events of later live windows again. The estimate counts
+    only landed events.
 
-    :param windows: those of the stream from the first of the spans on.
+    :param windows: the stream's windows from the first of the spans on.
     """
     live = {window.window_id: window for window in windows if window.kind == "live"}
 
@@ -139,10 +139,10 @@ def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) ->
 
 
 def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
-    """Return the time from which on the live windows have, or will have, all that is published."""
+    """Return the time from which on the live windows have, or will have, all published events."""
     live = [window for window in ordered if window.kind == "live"]
     first = None
-    for window in reversed(live):  # in the order of their chain: each is followed by the one that names it
+    for window in reversed(live):  # in the order of their chain: the next window names the previous one
         if first is not None and (first.gap is not None or first.previous_window_id != window.window_id):
             break
         first = window
@@ -150,10 +150,10 @@ def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
 
 
 def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Span]:
-    """Return the spans of time that ``windows`` cover, together.
+    """Return the spans of time that ``windows`` cover, merged.
 
-    A backfill window that was drained before the end of a break covers nothing of the break: it may have begun at the
-    earliest event of a stream that had lost events, which nothing showed then.
+    A backfill window that was drained before the end of a break covers no part of the break: it may have begun at the
+    earliest event of a stream that had lost events, which was not detected yet.
     """
     covered: list[Span] = []
     for window in windows:
@@ -165,7 +165,7 @@ def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Sp
 
 
 def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[Span]) -> datetime | None:
-    """Return the moment up to which ``covered`` has the interval but for what is missing, ``None`` if it has not."""
+    """Return the moment up to which ``covered`` includes the interval except ``missing``, ``None`` if it does not."""
     wanted = subtract([interval], missing)
     if not wanted or subtract(wanted, covered):
         return None
@@ -178,9 +178,9 @@ def _is_drained_before(window: ReplayWindow, time: datetime) -> bool:
 
 
 def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
-    """Return what of ``interval`` Salesforce no longer gives. A gap lasts until a window goes on after it.
+    """Return the spans of ``interval`` that can no longer be read. A gap lasts until a window continues after it.
 
-    Of an uncertain gap nothing is known to be lost.
+    An uncertain gap does not count as lost.
     """
     begins = {window.gap: window.covered_from for window in ordered if window.gap is not None}
     lost = [(gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps if not gap.uncertain]
@@ -189,7 +189,7 @@ def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWin
 
 
 def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequence[Span]) -> list[ReplayWindow]:
-    """Return the windows that may hold events of ``interval``, without backfill windows that add nothing to others."""
+    """Return the windows that may hold events of ``interval``, without redundant backfill windows."""
     useful = {window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None}
     optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful]
     optional.sort(key=lambda window: (useful[window.window_id].start, -_length(useful[window.window_id])))
@@ -203,7 +203,7 @@ def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequ
 
 
 def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
-    """Return the part of the interval in which the window's events may count; ``None`` if none may."""
+    """Return the part of the interval in which the window's events may count; ``None`` if there is none."""
     if window.event_count == 0:
         return None
     last = window.contact_at or interval.end
@@ -213,7 +213,7 @@ def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
 
 
 def may_count_in(interval: Span, manifest: Manifest) -> bool:
-    """Return whether an event of a window may count in ``interval``, by all that its manifest says."""
+    """Return whether an event of a window may count in ``interval``, according to its manifest."""
     window = manifest.window
     begin, end = interval.start, window.contact_at or _FOREVER
     if manifest.untimed_events == 0 and window.first_event_time is not None and window.last_event_time is not None:
@@ -230,7 +230,7 @@ def _length(span: Span) -> timedelta:
 def stream_order(windows: Iterable[ReplayWindow]) -> list[ReplayWindow]:
     """Return each of ``windows`` once: live windows in the order of their chain, backfill windows between by time.
 
-    The order of ``windows`` does not matter. Parts of a chain that no given window links are in order of time.
+    The order of ``windows`` does not matter. Parts of a chain without a connecting window are in order of time.
     """
     by_time = sorted({window.window_id: window for window in windows}.values(), key=_time)
     live = _chains([window for window in by_time if window.kind == "live"])
@@ -238,7 +238,7 @@ def stream_order(windows: Iterable[ReplayWindow]) -> list[ReplayWindow]:
 
 
 def _chains(by_time: list[ReplayWindow]) -> list[ReplayWindow]:
-    """Return live windows so that each comes after the one that it follows, if that is among them."""
+    """Return live windows in an order in which each follows its previous window, if that is among them."""
     known = {window.window_id for window in by_time}
     following: dict[str, list[ReplayWindow]] = defaultdict(list)
     heads = []
@@ -248,7 +248,7 @@ def _chains(by_time: list[ReplayWindow]) -> list[ReplayWindow]:
         else:
             heads.append(window)
     ordered: dict[str, ReplayWindow] = {}
-    for head in [*heads, *by_time]:  # again all of them: links in a circle have no head
+    for head in [*heads, *by_time]:  # all windows again: links in a circle have no head
         ahead = [head]
         while ahead and (window := ahead.pop()).window_id not in ordered:
             ordered[window.window_id] = window

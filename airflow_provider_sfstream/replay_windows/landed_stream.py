@@ -1,19 +1,19 @@
-"""A stream with its landing and its replay store, and what these know of it together.
+"""A stream with its landing and its replay store, and the comparison of the two.
 
-Guarantee: nobody begins a stream anew whose windows are landed, without being told to. A store that knows nothing of it
-was lost, or is another one: from ``"latest"`` a drain would skip what came since the last landed window, from
-``"earliest"`` what aged out since; a backfill would call landed hours lost.
+Guarantee: a stream with landed windows is never started from the beginning, unless the user resets it. A store without
+a record of it was lost, or is another one: from ``"latest"`` a drain would skip the events since the last landed
+window, from ``"earliest"`` the events that have aged out since; a backfill would report landed hours as lost.
 
-A store knows a stream from the first thing that is recorded of its position on: a window, a mark, or a reset by hand,
-also one to nothing, which is how somebody decides to begin anew. Backfill windows are no sign of a loss, because a
-stream may be backfilled before its first live run.
+A store has a record of a stream after its first live window, mark, or reset by hand. This includes a reset to no
+position, with which a user decides to start from the beginning. Landed backfill windows are no sign of a loss, because
+a stream may be backfilled before its first live run.
 
-A store that was restored from a backup knows the stream, but not its last windows: a drain would land their events a
-second time. The last recorded position in the landing shows it (:mod:`.recorded_positions`).
+A store that was restored from a backup has a record of the stream, but not of its last windows: a drain would land
+their events a second time. The last recorded position in the landing detects it (:mod:`.recorded_positions`).
 
-The very first window of a stream, landed and never recorded, looks the same as a loss. The run that made it adopts it
-when it is tried again. Any other run stops, and restoring adopts it then: nothing is lost, whatever ``start_from``
-says. So that a first run that is only slower than another one beside it stops nobody, the store is asked once more.
+The very first window of a stream, landed and never recorded, looks like a loss. A retry of its run adopts it. Any other
+run stops, and a restore adopts it then: nothing is lost, for any ``start_from``. The store is read a second time, so
+that a first run that is slower than a parallel one does not stop any run.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOCKS_DIFFER = timedelta(minutes=1)
-"""By which a right worker's clock may be behind Salesforce's."""
+"""Longest time that a correct worker's clock may be behind Salesforce's."""
 
 
 @dataclass(frozen=True)
 class LandedStream:
-    """A stream, where it is landed, and where its position is recorded.
+    """A stream, its landing, and the store of its position.
 
     Every method raises :class:`SalesforceStreamError` if the replay store or the landing cannot be read.
     """
@@ -61,11 +61,11 @@ class LandedStream:
     catalog: LandingCatalog
     store: ReplayStore
     look_up_retention: Callable[[], timedelta | None] | None = None
-    """Reads the retention from the definition of the events; returns ``None`` if that cannot be known."""
+    """Callable that reads the retention from the definition of the events; returns ``None`` if it is unavailable."""
 
     @cached_property
     def known_retention(self) -> timedelta | None:
-        """How long Salesforce retains the events, by their kind or their definition; ``None`` if that is not known.
+        """Return the retention of the events by Salesforce, by their kind or definition; ``None`` if it is not known.
 
         The definition is read once for a stream: the manifests record the result.
         """
@@ -77,17 +77,17 @@ class LandedStream:
 
     @property
     def retention(self) -> timedelta:
-        """How long Salesforce retains the events of the stream at least: 24 hours where it is not known."""
+        """Return the minimum time that Salesforce retains the events of the stream: 24 hours if it is not known."""
         return self.known_retention or SHORT_RETENTION
 
     def breaks(self) -> list[Span]:
-        """Return the spans of time in which the stream lost events, or may have: its gaps, and what preceded a reset.
+        """Return the spans of time in which the stream lost events, or may have: its gaps, and the time before a reset.
 
-        Not its uncertain gaps: they are of the Streaming API, where nothing is covered that a gap could void.
+        Uncertain gaps are excluded: they belong to the Streaming API, which has no coverage that a gap could void.
 
-        Coverage that a backfill window claims in such a span counts only if the window was drained after it: until the
-        gap was detected, nobody knew that the earliest retained event was not the earliest of the retention. A reset by
-        hand may have had the same cause, so it counts for the whole retention before it.
+        Coverage of a backfill window in one of these spans counts only if the window was drained after it: until the
+        gap was detected, it was unknown that the earliest retained event was not the earliest of the retention. A reset
+        by hand may have had the same cause, so it counts for the whole retention before it.
         """
         gaps = [gap for gap in self.store.gaps(self.stream) if gap.after is not None and not gap.uncertain]
         spans = [span_between(gap.since or gap.detected_at - self.retention, gap.detected_at) for gap in gaps]
@@ -100,10 +100,10 @@ class LandedStream:
         return max((span.end for span in self.breaks()), default=None)
 
     def is_void(self, interval: Span, confirmed_at: datetime | None, now: datetime) -> bool:
-        """Return whether evidence of ``confirmed_at``, with which the result for ``interval`` was recorded, does not
-        count: it is ahead of the clock, or older than a break."""
+        """Return whether the evidence of ``confirmed_at`` for the recorded result of ``interval`` is void: it is ahead
+        of the clock, or older than a break."""
         stream = self.stream
-        if stream.api == "streaming":  # recorded by a version that took an empty poll for the end
+        if stream.api == "streaming":  # recorded by a version that treated an empty poll as the end
             return True
         if confirmed_at is not None and confirmed_at > now + CLOCKS_DIFFER:
             log.warning("%s: the recorded result for %s is ahead of the present and does not count.", stream, interval)
@@ -115,7 +115,7 @@ class LandedStream:
         return False
 
     def record_missing(self, missing: Sequence[Span], detected_at: datetime) -> None:
-        """Record what is missing of an interval as gaps, each span once, however often the run is repeated."""
+        """Record the missing spans of an interval as gaps, each span once, even if the run is repeated."""
         known = {gap.reason for gap in self.store.gaps(self.stream)} if missing else set()
         for span in missing:
             reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
@@ -128,23 +128,23 @@ class LandedStream:
         return self.store.read(self.stream)
 
     def manifest(self, window_id: str | None) -> Manifest | None:
-        """Return the manifest of a window, ``None`` where there is none."""
+        """Return the manifest of a window, ``None`` if it has none."""
         return self.catalog.read_manifest(self.stream, window_id) if window_id else None
 
     def known_position(self, run: RunIdentity) -> Position:
-        """Return the position that ``run`` is to go on from; nothing recorded only if nothing was landed either.
+        """Return the position from which ``run`` continues; an empty one only if the landing has no window either.
 
-        :raises ReplayStoreLostError: the landing has windows of the stream, and the store knows nothing of it; or the
-            store's position lies before the last recorded window.
+        :raises ReplayStoreLostError: the landing has windows of the stream, and the store has no record of it; or the
+            store's position precedes the last recorded window.
         """
-        recorded = self.last_recorded()  # before the position, which is written first
+        recorded = self.last_recorded()  # before the position is read, because the position is written first
         position = self.position()
         self.require_not_before(position, recorded)
         newest = self.newest_unknown(position)
         if newest is None:
             return position
         position = self.position()
-        # Whether the run made its window before anything was recorded, and no window follows a recorded one.
+        # True if the run landed its window before any position was recorded, and that window has no predecessor.
         if position.fence > 0 or (newest.fence == 0 and self.finished(run, position)[1] is not None):
             return position
         raise ReplayStoreLostError(
@@ -158,10 +158,10 @@ class LandedStream:
         )
 
     def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
-        """Refuse a store that was put back behind the last recorded window.
+        """Refuse a store whose position was moved back before the last recorded window.
 
         :param position: the position of a store that has one, read after ``recorded``.
-        :raises ReplayStoreLostError: if it was.
+        :raises ReplayStoreLostError: if its position was moved back.
         """
         if recorded is None or position.fence == 0 or not self._recorded.is_before(position, recorded):
             return
@@ -176,28 +176,28 @@ class LandedStream:
         )
 
     def last_recorded(self) -> RecordedPosition | None:
-        """Return the last recorded position in the landing. Read it before the position that it is compared with."""
+        """Return the last recorded position in the landing. Read it before the position to compare it with."""
         return self._recorded.last()
 
     def newest_unknown(self, position: Position) -> Manifest | None:
-        """Return the newest live window in the landing of a stream that the store, with ``position``, knows nothing of.
+        """Return the newest live window in the landing of a stream without a record in the store, read as ``position``.
 
-        ``None`` if the store knows the stream, which is said without a look at the landing, or if there is no window.
+        ``None`` if the store has a record of the stream, without reading the landing, or if there is no window.
         """
         return None if position.fence > 0 else self.catalog.newest_live(self.stream)
 
     def recorded_window(self, run: RunIdentity) -> ReplayWindow | None:
-        """Return the live window that the store holds for ``run``, of any try; ``None`` if it made none."""
+        """Return the live window that the store holds for ``run``, of any try; ``None`` if there is none."""
         recorded = [window for window in self.store.windows_of_run(self.stream, run) if window.kind == "live"]
         return recorded[-1] if recorded else None
 
     def finished(self, run: RunIdentity, position: Position) -> tuple[str, Manifest | None]:
-        """Return the id of the window that ``run`` makes from ``position``, and its manifest if a try finished it."""
+        """Return the ID of the window that ``run`` lands from ``position``, and its manifest if a try finished it."""
         window_id = window_id_for(run, "live", position.replay_id, position.fence)
         return window_id, self.manifest(window_id)
 
     def already_drained(self, run: RunIdentity, position: Position) -> bool:
-        """Return whether an earlier try of ``run`` made its window: then a drain returns it and reads no event.
+        """Return whether an earlier try of ``run`` landed its window: then a drain returns it and reads no event.
 
         It is recorded, or finished from ``position`` and not recorded yet.
         """
@@ -206,7 +206,7 @@ class LandedStream:
     def advance(self, position: Position, window: ReplayWindow) -> Position:
         """Record a live ``window``, move the position over it, and return the position, whose chain has the window.
 
-        :raises PositionConflictError: the position is not ``position`` any more, or another writer replaced it.
+        :raises PositionConflictError: the position is no longer ``position``, or another writer replaced it.
         """
         return self._recorded.advance(position, window)
 

@@ -1,4 +1,4 @@
-"""Drain one window into the landing: data files, then the manifest. No position is read or moved here.
+"""Drain of one window into the landing: data files, then the manifest. No position is read or moved here.
 
 Event times are no evidence for the span of time that a window covers, nor for the time from which its events count:
 publishers set them.
@@ -32,15 +32,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NewWindow:
-    """A window to be drained.
+    """Description of a window to drain.
 
-    ``retention`` is how long Salesforce retains the events at least, ``known_retention`` what the manifest records of
-    it (``None``: not known). ``previous`` is the landed window that ended at ``start``, where there is one;
-    ``previous_window_id`` names it in the chain of live windows, also if it is gone. ``fence`` is that of the position
-    that a live window begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from``
-    one before which no event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream.
-    ``readable`` is evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers nothing
-    that was published before it. ``gap`` is one before ``start`` that was accepted.
+    ``retention`` is the minimum time that Salesforce retains the events, ``known_retention`` the value for the manifest
+    (``None``: not known). ``previous`` is the landed window that ended at ``start``, if any; ``previous_window_id``
+    names it in the chain of live windows, also if it is missing. ``fence`` is that of the position that a live window
+    begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from`` one before which no
+    event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream. ``readable`` is
+    evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers no time before its
+    drain. ``gap`` is an accepted gap before ``start``.
     """
 
     stream: Stream
@@ -68,7 +68,7 @@ def land_window(
 ) -> Manifest:
     """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
 
-    :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
+    :raises SalesforceStreamError: if the drain or the landing fails. The window does not exist then.
     """
     stream, previous = new.stream, None if new.previous is None else new.previous.window
     schemas = StreamSchemas(source)
@@ -151,17 +151,17 @@ def land_window(
 
 
 def _late_before(previous: Manifest | None) -> datetime | None:
-    """Return the time up to which events may follow the window ``previous`` that its run had to deliver."""
+    """Return the time before which events may be late: after ``previous``, but due for its run; ``None`` if none."""
     if previous is None or previous.stop_reason not in (StopReason.IDLE.value, StopReason.CAUGHT_UP.value):
         return None
     contact_at = previous.window.contact_at
     if previous.stop_reason == StopReason.CAUGHT_UP.value and contact_at is not None:
-        return None  # its end is confirmed for a time, from which on the events of the next window count
+        return None  # its end is confirmed for a time, and the events of the next window count from there on
     return contact_at or previous.finished_at
 
 
 def _known_end(window: ReplayWindow) -> datetime | None:
-    """Return a time before which everything up to the window's end had been published, as late as is known."""
+    """Return the latest known time before which everything up to the window's end had been published."""
     known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
     return window.covered_until or window.covered_from or min(known, default=None)
 
@@ -169,7 +169,7 @@ def _known_end(window: ReplayWindow) -> datetime | None:
 def _missing(
     window: ReplayWindow, stream: Stream, without_schema: Mapping[str, int], schemas: StreamSchemas
 ) -> dict[str, MissingSchema]:
-    """Return which of the landed events' schemas could not be had, and warn of them. JSON may need none."""
+    """Return the schemas of the landed events that were unavailable, and log warnings. JSON may need none."""
     missing = {
         schema_id: MissingSchema(Landing.schema_reference(schema_id) if schema_id else None, schemas.missing[schema_id])
         for schema_id in sorted(without_schema)
@@ -192,10 +192,10 @@ def _missing(
 class Drained:
     """A drain that has ended.
 
-    :param start: where it began.
-    :param retention: how long Salesforce retains the events of the topic.
+    :param start: the start of the drain.
+    :param retention: the time that Salesforce retains the events of the topic.
     :param begins_at: a time that ``start`` is known to precede, if it was chosen for that.
-    :param published_from: a time before which no event after ``start`` was published, where that is known.
+    :param published_from: a time before which no event after ``start`` was published, if known.
     :param unbroken_since: the newest gap or reset of the stream: the earliest retained event may have been published
         after it.
     """
@@ -209,7 +209,7 @@ class Drained:
 
     @property
     def retained_from(self) -> datetime | None:
-        """The time from which on Salesforce retained all events when it last answered, but for a broken stream."""
+        """Return the time since which Salesforce retained all events at its last answer, except of a broken stream."""
         contact_at = self.result.contact_at
         return None if contact_at is None else contact_at - self.retention
 
@@ -217,13 +217,13 @@ class Drained:
 def covered_span(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
     """Return ``covered_from`` and ``covered_until`` of the window that was drained; see :class:`ReplayWindow`.
 
-    The span ends at the moment for which the end of the stream was confirmed; where it was not, where the span of the
-    window before ended. It begins there too. From the earliest event it begins as far back as Salesforce retains
-    events; after a gap, where that was detected; from the latest event, where its replay ID was received. For a replay
-    ID of unknown origin it is not known.
+    The span ends at the moment for which the end of the stream was confirmed; without confirmation, at the end of the
+    span of the window before. It also begins there. From the earliest event it begins at the start of Salesforce's
+    retention; after a gap, at the time the gap was detected; from the latest event, at the time its replay ID was
+    received. For a replay ID of unknown origin it is not known.
 
-    :param previous: the window that ended where this one begins, if that is known. Its times are ignored if they are
-        ahead of Salesforce's clock.
+    :param previous: the window that ended where this one begins, if known. Its times are ignored if they are ahead of
+        Salesforce's clock.
     """
     until, contact_at = drained.result.confirmed_at, drained.result.contact_at
     before = None if previous is None or drained.result.gap is not None else previous.covered_until
@@ -237,8 +237,8 @@ def counts_from(drained: Drained, previous: ReplayWindow | None) -> datetime | N
 
     No event of the window was published before the end of what the windows before it covered.
 
-    :param previous: the window that ended where this one begins, if that is known. Its times are ignored if they are
-        ahead of Salesforce's clock.
+    :param previous: the window that ended where this one begins, if known. Its times are ignored if they are ahead of
+        Salesforce's clock.
     """
     if drained.published_from is not None:
         return drained.published_from
@@ -246,7 +246,7 @@ def counts_from(drained: Drained, previous: ReplayWindow | None) -> datetime | N
         contact_at = drained.result.contact_at
         known = [time for time in (previous.counts_from, previous.covered_until) if time is not None]
         return max((time for time in known if contact_at is None or time <= contact_at), default=None)
-    # From the earliest event on it is not known: Salesforce may retain events for longer than it promises.
+    # From the earliest event on it is not known: Salesforce may retain events longer than documented.
     return drained.result.began_at if drained.start is StartFrom.LATEST else None
 
 
@@ -258,7 +258,7 @@ def _begin(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
     if drained.begins_at is not None:
         return drained.begins_at
     if drained.start is StartFrom.EARLIEST:
-        # An event that ages out before the request arrives is not read; by the last answer the request has arrived.
+        # An event that ages out before the request arrives is not read; the last answer proves that it has arrived.
         known = [time for time in (drained.retained_from, drained.unbroken_since) if time is not None]
         return None if drained.retained_from is None else max(known)
     if previous is None:

@@ -1,14 +1,14 @@
 """A position that can no longer be read: acceptance of the loss at it, and the window that continues after it.
 
-A loss is accepted by an act of its own that the next drain of the stream goes by. What is accepted is recorded as a gap
-after the position that can no longer be read. It holds for that position only: a loss at any other one stops a drain as
-before.
+A loss is accepted by a separate action of the user, which the next drain of the stream applies. It is recorded as a gap
+after the position that can no longer be read. It applies to that position only: a loss at any other one stops a drain
+as before.
 
 A position of the Streaming API ages out on a quiet stream. An empty poll of that API names no replay ID, so the
-position stays at the stream's last event until Salesforce forgets it. Nothing proves that no event followed it:
-Salesforce documents sessions that receive nothing for hours although events are stored (Salesforce Knowledge
-005321562). Such an event is lost once its retention ends. Continuing is therefore a decision of the user, and what is
-skipped is recorded as an uncertain gap.
+position stays at the stream's last event until Salesforce removes that event. Nothing proves that no event followed it:
+Salesforce documents sessions that receive no event for hours although events are stored (Salesforce Knowledge
+005321562). An event that followed is lost once its retention ends. Continuing is therefore a decision of the user, and
+the skipped span is recorded as an uncertain gap.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ GoOnFrom = Literal["earliest", "latest"]
 
 _ACCEPTED = re.compile(r"accepted by .*, to go on from (earliest|latest): ", re.DOTALL)
 _MARGIN = timedelta(hours=1)
-"""By which Salesforce may remove an event earlier than its retention ends. It decides on a message, never on a loss."""
+"""Time by which Salesforce may remove an event before its retention ends. It affects a message, never a loss."""
 _REASON = "aged out on a quiet stream"
 
 
 def accept_loss(
     landed: LandedStream, source: EventSource, *, go_on_from: GoOnFrom, reason: str, accepted_by: str, now: datetime
 ) -> Gap:
-    """Record that what cannot be read after the position is lost, if Salesforce shows that it cannot be read.
+    """Record the loss of the events after the position, if Salesforce confirms that the position cannot be read.
 
-    The position stays. Accepting the loss at one position again changes nothing and returns what was recorded. The gap
-    is uncertain where the position aged out on a quiet stream of the Streaming API.
+    The position does not move. A repeated call for the same position has no effect and returns the recorded gap. The
+    gap is uncertain if the position aged out on a quiet stream of the Streaming API.
 
-    :param go_on_from: ``"earliest"``: with the oldest event that Salesforce still has; ``"latest"``: with new ones.
+    :param go_on_from: ``"earliest"``: the oldest event that Salesforce still retains; ``"latest"``: new events.
     :raises ConfigurationError: there is no position, it can still be read, or no reason is given. Nothing was recorded.
-    :raises SalesforceStreamError: it could not be found out. Nothing was recorded.
+    :raises SalesforceStreamError: the check failed. Nothing was recorded.
     """
     stream, position = landed.stream, landed.position()
     if not reason.strip():
@@ -87,10 +87,10 @@ def without_position(
 ) -> NewWindow:
     """Return ``new`` with a start or a policy with which it can be landed, if the loss at its position is accepted.
 
-    After a position that aged out on a quiet stream it continues from the earliest event whatever policy accepts that:
-    a start at the latest event fails on a quiet stream, and could skip events.
+    After a position that aged out on a quiet stream it continues from the earliest event under any accepting policy: a
+    start at the latest event fails on a quiet stream, and could skip events.
 
-    :param error: of a drain of ``new`` whose policy is ``"fail"``, or that lost its position too often.
+    :param error: error of a drain of ``new`` whose policy is ``"fail"``, or that lost its position too often.
     :param policy: ``on_invalid_replay`` of the run.
     :raises PositionAgedOutError: the position aged out on a quiet stream, and that is not accepted.
     :raises ReplayIdLostError: ``error``, if no loss is accepted.
@@ -117,7 +117,7 @@ def without_position(
 
 
 def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> GoOnFrom | None:
-    """Return the start that was accepted for when ``position`` cannot be read; ``None`` if none was."""
+    """Return the accepted start for the case that ``position`` cannot be read; ``None`` if none was accepted."""
     gap = _accepted_at(landed, position) if isinstance(position, bytes) else None
     match = None if gap is None else _ACCEPTED.match(gap.reason)
     return None if match is None else cast("GoOnFrom", match[1])
@@ -130,10 +130,10 @@ def _accepted_at(landed: LandedStream, replay_id: bytes) -> Gap | None:
 
 @dataclass(frozen=True)
 class AgedPosition:
-    """A position whose age explains that Salesforce refuses it. All times are Salesforce's.
+    """A position that is so old that Salesforce refuses it. All times are Salesforce's.
 
     :param replay_id: the position.
-    :param since: the event time of its event, but not after it was received.
+    :param since: the event time of its event, at most the time when it was received.
     :param received_by: upper bound of the time at which that event was received.
     :param contact_at: upper bound of the last answer to a drain of the stream; ``None`` if it is not known.
     :param earliest_now: lower bound of the present, ``latest_now`` an upper bound.
@@ -148,7 +148,7 @@ class AgedPosition:
 
     @property
     def estimate(self) -> str:
-        """The loss that is possible, in one clause."""
+        """Return a description of the possible loss, as one clause."""
         answered = "at an unknown time"
         if self.contact_at is not None:
             answered = f"{_hours(self.earliest_now - self.contact_at)} ago"
@@ -156,7 +156,7 @@ class AgedPosition:
         return f"nothing is known to be lost; {silence} without an event, and Salesforce last answered {answered}"
 
     def new_gap(self, landed: LandedStream) -> Gap | None:
-        """Return the gap to record, ``None`` if one covers it: what was published after that one is still retained.
+        """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained.
 
         :raises SalesforceStreamError: if the replay store cannot be read.
         """
@@ -192,9 +192,9 @@ class AgedPosition:
 def aged_position(
     landed: LandedStream, replay_id: bytes, previous: Manifest | None, source: EventSource
 ) -> AgedPosition | None:
-    """Return the position ``replay_id`` with its age, if that explains that Salesforce refuses it.
+    """Return the position ``replay_id`` with its age, if the age explains that Salesforce refuses it.
 
-    ``None`` also where the age is not known: where windows are missing, or Salesforce's time was not measured.
+    ``None`` also if the age is not known: if windows are missing, or Salesforce's time was not measured.
 
     :param previous: the window that ended at the position.
     :raises LandingError: if an earlier manifest cannot be read.

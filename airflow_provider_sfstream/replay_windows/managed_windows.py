@@ -1,15 +1,15 @@
 """Windows of a managed event subscription: a run commits to Salesforce once its window is durable.
 
-The order of writes is data files, manifest, record, commit. The record (in a replay store that may be files in the
-landing) lists the windows of the stream; the position that Salesforce keeps follows it and is never ahead of it.
-Therefore
+The order of writes is data files, manifest, record, commit. The record (in a replay store that may consist of files in
+the landing) lists the windows of the stream. The position that Salesforce stores follows it and is never ahead of it.
+Consequences:
 
-- killed before the commit, or with its acknowledgement lost, the next try or run finds the window recorded. Salesforce
-  delivers its events again; they are left out, and the commit is repeated;
-- this package never has Salesforce go on after an event that is not stored.
+- After a kill before the commit, or a lost acknowledgement, the next try or run finds the window recorded. Salesforce
+  delivers its events again; they are skipped, and the commit is repeated.
+- This package never commits a position after an event that is not stored.
 
-The position that Salesforce keeps can be dropped or moved by others. The recorded one is the truth: the source compares
-the two, and reads after the recorded one.
+Salesforce can drop the position that it stores, and others can move it. The recorded one is the source of truth: the
+source compares the two, and reads after the recorded one.
 
 Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
 """
@@ -36,13 +36,13 @@ from airflow_provider_sfstream.streams.managed.source import ManagedSource
 log = logging.getLogger(__name__)
 
 LONGEST_DRAIN = 1500.0
-"""Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
+"""Longest drain, in seconds: Salesforce ends a stream without a commit after 1,800 seconds."""
 
 
 class CommittedWindows:
-    """Up to which window Salesforce is known to have the position: a small file in the landing.
+    """File in the landing that names the last window whose commit Salesforce has acknowledged.
 
-    It saves work and is no promise: where it is behind, or missing, more is looked through and committed again.
+    It only saves work. If it is outdated or missing, more windows are searched and committed again.
     """
 
     def __init__(self, stream: Stream, catalog: LandingCatalog) -> None:
@@ -52,7 +52,7 @@ class CommittedWindows:
         self._key = f"sfstream_committed.{stream.key[:12]}"
 
     def last(self) -> tuple[str, bytes] | None:
-        """Return the id and the end of the last window whose commit was acknowledged, if that is known."""
+        """Return the ID and the end of the last window whose commit was acknowledged, if known."""
         document = self._document()
         try:
             return str(document["window_id"]), bytes.fromhex(document["replay_id"])
@@ -60,14 +60,14 @@ class CommittedWindows:
             return None
 
     def subscription_id(self) -> str | None:
-        """Return the record ID of the managed subscription that the last commit was recorded for, if it was read."""
+        """Return the record ID of the managed subscription of the last recorded commit, if it was read."""
         record_id = self._document().get("subscription_id")
         return record_id if isinstance(record_id, str) else None
 
     def record(self, window_id: str, replay_id: bytes, subscription_id: str | None = None) -> None:
         """Record that Salesforce has acknowledged the end of a window.
 
-        :param subscription_id: record ID of the managed subscription; ``None`` where it was not read.
+        :param subscription_id: record ID of the managed subscription; ``None`` if it was not read.
         """
         document = {"stream": str(self._stream), "window_id": window_id, "replay_id": replay_id.hex()}
         record_id = subscription_id or self.subscription_id()
@@ -83,7 +83,7 @@ class CommittedWindows:
         return document if isinstance(document, dict) else {}
 
     def later_windows(self, head: str | None) -> Iterator[Manifest]:
-        """Yield the windows up to the recorded ``head`` that Salesforce may not know of yet, newest first."""
+        """Yield the windows up to the recorded ``head`` that may not be committed yet, newest first."""
         known = self.last()
         if head is None:
             return
@@ -93,7 +93,7 @@ class CommittedWindows:
             yield manifest
 
     def events_of_later_windows(self, head: str | None) -> set[bytes]:
-        """Return the replay IDs that those windows hold."""
+        """Return the replay IDs of the events in those windows."""
         windows = self.later_windows(head)
         return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
 
@@ -106,15 +106,15 @@ def drain_managed_window(
     subscription_id: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
-    """Return the window of this run, draining it unless an earlier try did, and have Salesforce go on after it.
+    """Return the window of this run, after draining it unless an earlier try did; commit its end to Salesforce.
 
-    ``request.on_invalid_replay`` is the user's, or what the subscription's ``errorRecoveryReplay`` says: a position
-    that can no longer be read is then recorded as a gap. ``start_from`` has to be ``COMMITTED``.
+    ``request.on_invalid_replay`` is the user's policy, or that of the subscription's ``errorRecoveryReplay``: a
+    position that can no longer be read is then recorded as a gap. ``start_from`` must be ``COMMITTED``.
 
-    :param subscription_id: record ID of the managed subscription, where it could be read.
-    :raises CommitError: Salesforce did not take the commit. The window is recorded, and none of its events is lost or
+    :param subscription_id: record ID of the managed subscription, if it could be read.
+    :raises CommitError: Salesforce did not accept the commit. The window is recorded, and none of its events is lost or
         will be landed again.
-    :raises SalesforceStreamError: as :func:`drain_window`.
+    :raises SalesforceStreamError: like :func:`drain_window`.
     """
     request = replace(request, limits=_bounded(request.limits))
     outcome = drain_window(landed, request, source=source, now=now)
@@ -123,24 +123,24 @@ def drain_managed_window(
 
 
 def _bounded(limits: DrainLimits) -> DrainLimits:
-    """Return ``limits`` that end before Salesforce ends a stream on which nothing is committed."""
+    """Return ``limits`` that end before Salesforce ends a stream without a commit."""
     seconds = LONGEST_DRAIN if limits.max_seconds is None else min(LONGEST_DRAIN, limits.max_seconds)
     return replace(limits, max_seconds=seconds)
 
 
 def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: str | None = None) -> bytes | None:
-    """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
+    """Commit the end of the last recorded window to Salesforce, unless it is already committed; return its replay ID.
 
-    Where its position was dropped or moved and no commit can change that yet, the next run compares again.
+    If its position was dropped or moved and a commit cannot change that yet, the next run compares again.
 
-    :raises CommitError: Salesforce did not take the commit.
-    :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
+    :raises CommitError: Salesforce did not accept the commit.
+    :raises ServiceUnavailableError: no acknowledgement arrived in time. The commit may have been carried out.
     """
     head, committed = landed.position(), CommittedWindows(landed.stream, landed.catalog)
     last = committed.last()
     if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
         return head.replay_id
-    # An empty window can end where the one before it did.
+    # An empty window can end at the same position as the one before it.
     if last is None or last[1] != head.replay_id or source.differs:
         if not source.commit(head.replay_id, CONFIRM_TIMEOUT):
             return head.replay_id
@@ -152,7 +152,7 @@ def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: st
 def landed_but_uncommitted(landed: LandedStream) -> Callable[[bytes], bool]:
     """Return a function that checks whether an event is landed in a window that may not be committed.
 
-    The landed events are read when it is first called: by then, no window has been added since the drain began.
+    The first call reads the landed events: until then, no window has been added since the drain began.
     """
     events: set[bytes] | None = None
 

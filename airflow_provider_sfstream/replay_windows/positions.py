@@ -1,8 +1,8 @@
-"""Known positions of a stream: the time → replay ID index that Salesforce does not offer, from recorded windows, and
-the evidence that Salesforce still reads a recorded position.
+"""Known positions of a stream: an index from time to replay ID, built from recorded windows, which Salesforce does not
+offer; and the evidence that Salesforce still reads a recorded position.
 
-From the earliest event on, a drain cannot notice that the events before it were lost with a reset. It was not reset if
-a recorded position that is younger than the retention can be read.
+A drain from the earliest event cannot detect that a reset removed the events before it. The stream was not reset if a
+recorded position that is younger than the retention can be read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class KnownPosition:
-    """A replay ID that was named at ``given_at``, or a little earlier: at some time during the drain of its window.
+    """A replay ID that Salesforce named at ``given_at``, or a little earlier: during the drain of its window.
 
-    No event after it was published before ``published_from``, where that is known.
+    No event after it was published before ``published_from``, if known.
     """
 
     replay_id: bytes
@@ -40,15 +40,15 @@ def nearest_position(
 ) -> KnownPosition | None:
     """Return the last known replay ID before ``time`` that should still be readable, ``None`` if none is known.
 
-    It is the ``through`` of the window with the greatest ``contact_at`` up to ``time``: what was published later comes
-    after it. Of several, of the one whose replay ID was given last. A replay ID can be read while its event is
-    retained, so it must have been given after ``horizon``: at the window's last event, or when an empty response named
-    it. An empty window that only repeats the replay ID before it gives no new age to it. A replay
-    ID that a gap names was refused; neither it nor an earlier one is returned.
+    It is the ``through`` of the window with the greatest ``contact_at`` up to ``time``: events published later follow
+    it. Of several windows, the one whose replay ID was named last. A replay ID can be read while its event is retained,
+    so it must have been named after ``horizon``: at the window's last event, or when an empty response named it. An
+    empty window that only repeats the replay ID before it does not renew its age. A replay ID that a gap names was
+    refused; neither it nor an earlier one is returned.
 
-    Reading from the earliest event is right wherever this returns ``None``, and never reads much more.
+    If the result is ``None``, reading from the earliest event is correct, and never reads much more.
 
-    :param ordered: windows in stream order, which decides between equals.
+    :param ordered: windows in stream order, which decides between equal candidates.
     """
     given = given_at(ordered)
     best: tuple[datetime, datetime, int] | None = None
@@ -67,7 +67,7 @@ def nearest_position(
 
 
 def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
-    """Return when Salesforce gave each replay ID at which a window ends, or a time before, as far as that is known."""
+    """Return the time when Salesforce named each replay ID at which a window ends, or an earlier one, if known."""
     given: dict[bytes, datetime] = {}
     for window in windows:
         if window.through is None:
@@ -83,9 +83,9 @@ def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
 
 
 def given_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> datetime | None:
-    """Return a time before which Salesforce gave ``replay_id``, ``None`` if none is known.
+    """Return an upper bound of the time when Salesforce named ``replay_id``, ``None`` if none is known.
 
-    Event times do not tell it: publishers set them.
+    Event times are no evidence for it: publishers set them.
     """
     return min((each.contact_at for each in windows if each.through == replay_id and each.contact_at), default=None)
 
@@ -95,12 +95,12 @@ def _refused(replay_id: bytes, at: datetime, gap: Gap) -> bool:
 
 
 class ReadablePosition:
-    """An ordinary subscription at a recorded position, for one event, beside the drain.
+    """An ordinary subscription at a recorded position, for one event, parallel to the drain.
 
-    Its silence is no evidence. A context manager, which opens the subscription and ends it.
+    A missing response is no evidence. A context manager, which opens the subscription and ends it.
 
     :param replay_id: the recorded position.
-    :param may_have_aged_out: whether its age is not known: then its refusal is no evidence of a reset.
+    :param may_have_aged_out: true if its age is not known: then its refusal is no evidence of a reset.
     :raises ReplayIdLostError: when it is opened, or later: Salesforce refuses the position, which cannot have aged out.
     """
 
@@ -131,7 +131,7 @@ class ReadablePosition:
         return bool(self._is_read)
 
     def _look(self) -> None:
-        """Take one response. A fault, or an end without a response, is no evidence."""
+        """Read one response. A fault, or an end without a response, is no evidence."""
         try:
             self._is_read = None if next(self._responses) is None else True
         except (SalesforceStreamError, StopIteration) as error:

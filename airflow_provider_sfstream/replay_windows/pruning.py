@@ -1,9 +1,9 @@
-"""Pruning: landed windows that nobody needs any more are removed, oldest first.
+"""Pruning: the removal of landed windows that are no longer needed, oldest first.
 
-Guarantees. What has to stay stays with everything that was landed after it: the windows of a stream that are left are
-its newest ones, without a hole. A window is first announced as pruned, then taken out of the replay store, then loses
-its manifest, then its files: nobody ever finds a manifest whose files are gone. Killed at any line, the next run
-finishes what was announced. Positions, gaps, schemas and the records of intervals stay.
+Guarantees. A window that must stay also protects all windows landed after it: the remaining windows of a stream are its
+newest ones, without a hole. A window is first announced as pruned, then removed from the replay store, then loses its
+manifest, then its files: no reader ever finds a manifest whose files are missing. After a kill at any line, the next
+run completes the announced removals. Positions, gaps, schemas and the records of intervals stay.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from airflow_provider_sfstream.salesforce.topics import check_age
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500
-"""How many windows are announced before they are removed."""
+"""Number of windows that are announced before they are removed."""
 
 
 @dataclass(frozen=True)
 class OldWindow:
-    """What pruning has to know of a landed window."""
+    """Attributes of a landed window that pruning needs."""
 
     window_id: str
     kind: WindowKind
@@ -62,12 +62,12 @@ StillNeeded = Callable[[Sequence[OldWindow]], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class PruneRequest:
-    """What to remove.
+    """Windows to remove.
 
-    :param older_than: how long ago a window has to have been finished.
-    :param keep_last: how many of the newest live windows stay, however old; the last one is where the position stands.
-    :param needed: ids of live windows that are needed with all that follows, and who needs them.
-    :param still_needed: tells of windows that are old enough which of them are needed nevertheless, and by whom.
+    :param older_than: minimum time since a removable window was finished.
+    :param keep_last: number of the newest live windows that stay at any age; the last one is that of the position.
+    :param needed: IDs of live windows that are needed with all later ones, and the name of the consumer.
+    :param still_needed: returns those of the old windows that are still needed, with the name of the consumer.
     """
 
     stream: Stream
@@ -80,9 +80,9 @@ class PruneRequest:
 
 @dataclass(frozen=True)
 class PruneOutcome:
-    """The windows that were removed, or would be, oldest first; how many old ones stay, and the reason for the first.
+    """The windows that were removed, or would be, oldest first; the number of old ones that stay, and the first reason.
 
-    ``finished``: how many windows an earlier run had announced, and this one removed.
+    ``finished``: number of windows that an earlier run had announced, and this one removed.
     """
 
     removed: tuple[OldWindow, ...]
@@ -93,7 +93,7 @@ class PruneOutcome:
 
 @dataclass(frozen=True)
 class _Limit:
-    """Windows that were finished at this time or later stay."""
+    """Time limit: windows that were finished at this time or later stay."""
 
     time: datetime
     reason: str
@@ -110,11 +110,11 @@ def prune_windows(
     pruned_by: str,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> PruneOutcome:
-    """Remove the windows that are older than asked for, as far as nobody needs them or one before them.
+    """Remove the windows older than requested, unless they or an earlier window are still needed.
 
-    :param pruned_by: who does it, for those who miss a window.
-    :raises ConfigurationError: if the position, or somebody in need, stands on a window that is not in this landing.
-    :raises SalesforceStreamError: if landing or store cannot be used. What was announced is removed by the next run.
+    :param pruned_by: name of the pruning run, for readers that miss a window.
+    :raises ConfigurationError: if the position, or a consumer, is on a window that is not in this landing.
+    :raises SalesforceStreamError: if landing or store cannot be used. The next run removes the announced windows.
     """
     check_age(request.older_than)
     stream = request.stream
@@ -185,7 +185,7 @@ def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iter
 
 
 def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog) -> tuple[list[OldWindow], str | None]:
-    """Return the windows before which none stays, and, if some were left out, why."""
+    """Return the windows before which none stays, and the reason if some were omitted."""
     going = {window.window_id: window for window in old}
     reason = None
     while True:
@@ -230,7 +230,7 @@ def _announce_and_remove(
 
 
 def _remove(announced: PrunedWindows, store: ReplayStore, catalog: LandingCatalog) -> None:
-    """Remove what is announced; killed at any line, this can be done again."""
+    """Remove the announced windows. A repeated call after a kill at any line completes the removal."""
     store.forget_windows(announced.stream, announced.removing)
     remove_windows(catalog.landing, announced.stream, announced.removing)
     write_pruned(catalog.landing, announced.finished())

@@ -2,14 +2,14 @@
 
 Guarantees, with every store:
 
-- A store whose position was put back (a backup, another store, the late write of a task that was taken for dead) is
-  detected by the next drain: the landing names a recorded window that the position's chain does not contain.
-- :meth:`RecordedPositions.advance` returns only if the window is in the chain. It writes ``recorded.json`` before it
-  reads the store for the last time, and a late write is followed by a read of ``recorded.json``. Of a task that puts
-  the position back and one that has just moved it, at least one therefore sees the other, and repeats the advance.
+- The next drain detects a store whose position was moved back (a backup, another store, the late write of a task that
+  was considered dead): the landing names a recorded window that the position's chain does not contain.
+- :meth:`RecordedPositions.advance` returns only if the window is in the chain. It writes ``recorded.json`` before its
+  last read of the store, and a late write is followed by a read of ``recorded.json``. Of a task that moves the position
+  back and one that has just moved it, at least one therefore detects the other, and repeats the advance.
 
-A position moves without this module when it is reset by hand, which is a decision and not a loss: a reset since the
-last recorded position explains whatever lies before it.
+A reset by hand moves the position without this module. It is a decision and not a loss: a reset since the last recorded
+position explains any position before it.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_LINK = 100
-"""Number of windows between the last recorded position and the store's that are followed. More than one is rare."""
+"""Maximum number of windows to follow between the last recorded position and the store's. More than one is rare."""
 
 _ROUNDS = 5
-"""How often windows are recorded again before another writer is reported: each round is one late write."""
+"""Maximum number of times to record windows again before another writer is reported: each round is one late write."""
 
 
 @dataclass(frozen=True)
 class RecordedPositions:
-    """The positions of one stream in its replay store and in its landing."""
+    """Positions of one stream in its replay store and in its landing."""
 
     stream: Stream
     catalog: LandingCatalog
     store: ReplayStore
 
     def last(self) -> RecordedPosition | None:
-        """Return the last recorded position in the landing. To be compared with a position that is read later.
+        """Return the last recorded position in the landing, for comparison with a position that is read later.
 
         :raises LandingError: if it cannot be read.
         """
         return read_recorded(self.catalog.landing, self.stream)
 
     def is_before(self, position: Position, recorded: RecordedPosition | None) -> bool:
-        """Return whether the store was put back: ``position`` does not contain a window that was ``recorded``.
+        """Return whether the store was moved back: ``position`` does not contain a window that was ``recorded``.
 
-        Reads nothing where both are the same, which is the case between two runs. False where the recorded window is
-        gone from the landing, or where somebody set the position by hand since.
+        Reads nothing if both are the same, which is the case between two runs. False if the recorded window is missing
+        from the landing, or if a user set the position by hand since.
 
         :raises SalesforceStreamError: if the landing or the store cannot be read.
         """
@@ -69,7 +69,7 @@ class RecordedPositions:
             if manifest.window.window_id == recorded.window_id:
                 return False
             if manifest.fence < recorded.fence < position.fence:
-                # One fence has one window, unless the chain is that of another store.
+                # Each fence has one window, unless the chain belongs to another store.
                 return manifest.fence + 1 == recorded.fence
         if position.fence > recorded.fence:
             return False
@@ -112,9 +112,9 @@ class RecordedPositions:
             log.warning("%s The position is recorded in the replay store.", error)
 
     def _settled(self, moved: Position) -> Position:
-        """Return the store's position after ``recorded.json`` has it, with what a late write put back recorded again.
+        """Return the store's position after writing it to ``recorded.json``; repeat advances that a late write undid.
 
-        The order matters: a task that puts the position back writes the store, then reads ``recorded.json``; a task
+        The order matters: a task that moves the position back writes the store, then reads ``recorded.json``; a task
         that has moved the position writes ``recorded.json``, then reads the store.
         """
         current = moved
@@ -135,7 +135,7 @@ class RecordedPositions:
         return current
 
     def _repeat(self, position: Position, later: list[Manifest]) -> Position:
-        """Record ``later`` again: the windows after ``position`` that were recorded before it was put back."""
+        """Record ``later`` again: the windows after ``position`` that were recorded before it was moved back."""
         log.warning(
             "%s: a task that ran too long put the position back to %s. The %d windows up to %s are recorded again.",
             self.stream,

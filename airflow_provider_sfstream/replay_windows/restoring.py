@@ -1,7 +1,7 @@
-"""The replay store made anew from the landing: what its manifests say of a stream, recorded once more.
+"""Restoration of the replay store from the landing: records the windows of a stream's manifests again.
 
-A store that was lost, or that came back from a backup older than the landing, is brought to where the landing ends:
-the next drain goes on there. The manifests are the truth here; nothing is read from Salesforce, no file is touched.
+A store that was lost, or that was restored from a backup older than the landing, is moved to the end of the landing:
+the next drain continues there. The manifests are the source of truth; no file is changed, Salesforce is not called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REASON = "made anew from the landing: window {} does not follow the one recorde
 
 @dataclass(frozen=True)
 class Restored:
-    """What was recorded: live windows that the store did not have, and backfill windows that the landing has."""
+    """Result of a restoration: recorded live windows that the store lacked, and backfill windows of the landing."""
 
     before: Position
     after: Position
@@ -39,18 +39,18 @@ def restore_position(
     updated_by: str,
     last_window_id: str | None = None,
 ) -> Restored:
-    """Record every window of the landing that comes after the store's position, and move the position to their end.
+    """Record every window of the landing that follows the store's position, and move the position to their end.
 
-    A store that has nothing of the stream gets all of them. Killed at any line and called again, it goes on where it
-    was. No drain may run meanwhile: it would lose the race, or win it and stop this.
+    A store without a record of the stream receives all of them. A repeated call after a kill at any line continues. No
+    drain may run meanwhile: one of the two would fail with a conflict.
 
     :param now: the present, with a time zone: the landing is read up to tomorrow.
-    :param updated_by: who does it, for the audit records of positions that had been set by hand.
-    :param last_window_id: the window to end with; without it, the last one of the landing. Where several begin at one
-        position, that is the one that the last recorded position in the landing names.
-    :raises ConfigurationError: if the landing does not tell which windows count. Nothing was recorded.
+    :param updated_by: name of the caller, for the audit records of positions that had been set by hand.
+    :param last_window_id: the window to end with; without it, the last one of the landing. If several begin at one
+        position, the last recorded position in the landing decides.
+    :raises ConfigurationError: if the landing does not show which windows count. Nothing was recorded.
     :raises PositionConflictError: if the position moved meanwhile.
-    :raises SalesforceStreamError: if store or landing cannot be used; what was recorded by then stays.
+    :raises SalesforceStreamError: if store or landing cannot be used; windows recorded until then stay.
     """
     before = store.read(stream)
     manifests = _manifests(stream, catalog, now)
@@ -65,7 +65,7 @@ def restore_position(
         position = _record(stream, manifest.window, position, store, updated_by)
     last = missing[-1].window if missing else None
     if last is not None and last.through not in (None, position.replay_id):
-        # The store had some of them recorded already, and left the position alone.
+        # The store already had some of them recorded, and did not move the position.
         position = store.reset(stream, last.through, reason=_REASON.format(last.window_id), updated_by=updated_by)
     backfills = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
     for window in backfills:
@@ -76,16 +76,16 @@ def restore_position(
 
 
 def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:
-    """Return the live windows that were recorded, in the order in which they were.
+    """Return the live windows that were recorded, in the order in which they were recorded.
 
-    Windows are chains, each window naming the one before it; a position that was set by hand, or a store that came
-    back from a backup, begins another chain or branch. Of windows that were drained from one position, that is, that
-    name the same one before them and the same fence, those count that another window follows; where none does, it is
-    one of them, and the landing does not tell which. Pure.
+    Windows are chains, each window naming the one before it. A position that was set by hand, or a store that was
+    restored from a backup, begins another chain or branch. Windows were drained from one position if they name the same
+    previous window and the same fence. Of these, the ones that another window follows count. If none is followed, one
+    of them counts, and the landing does not show which. Pure.
 
-    :param certain: ids of windows that were recorded, which decides between those that none follows; the last one is
-        the one to end with, beside which others do not matter.
-    :raises ConfigurationError: if nothing decides.
+    :param certain: IDs of windows that were recorded, which decide between those that none follows; the last one is the
+        one to end with, which makes others irrelevant.
+    :raises ConfigurationError: if the choice remains open.
     """
     ids = {manifest.window.window_id for manifest in live}
     following: dict[str | None, dict[int, list[Manifest]]] = {}
@@ -108,7 +108,7 @@ def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:
         return one_position if len(one_position) == 1 else []
 
     def after(window_id: str | None) -> list[Manifest]:
-        """Return what was recorded after a window, the newest first."""
+        """Return the windows that were recorded directly after a window, the newest first."""
         found = [each for one_position in following.get(window_id, {}).values() for each in recorded(one_position)]
         return sorted(found, key=lambda manifest: manifest.finished_at, reverse=True)
 
@@ -131,7 +131,7 @@ def _manifests(stream: Stream, catalog: LandingCatalog, now: datetime) -> list[M
 
 
 def _ended(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:
-    """Return the windows up to the one that is named."""
+    """Return the windows up to ``last_window_id``."""
     if last_window_id is None:
         return ordered
     ids = [manifest.window.window_id for manifest in ordered]
@@ -143,13 +143,13 @@ def _ended(ordered: list[Manifest], last_window_id: str | None, stream: Stream) 
 
 
 def _cause(store: ReplayStore, stream: Stream, position: Position) -> str | None:
-    """Return why the position stands where no window ends, if it does."""
+    """Return the reason of the last reset, if the position is not the end of a window."""
     resets = store.resets(stream) if position.window_id is None else []
     return resets[-1].reason if resets else None
 
 
 def _after(position: Position, ordered: list[Manifest], cause: str | None, stream: Stream) -> list[Manifest]:
-    """Return the windows that come after ``position``, which was set for ``cause``."""
+    """Return the windows that follow ``position``, which was set with the reason ``cause``."""
     if position.window_id is None and position.replay_id is None:
         return ordered
     for number, manifest in enumerate(ordered):

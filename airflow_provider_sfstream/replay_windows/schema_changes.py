@@ -1,4 +1,4 @@
-"""Differences between the schemas of a window's events and those that its stream had before: fields added, removed,
+"""Differences between the schemas of a window's events and the earlier schemas of its stream: fields added, removed,
 retyped, nullable.
 """
 
@@ -20,19 +20,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What is other in a schema than in the one that the same event had before.
+    """Differences between a schema and the earlier schema of the same event.
 
-    Fields are named by their path, those of compound fields too (``BillingAddress.City``). A type is Avro's, without
-    null, and in parentheses the Salesforce type that the schema names, if any: ``long (DateTime)``. The order of fields
-    is no difference, nor is a field that may not be null any more: whoever reads its values need not know.
+    Fields are named by their path, including those of compound fields (``BillingAddress.City``). A type is Avro's,
+    without null, and in parentheses the Salesforce type that the schema names, if any: ``long (DateTime)``. The order
+    of fields is no difference, nor is a field that is no longer nullable: neither affects readers of its values.
 
-    :param event: the event's API name, such as ``Order__e``.
-    :param schema_id: of the new schema.
-    :param before: the schema id before.
+    :param event: the event's API name, for example ``Order__e``.
+    :param schema_id: ID of the new schema.
+    :param before: ID of the earlier schema.
     :param added: type by field.
-    :param removed: type that it had, by field.
-    :param retyped: the type before and the one now, by field.
-    :param became_nullable: type by field, of those that could not be null before and can be now.
+    :param removed: former type, by field.
+    :param retyped: former and new type, by field.
+    :param became_nullable: type by field, of those that were not nullable before and are now.
     """
 
     event: str
@@ -47,7 +47,7 @@ class SchemaChange:
     def between(cls, before_id: str, before: dict[str, Any], schema_id: str, schema: dict[str, Any]) -> SchemaChange:
         """Return the change from one schema to another.
 
-        :param before: and ``schema``, as :func:`~airflow_provider_sfstream.salesforce.schemas.parse` gives them.
+        :param before: and ``schema``, as returned by :func:`~airflow_provider_sfstream.salesforce.schemas.parse`.
         """
         was, now = fields_of(before), fields_of(schema)
         both = sorted(was.keys() & now.keys())
@@ -62,7 +62,7 @@ class SchemaChange:
         )
 
     def __len__(self) -> int:
-        """Return how many differences there are; none, and so false, for schemas that differ in their texts alone."""
+        """Return the number of differences; 0, and so false, for schemas that differ only in their texts."""
         return len(self.added) + len(self.removed) + len(self.retyped) + len(self.became_nullable)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class SchemaChange:
         return f"{self.event}: {', '.join(said) or 'no field differs'}"
 
     def document(self) -> dict[str, Any]:
-        """Return the change as JSON has it."""
+        """Return the change as a JSON object."""
         return {
             "event": self.event,
             "schema_id": self.schema_id,
@@ -88,12 +88,12 @@ class SchemaChange:
 
 
 def event_of(schema: Mapping[str, Any]) -> str:
-    """Return the API name of the event that a parsed schema is of."""
+    """Return the API name of the event that a parsed schema describes."""
     return str(schema.get("name", "")).rpartition(".")[2]
 
 
 class Field(NamedTuple):
-    """What is compared of a field."""
+    """Compared attributes of a field."""
 
     type: str
     nullable: bool
@@ -105,7 +105,7 @@ def fields_of(schema: dict[str, Any]) -> dict[str, Field]:
 
 
 class _Fields:
-    """Goes through a schema; a record that is named again has its fields there, too."""
+    """Iterator over the fields of a schema; a record that is named again yields its fields there, too."""
 
     def __init__(self) -> None:
         self._records: dict[str, dict[str, Any]] = {}
@@ -124,7 +124,7 @@ class _Fields:
                     yield from self.of_record(branch, f"{name}.")
 
     def _branches(self, avro: Any) -> Iterable[Any]:
-        """Yield the types that a value may have, null among them, names of records in place of them resolved."""
+        """Yield the types that a value may have, including null; names of records are replaced by the records."""
         for each in avro if isinstance(avro, list) else [avro]:
             if isinstance(each, dict) and isinstance(each.get("type"), dict | list):
                 yield from self._branches(each["type"])
@@ -133,7 +133,7 @@ class _Fields:
 
 
 def _name(avro: Any) -> str:
-    """Return a type in one word: that of an array or a map with what it holds."""
+    """Return a type as one word; that of an array or a map includes the type of its values."""
     if isinstance(avro, str):
         return avro
     if isinstance(avro, list):
@@ -144,20 +144,20 @@ def _name(avro: Any) -> str:
 
 
 KNOWN_FOR = 100
-"""Windows before one, in which a schema id is known: publishers may go on with an older schema for a while."""
+"""Number of earlier windows that make a schema ID known: publishers may continue with an older schema for a while."""
 LONGEST_LOOK = 1_000
-"""Windows after which an event that none of them has counts as a new one."""
+"""Number of windows after which an event that none of them has counts as a new one."""
 
 _NO_EVENT = ""
-"""In place of the name of an event, of a schema that nobody can read by."""
+"""Placeholder for the event name of an unreadable schema."""
 
 
 def schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> list[SchemaChange]:
-    """Return how the schemas that are new with these windows differ from those before, of the same event.
+    """Return the differences of schemas that are new with these windows from the earlier ones of the same event.
 
-    New is a schema id that none of the hundred live windows before has. It is compared with that of the window before
-    it that has such an event; of several, with the one that differs least. An event that the stream never had has no
-    schema before, and is no change. Windows whose schemas are all known cost one read of a manifest, or none.
+    A schema ID is new if none of the hundred live windows before has it. It is compared with that of the nearest window
+    before it that has an event of the same name; of several, with the one that differs least. An event that is new to
+    the stream has no earlier schema, and is no change. Windows with known schemas only cost at most one manifest read.
 
     :param manifests: live windows, each compared with those before it; backfill windows, with all that are recorded.
     :raises LandingError: if a manifest or a schema cannot be read.
@@ -171,7 +171,7 @@ def schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> list[
 
 
 class _Comparison:
-    """Reads each schema once."""
+    """Comparison of windows, which reads each schema once."""
 
     def __init__(self, landed: LandedStream) -> None:
         self._landed = landed
@@ -188,7 +188,7 @@ class _Comparison:
         return [change for change in found if change]
 
     def _before(self, manifest: Manifest, head: str) -> tuple[set[str], dict[str, list[str]]]:
-        """Return the schema ids of the window that are new, and which ids each event had before, last."""
+        """Return the new schema IDs of the window, and the latest earlier IDs of each event."""
         new = set(manifest.schemas)
         before: dict[str, list[str]] = {}
         wanted: set[str] | None = None
@@ -196,14 +196,14 @@ class _Comparison:
             new -= earlier.schemas.keys()
             if not new or number >= LONGEST_LOOK:
                 break
-            if wanted is None:  # read only where something is new
+            if wanted is None:  # schemas are read only if one is new
                 wanted = {self._event(schema_id) for schema_id in new} - {_NO_EVENT}
             if number >= KNOWN_FOR and wanted <= before.keys():
                 break
             of_window: dict[str, list[str]] = {}
             for schema_id in sorted(earlier.schemas):
                 of_window.setdefault(self._event(schema_id), []).append(schema_id)
-            before = of_window | before  # of two windows the later one
+            before = of_window | before  # a later window has precedence
         return new, before
 
     def _change(self, schema_id: str, before: Iterable[str]) -> SchemaChange | None:
@@ -219,7 +219,7 @@ class _Comparison:
         return _NO_EVENT if schema is None else event_of(schema)
 
     def _schema(self, schema_id: str) -> dict[str, Any] | None:
-        """Return a landed schema, ``None`` for one that nobody can read by."""
+        """Return a landed schema, ``None`` if it is unreadable."""
         if schema_id not in self._schemas:
             landing = self._landed.catalog.landing
             path = landing.schema_path(self._landed.stream, schema_id)

@@ -1,10 +1,10 @@
-"""Position of a reader in a stream, and the evidence that it has. Pure; the clock is an argument.
+"""Position of a reader in a stream, and the evidence for it. Pure; the clock is an argument.
 
 - *Contact* is an answer: a response of the subscription, or of a call on its connection.
-- A stream is *idle* after a span without events that an answer followed. It ends a wait and claims nothing about time.
+- A stream is *idle* after a span without events that an answer follows. It ends a wait and proves nothing about time.
 - An empty response of the Pub/Sub API names a position from which reading can continue. It does not confirm the end of
   the stream: Salesforce may send it while it still seeks through its backlog (Salesforce Knowledge 005321562).
-  :class:`~airflow_provider_sfstream.streams.end_of_stream.EndOfStream` has the evidence for an end.
+  :class:`~airflow_provider_sfstream.streams.end_of_stream.EndOfStream` holds the evidence for an end.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
-"""Starts that may be somewhere else the next time, until a replay ID was received."""
+"""Starts that can name another position at the next subscription, until a replay ID was received."""
 
 PROOF_EVERY = 30.0
-"""Seconds of silence after which a long wait requests an answer. Middleboxes cut connections that carry nothing for 60
-seconds and more."""
+"""Seconds without an answer after which a long wait requests one. Middleboxes cut connections that carry nothing for 60
+seconds or more."""
 
 
 class Cursor:
-    """Position of a reader. ``position`` is where its next subscription begins.
+    """Position of a reader. Its next subscription begins at ``position``.
 
     ``through`` is the replay ID of the last event taken, or one that an empty response named; ``None`` before either.
     ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at`` and
     ``contact_at`` are upper bounds of Salesforce's time when that replay ID, and the last answer, were received;
-    ``None`` where Salesforce's time was not measured. ``is_answered`` is whether there was any answer.
+    ``None`` where Salesforce's time was not measured. ``is_answered`` is true after the first answer.
 
     :param clock: monotonic seconds.
     """
@@ -40,7 +40,7 @@ class Cursor:
     def __init__(self, start: bytes | StartFrom, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.server_time: ServerTime | None = None
-        """Salesforce's time, measured with ``clock``; ``None`` until it is."""
+        """Salesforce's time, measured with ``clock``; ``None`` before the measurement."""
         self.position = start
         self.through: bytes | None = None
         self.pinned: bytes | None = None
@@ -52,11 +52,11 @@ class Cursor:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the next subscription would continue exactly here."""
+        """Return whether the next subscription would continue exactly at ``position``."""
         return self.position not in _UNPINNED
 
     def opened(self) -> None:
-        """Record that a subscription is about to be opened: answers to earlier ones are no evidence for it."""
+        """Record that a subscription is about to open: answers to earlier subscriptions are no evidence for it."""
         self._opened, self._proven = self._clock(), None
 
     def answered(self) -> None:
@@ -68,21 +68,21 @@ class Cursor:
         return None if self.server_time is None else self.server_time.latest(self._clock())
 
     def without_known(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` without the event that the subscription began after, if that was delivered again."""
+        """Return ``batch`` without the event at ``position``, if Salesforce delivered that event again."""
         return batch.part(1, len(batch)) if batch.replay_ids[0] == self.position else batch
 
     def by_server_time(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
-        time = self.contact_at  # of this very response
+        """Return ``batch`` with an upper bound of the Salesforce time at which it was received."""
+        time = self.contact_at  # time of the response that carried this batch
         return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
 
     def events_came(self, batch: EventBatch) -> None:
-        """Record that new events were received: they pin a start that was not, and end a silence."""
+        """Record that new events were received: they pin an unpinned start, and end an idle span."""
         self._pin(batch.replay_ids[0])
         self._silent_since = self._clock()
 
     def took(self, replay_id: bytes) -> None:
-        """Move to an event that was taken."""
+        """Move to the event ``replay_id``, which the reader took."""
         self.position = self.through = replay_id
 
     def advance(self, response: EventBatch) -> None:
@@ -96,16 +96,16 @@ class Cursor:
             self.pinned, self.pinned_at = replay_id, self.latest_time()
 
     def go_on_from(self, start: StartFrom) -> None:
-        """Begin elsewhere: the position can no longer be read."""
+        """Restart at ``start``, because the position can no longer be read."""
         self.position = start
         self._silent_since = self._clock()
 
     def is_idle(self, seconds: float) -> bool:
-        """Return whether this subscription received no event for ``seconds``, and an answer after them."""
+        """Return whether this subscription received no event for ``seconds``, followed by an answer."""
         return self._proven is not None and self._proven >= self._quiet_since + seconds
 
     def wants_proof(self, seconds: float) -> bool:
-        """Return whether to request an answer: for :meth:`is_idle`, or because the last one is long ago."""
+        """Return whether to request an answer: for :meth:`is_idle`, or because the last answer is too old."""
         now = self._clock()
         if self._proven is None or self._proven < self._quiet_since + seconds:
             return now >= self._quiet_since + min(seconds, PROOF_EVERY)

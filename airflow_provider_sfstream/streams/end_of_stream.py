@@ -1,20 +1,19 @@
 """Evidence that a reader has read everything that was published before a moment.
 
 An empty response of the reader's own subscription is not enough: Salesforce may send it while it still seeks through
-the backlog (Salesforce Knowledge 005321562). A second subscription that begins at ``LATEST`` has no backlog, so each
-replay ID that it receives is a reference: everything published before it was requested precedes that replay ID. It
-costs one call, at most one delivered event, and on a quiet topic the time until Salesforce sends an empty response,
-which is 270 seconds at most.
+the backlog (Salesforce Knowledge 005321562). A second subscription that begins at ``LATEST`` has no backlog. Each
+replay ID that it receives is therefore a reference: everything published before that subscription was requested
+precedes it. The second subscription costs one call and at most one delivered event. On a quiet topic it also takes the
+time until Salesforce sends an empty response, which is at most 270 seconds.
 
 The reader has reached the end for the moment of that request when
 
-- it receives the first event of the second subscription, or the replay ID that the second subscription's empty response
-  names: with an event or an empty response of its own. That its position is that replay ID from the start is not
-  enough: only a response of its own gives a position a new age; or
+- it receives the reference, in an event or an empty response of its own subscription. The reference is the first event
+  of the second subscription, or the replay ID in its empty response. A reader that starts at this replay ID has not
+  reached the end yet: only a response of its own subscription confirms a position again; or
 - both subscriptions sent an empty response, and the reader's replay ID is not behind that of the second subscription.
 
-Replay IDs are opaque. Their order only withholds the last claim, which rests on the two responses, and an ID in an
-unknown form withholds it too.
+Replay IDs are opaque. The second rule rests on the two responses: the order or form of the IDs can only prevent it.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from airflow_provider_sfstream.streams.source import AsyncEventSource, EventSour
 log = logging.getLogger(__name__)
 
 _BATCHES_KEPT = 1_000
-"""Batches of the reader in which a reference is searched that arrives after them. It arrives at about the same time."""
+"""Number of the reader's latest batches to search for a reference, which arrives at about the same time as they do."""
 _KNOWN_LENGTHS = (8, 10)
-"""Bytes of the forms of replay IDs that were observed on the Pub/Sub API."""
+"""Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
 _LOOK_SECONDS = 0.001
 
 
@@ -54,7 +53,7 @@ class EndOfStream:
 
     @property
     def has_event(self) -> bool:
-        """Whether the second subscription received an event, after which it is not needed."""
+        """Return whether the second subscription received an event, after which it is not needed."""
         return self._first_event is not None
 
     def reader_took(self, replay_ids: Sequence[bytes]) -> None:
@@ -89,16 +88,16 @@ class EndOfStream:
 
 
 def _is_not_behind(replay_id: bytes | None, reference: bytes) -> bool:
-    """Return whether ``replay_id`` is in the known form of ``reference`` and not ordered before it."""
+    """Return whether ``replay_id`` has a known form, the same as ``reference``, and does not precede it."""
     if replay_id is None or len(replay_id) != len(reference) or len(reference) not in _KNOWN_LENGTHS:
         return False
     return replay_id >= reference
 
 
 class EndMarker:
-    """A subscription at ``LATEST`` beside that of the drain, and the evidence that results.
+    """A second subscription at ``LATEST``, parallel to that of the drain, and the resulting evidence.
 
-    A fault of this subscription does not end the drain: it is opened again with the drain's next subscription.
+    A fault of this subscription does not end the drain. The next subscription of the drain opens it again.
 
     :param clock: monotonic seconds.
     """
@@ -108,15 +107,15 @@ class EndMarker:
         self._responses: Responses | None = None
         self._evidence: EndOfStream | None = None
         self.opened_at: datetime | None = None
-        """Lower bound of Salesforce's time when this subscription was requested; ``None`` if it was not measured."""
+        """Lower bound of Salesforce's time when this subscription was requested; ``None`` if time was not measured."""
         self.answered_at: datetime | None = None
-        """Upper bound of Salesforce's time when this subscription last answered; ``None`` if it has not, or if the time
-        was not measured."""
+        """Upper bound of Salesforce's time at the last answer of this subscription; ``None`` without an answer or a
+        measurement of the time."""
         self._server_time: ServerTime | None = None
 
     @property
     def is_reached(self) -> bool:
-        """Whether the drain has taken everything that was published before :attr:`opened_at`."""
+        """Return whether the drain has taken everything that was published before :attr:`opened_at`."""
         return self._evidence is not None and self._evidence.is_reached
 
     def open(self, server_time: ServerTime | None) -> None:
@@ -144,7 +143,7 @@ class EndMarker:
             self.look()
 
     def look(self) -> None:
-        """Take the responses that have arrived on the second subscription."""
+        """Read the responses that have arrived on the second subscription."""
         while self._responses is not None and self._evidence is not None and not self._evidence.is_reached:
             try:
                 response = next(self._responses, None)
@@ -161,12 +160,12 @@ class EndMarker:
                 self.close()
 
     def discard(self) -> None:
-        """Forget the evidence: the drain lost its position, and replay IDs of before prove nothing."""
+        """Delete the evidence: the drain lost its position, so earlier replay IDs prove nothing."""
         self.close()
         self._evidence, self.opened_at, self.answered_at = None, None, None
 
     def close(self) -> None:
-        """End the second subscription."""
+        """Close the second subscription."""
         responses, self._responses = self._responses, None
         if responses is not None:
             responses.close()
@@ -192,10 +191,10 @@ async def reference(
     silence_timeout: float,
     clock: Callable[[], float],
 ) -> AsyncIterator[Reference | None]:
-    """Read a second subscription to ``topic`` in the background, for as long as the context lasts.
+    """Read a second subscription to ``topic`` in the background until the context exits.
 
-    ``None`` where nothing can be confirmed: the API names no positions, or Salesforce's time was not measured. A fault
-    of the subscription is logged, and ends it.
+    Yield ``None`` if no end can be confirmed: the API names no positions, or Salesforce's time was not measured. A
+    fault of the subscription is logged, and ends the subscription.
 
     :param server_time: Salesforce's time, measured with ``clock``.
     """

@@ -1,4 +1,4 @@
-"""Event times over a stream that mixes schemas: each payload is read with the schema that its event names."""
+"""Event times of a stream with mixed schemas: each payload is read with the schema that its event names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 
 
 class TimeReader(Protocol):
-    """Reads event times from payloads of one kind."""
+    """Reader of event times from payloads of one encoding and schema."""
 
     def read(self, payload: bytes) -> datetime | None:
-        """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
+        """Return the time of one event, in UTC; ``None`` if the payload has no time or is damaged."""
         ...
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
-        """Return the times in milliseconds since the epoch, null where there is none."""
+        """Return the times in milliseconds since the epoch; null where a payload has no time."""
         ...
 
 
@@ -30,16 +30,16 @@ def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
     """Return the reader of payloads in ``encoding``.
 
     :param schema: the Avro schema JSON of Avro payloads. JSON payloads need none.
-    :raises SchemaError: if Avro payloads have no usable one.
+    :raises SchemaError: if Avro payloads have no usable schema.
     """
     return JsonEventTimeReader() if encoding == "json" else EventTimeReader(schema or "")
 
 
 class TimeReaders:
-    """The readers of a stream's event times, one for each schema id.
+    """Readers of a stream's event times, one for each schema ID.
 
-    :param schema: Returns the schema of a schema id, ``None`` while it cannot be had. Asked for Avro payloads only, and
-        not again for an id whose schema it has given.
+    :param schema: Returns the schema of a schema ID, or ``None`` while it is unavailable. Called for Avro payloads
+        only, and not again for an ID whose schema was returned.
     """
 
     def __init__(self, encoding: PayloadEncoding, schema: Callable[[str], str | None]) -> None:
@@ -48,8 +48,8 @@ class TimeReaders:
         self._readers: dict[str, TimeReader] = {}
 
     def of(self, schema_id: str) -> TimeReader | None:
-        """Return the reader for events of ``schema_id``; ``None`` while there is no usable schema: no fault of theirs
-        stops a stream."""
+        """Return the reader for events of ``schema_id``; ``None`` while no usable schema is available, because a
+        missing schema must not stop the stream."""
         reader = self._readers.get(schema_id)
         if reader is None:
             try:
@@ -61,17 +61,17 @@ class TimeReaders:
 
 
 class StreamEventTimes:
-    """Gives the event times of events of any schema ids.
+    """Callable that returns the event times of events of any schema IDs.
 
-    :param readers: Those of the stream.
+    :param readers: the readers of the stream.
     """
 
     def __init__(self, readers: TimeReaders) -> None:
         self._readers = readers
 
     def __call__(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
-        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where one tells none, or its
-        schema cannot be had."""
+        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where a payload has no time
+        or its schema is unavailable."""
         distinct = set(schema_ids)
         if len(distinct) == 1:
             return self._read(schema_ids[0], payloads)
@@ -89,14 +89,14 @@ class StreamEventTimes:
 
 
 class EventTimeBounds:
-    """The smallest and largest event time of many events, in milliseconds since the epoch; ``None`` if none is known.
+    """Smallest and largest event time of many events, in milliseconds since the epoch; ``None`` without a known time.
 
-    Payloads are gathered by :meth:`add` and read by :meth:`settle`, thousands in one step, because a step for each
-    small batch costs several times as much and holds up the thread that receives the stream. Where a schema cannot be
-    had by then, they are passed over, and its id is in ``unread``. ``untimed`` counts the events of which no time is
-    known.
+    :meth:`add` collects payloads and :meth:`settle` reads them, thousands in one step. A step for each small batch
+        would cost several times as much and block the thread that receives the stream. If a schema is still unavailable
+        then, its events are skipped, and its ID is added to ``unread``. ``untimed`` counts the events without a known
+        time.
 
-    :param readers: Those of the stream.
+    :param readers: the readers of the stream.
     """
 
     def __init__(self, readers: TimeReaders) -> None:
@@ -108,7 +108,7 @@ class EventTimeBounds:
         self.untimed = 0
 
     def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
-        """Gather events, to be read by the next :meth:`settle`."""
+        """Collect events for the next :meth:`settle`."""
         for schema_id in set(schema_ids):
             gathered = self._gathered.setdefault(schema_id, [])
             if schema_ids.count(schema_id) == len(payloads):
@@ -118,7 +118,7 @@ class EventTimeBounds:
                 gathered += [payload for id_, payload in chosen if id_ == schema_id]
 
     def settle(self) -> None:
-        """Read what was gathered, and forget it."""
+        """Read the collected events, then discard them."""
         for schema_id, payloads in self._gathered.items():
             if not payloads:
                 continue

@@ -1,4 +1,4 @@
-"""What to do after a fault: how long to pause, when to give up, and how a lost replay ID is accepted."""
+"""Recovery from faults: pauses between retries, the limit of retries, and the policy for a lost replay ID."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ OnInvalidReplay = Literal["fail", "earliest", "latest"]
 _FIRST_PAUSE = 0.25
 _FIRST_PAUSE_THROTTLED = 5.0
 _LONGEST_PAUSE = 30.0
-_MOST_DOUBLINGS = 10  # more than lead to the longest pause; after a thousand, the product would not fit a float
+_MOST_DOUBLINGS = 10  # already exceeds the longest pause; after a thousand, the product would overflow a float
 _MOST_LOSSES = 3
 
 
 def check_on_invalid_replay(value: str) -> None:
-    """Raise :class:`ConfigurationError` unless ``value`` is a policy."""
+    """Raise :class:`ConfigurationError` unless ``value`` is one of :data:`OnInvalidReplay`."""
     if value not in get_args(OnInvalidReplay):
         raise ConfigurationError(
             f"on_invalid_replay={value!r} must be 'fail' (stop, nothing moved), 'earliest' (go on with the oldest "
@@ -42,9 +42,9 @@ def check_on_invalid_replay(value: str) -> None:
 class Retries:
     """Consecutive faults without progress, and the pauses between them.
 
-    :param most: Consecutive faults after which :meth:`pause_after` gives up; ``None``: never.
+    :param most: Consecutive faults after which :meth:`pause_after` raises; ``None``: no limit.
     :param random: Returns a number in ``[0, 1)``.
-    :param kept: What an error says, when it gives up, of what is lost and what the next try does.
+    :param kept: Sentence of the final error about lost events and the start of the next try.
     """
 
     topic: str
@@ -55,15 +55,15 @@ class Retries:
     session_renewed: bool = False
 
     def progressed(self) -> None:
-        """Note that events arrived, or a position was confirmed."""
+        """Record that events were received, or a position was confirmed."""
         self.failures = 0
         self.session_renewed = False
 
     def pause_after(self, error: SalesforceStreamError) -> float:
-        """Return the seconds to wait before resuming after ``error``: doubled with each fault, jittered, at most 30.
+        """Return the seconds to wait before a retry after ``error``: doubled with each fault, jittered, at most 30.
 
-        :raises SalesforceStreamError: ``error``, if it cannot pass by waiting, or if a renewed session was refused too.
-        :raises ServiceUnavailableError: after ``most`` faults in a row.
+        :raises SalesforceStreamError: ``error``, if waiting cannot resolve it, or if a renewed session was refused.
+        :raises ServiceUnavailableError: after ``most`` consecutive faults.
         """
         if not error.retriable:
             raise error
@@ -85,9 +85,9 @@ class Retries:
 
 @dataclass
 class ReplayLosses:
-    """Applies ``on_invalid_replay`` and keeps the gap that results from it.
+    """Policy ``on_invalid_replay`` of one drain, and the gap that results from it.
 
-    :param gap: a gap that the drain begins with, because the possible loss at its position was accepted before.
+    :param gap: the gap at the start of the drain, if the possible loss at its position was already accepted.
     """
 
     topic: str
@@ -97,14 +97,14 @@ class ReplayLosses:
     _count: int = field(default=0, init=False)
 
     def accept(self, error: SalesforceStreamError, after: bytes | StartFrom, since: datetime | None) -> StartFrom:
-        """Return where to go on after ``error`` said that ``after`` can no longer be read.
+        """Return the start to resume from, after ``error`` reported that ``after`` can no longer be read.
 
         A second loss within one drain widens the gap to cover both.
 
         :param since: The last known event time at ``after``.
-        :raises ReplayIdLostError: if the policy is ``"fail"``, or the stream is lost again and again.
+        :raises ReplayIdLostError: if the policy is ``"fail"``, or after more than 3 losses in one drain.
         """
-        if not isinstance(after, bytes):  # no replay ID was sent, so no policy can help
+        if not isinstance(after, bytes):  # no replay ID was sent, so no policy applies
             raise error
         known = f" (of {since.isoformat()} or later)" if since else ""
         lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
@@ -135,6 +135,6 @@ class ReplayLosses:
         return StartFrom(self.policy)
 
     def resumed(self, replay_id: bytes) -> None:
-        """Note the first replay ID that could be read after a gap."""
+        """Record the first replay ID that was read after a gap."""
         if self.gap is not None and self.gap.resumed_at is None:
             self.gap = replace(self.gap, resumed_at=replay_id)

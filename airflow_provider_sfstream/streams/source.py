@@ -1,4 +1,4 @@
-"""What drains and watches read from, and what drains write to: interfaces, so that either API and any landing fit."""
+"""Interfaces of event sources and event sinks, which let drains and watches work with either API and any landing."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ __all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "Respons
 
 
 class EventSource(Protocol):
-    """A place to subscribe to one topic: the client of the Pub/Sub API, or that of the Streaming API.
+    """Source of subscriptions to one topic: the client of the Pub/Sub API, or that of the Streaming API.
 
-    ``subscribe`` yields batches in stream order, first those strictly after ``start`` when it is a replay ID. It asks
-    for at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
-    delivery allocation on events that it will not store, and ends when all of them have been yielded. It yields
-    ``None`` whenever ``idle_timeout`` seconds have passed without a response: that shows nothing. An empty batch is an
-    answer; with ``pending`` and ``latest_replay_id`` it names a position from which reading can continue.
-    ``answer_within`` requests an answer at least so often, in seconds, where the API allows that (``None``: as the
-    server likes). A fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the
+    ``subscribe`` yields batches in stream order, first those strictly after ``start`` when it is a replay ID. It
+    requests at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
+    delivery allocation on events that it will not store. It ends when all of them have been yielded. It yields ``None``
+    whenever ``idle_timeout`` seconds have passed without a response: that proves nothing. An empty batch is an answer;
+    with ``pending`` and ``latest_replay_id`` it names a position from which reading can continue. ``answer_within`` is
+    the longest time between requests for an answer, in seconds, where the API supports that (``None``: the server
+    decides). A fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the
     subscription.
     """
 
     @property
     def payload_encoding(self) -> PayloadEncoding:
-        """What the payloads of its batches are."""
+        """Return the encoding of the payloads in its batches."""
         ...
 
     @property
     def confirms_positions(self) -> bool:
-        """Whether its empty responses name a replay ID, so that a quiet topic's position can move."""
+        """Return whether its empty responses name a replay ID, so that the position of a quiet topic can advance."""
         ...
 
     def subscribe(
@@ -51,9 +51,9 @@ class EventSource(Protocol):
     ) -> Responses: ...
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
-        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event, beside any other.
+        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event, independent of any other.
 
-        Only for sources that confirm positions. It yields as :meth:`subscribe` does.
+        Only for sources that confirm positions. Yields the same items as :meth:`subscribe`.
         """
         ...
 
@@ -65,50 +65,50 @@ class EventSource(Protocol):
         ...
 
     def prove_contact(self, topic: str) -> None:
-        """Return once Salesforce has answered something on the connection that the subscription uses.
+        """Return after Salesforce has answered a request on the connection of the subscription.
 
-        Whatever it had sent before is here then, or on its way to the consumer.
+        Every response sent before that answer has then arrived, or is on its way to the consumer.
 
-        :raises ContactError: if it does not answer in time.
-        :raises SalesforceStreamError: if it answers with a fault.
+        :raises ContactError: if Salesforce does not answer in time.
+        :raises SalesforceStreamError: if Salesforce answers with a fault.
         """
         ...
 
     def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for JSON payloads, which need no schema."""
         ...
 
     def renew_session(self) -> None:
-        """Forget the access token, so that the next call logs in again."""
+        """Discard the access token, so that the next call logs in again."""
         ...
 
 
 class EventSink(Protocol):
-    """Where drained events go. ``append`` may return before the batch is stored, but keeps order and bounds memory."""
+    """Destination of drained events. ``append`` may return before it stores the batch; keeps order, bounds memory."""
 
     def append(self, batch: EventBatch) -> None: ...
 
 
 class AsyncEventSource(Protocol):
-    """A place to subscribe to one topic from an event loop: the asyncio client of either API.
+    """Source of subscriptions to one topic for an event loop: the asyncio client of either API.
 
     ``subscribe`` is an async generator of responses in stream order, the first strictly after ``start`` when it is a
     replay ID; a keepalive is an empty batch. A source that confirms no positions yields one as soon as the subscription
-    stands. It asks for at most ``limit`` events over its lifetime (``None``: no
-    limit) and ends when all of them have been yielded. It never asks for more while its consumer is busy, so that
-    memory is bounded. After ``silence_timeout`` seconds without any response, keepalives included, it ends with
-    :class:`ServiceUnavailableError`. A fault ends it with a :class:`SalesforceStreamError`; closing it ends the
-    subscription. Cancelling a task that waits for it leaks nothing.
+    is established. It requests at most ``limit`` events over its lifetime (``None``: no limit) and ends when all of
+    them have been yielded. It requests no more events while its consumer is busy, so that memory is bounded. After
+    ``silence_timeout`` seconds without any response, keepalives included, it raises :class:`ServiceUnavailableError`. A
+    fault ends it with a :class:`SalesforceStreamError`; closing it ends the subscription. Cancelling a task that waits
+    for it leaks no resources.
     """
 
     @property
     def payload_encoding(self) -> PayloadEncoding:
-        """What the payloads of its batches are."""
+        """Return the encoding of the payloads in its batches."""
         ...
 
     @property
     def confirms_positions(self) -> bool:
-        """Whether its empty responses name a replay ID, so that a quiet topic's position can move."""
+        """Return whether its empty responses name a replay ID, so that the position of a quiet topic can advance."""
         ...
 
     def subscribe(
@@ -123,9 +123,9 @@ class AsyncEventSource(Protocol):
         ...
 
     async def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for JSON payloads, which need no schema."""
         ...
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again."""
+        """Discard the access token that was refused last, so that the next call logs in again."""
         ...

@@ -1,4 +1,4 @@
-"""Cut a batch where the limits say, so that nothing beyond them is stored and the position stays exact."""
+"""Cut of a batch at the limits, so that no event beyond them is stored and the position stays exact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_sfstream.streams.source import EventBatch
 log = logging.getLogger(__name__)
 
 EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
-"""Event times of (schema ids, payloads): milliseconds since the epoch, ``None`` where an event has none."""
+"""Event times of (schema IDs, payloads): milliseconds since the epoch, ``None`` where an event has none."""
 
 FARTHEST_AHEAD = timedelta(days=1)
 """An event time farther ahead of Salesforce's clock than this is wrong: the publisher's clock set it."""
@@ -24,8 +24,8 @@ FARTHEST_AHEAD = timedelta(days=1)
 class Cut:
     """The events of a batch to store, their payload bytes, and the limit that they meet, if any.
 
-    ``misdated`` is the event time, in milliseconds since the epoch, of the first stored event that ``until`` passed
-    because it lies too far ahead; ``None`` where there is none.
+    ``misdated`` is the event time, in milliseconds since the epoch, of the first stored event that did not meet
+    ``until`` because its time is too far in the future; ``None`` if there is none.
     """
 
     batch: EventBatch
@@ -43,16 +43,16 @@ def cut(
     *,
     now: datetime,
 ) -> Cut:
-    """Return what may still be stored of ``batch`` after ``event_count`` events with ``payload_bytes`` bytes.
+    """Return the part of ``batch`` to store after ``event_count`` events with ``payload_bytes`` bytes.
 
-    An event whose time lies more than :data:`FARTHEST_AHEAD` after ``now``, the present by Salesforce's clock, does not
-    meet ``until``: no later drain could pass it either, and each would succeed without an event.
+    An event whose time is more than :data:`FARTHEST_AHEAD` after ``now``, the present by Salesforce's clock, does not
+    meet ``until``: no later drain could read past it either, and each would succeed without an event.
 
-    Where several limits meet at one event, ``until`` is the reason: it says that the interval is complete.
+    If several limits are met at one event, the reason is ``until``, which means that the interval is complete.
 
-    Events with one replay ID stay together, beyond a limit too: whoever goes on after that replay ID gets none of them
-    again. Salesforce makes such events of one change of several records, on a channel that enriches them (Change Data
-    Capture guide, "Event Enrichment Considerations").
+    Events with the same replay ID are stored together, even beyond a limit: a reader that resumes after that replay ID
+    receives none of them again. Salesforce creates them from one change of several records, on a channel that enriches
+    events (Change Data Capture guide, "Event Enrichment Considerations").
     """
     keep, stop = len(batch), None
     misdated: dict[int, int] = {}
@@ -78,14 +78,14 @@ def cut(
 
 
 class MisdatedEventWarning:
-    """Warning of a drain about events that ``until`` passed, logged once."""
+    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._is_logged = False
 
     def stored(self, part: Cut) -> None:
-        """Log the warning if ``part``, which was stored, has such an event and none before it had."""
+        """Log the warning if ``part``, which was stored, is the first with a misdated event."""
         if part.misdated is None or self._is_logged:
             return
         self._is_logged = True
@@ -99,14 +99,14 @@ class MisdatedEventWarning:
 
 
 def _whole(replay_ids: Sequence[bytes], keep: int) -> int:
-    """Return how many events are kept where the last replay ID's events are kept all."""
+    """Return the number of events to store, so that all events of the last replay ID are stored."""
     while 0 < keep < len(replay_ids) and replay_ids[keep] == replay_ids[keep - 1]:
         keep += 1
     return keep
 
 
 def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple[int, int]:
-    """Return how many payloads fit into ``room`` bytes, and their size; one always fits when it is the ``first``."""
+    """Return the number of payloads that fit into ``room`` bytes, and their size; the ``first`` one always fits."""
     keep = size = 0
     for payload in payloads:
         if size + len(payload) > room and not (first and keep == 0):

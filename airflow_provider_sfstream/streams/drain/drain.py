@@ -1,12 +1,12 @@
-"""The bounded drain: read a topic from a position until a limit is met or the stream is caught up, then stop.
+"""Bounded drain: read a topic from a position until a limit is met or the stream is caught up, then stop.
 
-Guarantee: the sink receives the events of the stream in order, each once, as an unbroken run from the start
-position, however often the subscription breaks; and ``through`` never names an event that the sink was not given.
-The only ways to leave events out are explicit and reported: ``on_invalid_replay`` (a gap), and a fault on a
-``LATEST`` start before its first response (it subscribes to ``LATEST`` again: nothing was promised yet).
+Guarantee: the sink receives the events of the stream in order, each once, as an unbroken run from the start position,
+however often the subscription breaks. ``through`` never names an event that the sink did not receive. Events are
+omitted only in two cases: ``on_invalid_replay`` (reported as a gap), and a fault on a ``LATEST`` start before its first
+response (it subscribes to ``LATEST`` again: the guarantee does not cover these events yet).
 
-Silence is no answer. A drain ends ``caught_up`` when it has evidence for the end of the stream, ``idle`` after a
-silence that an answer followed, and by a limit only if the server has answered at all.
+Silence proves nothing. A drain ends ``caught_up`` with evidence for the end of the stream, ``idle`` if an answer
+follows a span without events, and by a limit only if the server has answered at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from airflow_provider_sfstream.streams.source import EventBatch, EventSink, Even
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 120.0
-"""Seconds after which a server that has never answered is not waited for any longer."""
+"""Seconds after which the drain stops waiting for a server that has never answered."""
 
 _LONGEST_SLICE = 1.0
 
@@ -65,25 +65,25 @@ def drain(
     sleep: Callable[[float], None] = time.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> DrainResult:
-    """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits``, caught up or idle.
+    """Pass the events of ``topic`` after ``start`` to ``sink``, until the first of ``limits``, caught up or idle.
 
-    Idle is no event for ``limits.idle_timeout`` seconds, with an answer of the server after them. Caught up needs the
-    evidence of a second subscription (:mod:`~airflow_provider_sfstream.streams.end_of_stream`), which is opened only
-    where ``limits`` require a confirmation and the API can give one. Retriable faults resume from the last event given
-    to the sink, after a jittered, doubling pause; a silence continues over them.
+    Idle: no event for ``limits.idle_timeout`` seconds, followed by an answer of the server. Caught up: evidence of a
+    second subscription (:mod:`~airflow_provider_sfstream.streams.end_of_stream`), which is opened only if ``limits``
+    require a confirmation and the API can confirm. A retriable fault resumes from the last event passed to the sink,
+    after a jittered, doubling pause; the span without events continues over it.
 
-    :param gap: A gap that was accepted before ``start``, whose end is the first event of the drain.
-    :param position_time: When ``start`` was the end of the stream, as far as is known; for messages and the gap.
-    :param event_times: Gives the event times of payloads; by default read with the topic's own schemas.
+    :param gap: A gap that was accepted before ``start``. It ends at the first event of the drain.
+    :param position_time: Time at which ``start`` was the end of the stream, if known; for messages and the gap.
+    :param event_times: Returns the event times of payloads; by default read with the topic's own schemas.
     :param progress: Called about every ten seconds; by default progress is logged.
-    :param max_failures: Faults in a row, without an event or an answer between them, after which the drain gives up.
+    :param max_failures: Consecutive faults, without an event or an answer between them, before the drain fails.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
     :raises ContactError: the server has not answered within :data:`CONNECT_TIMEOUT`.
-    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start saw no replay ID in
-        time.
+    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start received no replay
+        ID in time.
     :raises LandingError: the sink failed.
-    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
     check_on_invalid_replay(on_invalid_replay)
     confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
@@ -108,7 +108,7 @@ def drain(
 
 @dataclass
 class _Drain:
-    """The state of one drain."""
+    """State of one drain."""
 
     source: EventSource
     sink: EventSink
@@ -133,7 +133,7 @@ class _Drain:
         self._began = self.clock()
         self._deadline = inf if self.limits.max_seconds is None else self.clock() + self.limits.max_seconds
         self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
-        # Waiting is cut into slices, so that limits and proofs of contact are in time on a quiet topic too.
+        # The wait is cut into slices, so that limits and proofs of contact are on time on a quiet topic too.
         self._slice = min(_LONGEST_SLICE, self.limits.idle_timeout / 4, self.limits.max_seconds or inf)
         self._first_idle: float | None = None
 
@@ -144,7 +144,7 @@ class _Drain:
                 try:
                     self._measure_time()
                     stop = self._read()
-                except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
+                except (LandingError, SubscriptionBusyError):  # the source has already waited for its slot
                     raise
                 except SalesforceStreamError as error:
                     stop = self._recover(error)
@@ -175,14 +175,14 @@ class _Drain:
         )
 
     def _measure_time(self) -> None:
-        """Measure Salesforce's time, once: before anything that it is evidence for."""
+        """Measure Salesforce's time, once, before the first subscription that needs it as evidence."""
         if not self._is_time_measured:
             self.cursor.server_time = self.source.server_time(self.clock)
             self._is_time_measured = True
-            self._began = self.clock()  # connecting has its own time, whatever the measurement took
+            self._began = self.clock()  # the time limit of the connection excludes this measurement
 
     def _read(self) -> StopReason | None:
-        """Read one subscription until the drain is to stop. A fault ends it with an error."""
+        """Read one subscription until the drain must stop. A fault ends it with an error."""
         most = self.limits.max_events
         if self.end is not None:
             self.end.open(self.cursor.server_time)
@@ -192,8 +192,8 @@ class _Drain:
             self.cursor.position,
             limit=None if most is None else most - self._event_count,
             idle_timeout=self._slice,
-            # A little longer than the silence, so that one answer proves contact after all of it; but not so long that
-            # a proof is due before: a drain would wait for that past ``max_seconds``.
+            # A little longer than the idle timeout, so that one answer proves contact after all of it, but earlier than
+            # the next proof is due: a drain would wait for that past ``max_seconds``.
             answer_within=None if self._confirm_timeout() else min(1.1 * self.limits.idle_timeout, PROOF_EVERY),
         )
         with closing(responses):
@@ -212,7 +212,7 @@ class _Drain:
         raise ServiceUnavailableError(f"{self.topic}: the subscription ended without a status.")
 
     def _wait(self) -> StopReason | None:
-        """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
+        """Handle a wait without a response: stop, prove contact if it is due, or continue to wait."""
         seconds = self.limits.idle_timeout
         if self.end is not None:
             self.end.look()
@@ -224,7 +224,7 @@ class _Drain:
             if self.clock() >= self._first_idle + self._confirm_timeout():
                 return StopReason.IDLE
         if self.cursor.wants_proof(seconds):
-            self._prove_contact()  # and then look once more for what came before the answer
+            self._prove_contact()  # then read once more: events may have arrived before the answer
         return None
 
     def _confirm_timeout(self) -> float:
@@ -238,13 +238,13 @@ class _Drain:
         self.retries.progressed()
 
     def _out_of_time(self) -> StopReason:
-        """End with ``max_seconds``, which says that nothing more had come: so the server must have said anything."""
+        """Stop with ``max_seconds``, which implies that no more events exist: so the server must have answered."""
         if not self.cursor.is_answered:
             self._prove_contact()
         return StopReason.MAX_SECONDS
 
     def _advance(self, response: EventBatch) -> StopReason | None:
-        """Move to the position that an empty response names, which is evidence for the end of the stream at best."""
+        """Move to the position that an empty response names. It may also be evidence for the end of the stream."""
         self.cursor.answered()
         self.cursor.advance(response)
         self.retries.progressed()
@@ -253,7 +253,7 @@ class _Drain:
         return self._wait()
 
     def _store(self, batch: EventBatch) -> StopReason | None:
-        """Give the sink what the limits leave of ``batch``, and move on to its last event."""
+        """Pass the part of ``batch`` within the limits to the sink, and move to its last event."""
         cursor = self.cursor
         cursor.answered()
         batch = cursor.without_known(cursor.by_server_time(batch))
@@ -280,7 +280,7 @@ class _Drain:
         return self.end is not None and self.end.is_reached and self.cursor.is_pinned
 
     def _recover(self, error: SalesforceStreamError) -> StopReason | None:
-        """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
+        """Prepare the next subscription after ``error``, or raise; return a reason if no time remains for it."""
         cursor = self.cursor
         if error.replay_lost:
             cursor.go_on_from(self.losses.accept(error, cursor.position, self._last_event_time()))
@@ -312,7 +312,7 @@ class _Drain:
     def _last_event_time(self) -> datetime | None:
         """Return the event time of the last stored event, else that of the start position.
 
-        Event times can be wrong; an event did not happen after it was received.
+        Event times can be wrong; an event cannot occur after it was received.
         """
         if self._last is None:
             return self.position_time

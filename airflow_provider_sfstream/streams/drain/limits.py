@@ -1,4 +1,4 @@
-"""When a drain ends: the limits of one replay window, and the reason that was met first."""
+"""Limits of one replay window, and the reason why a drain stopped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 
 
 class StopReason(StrEnum):
-    """Why a drain ended. Recorded in the manifest.
+    """Reason why a drain ended. Recorded in the manifest.
 
     ``CAUGHT_UP``: the drain has read everything that was published before it began to look for the end of the stream.
-    ``IDLE``: no event was received for a while, and the server answered after that; no claim about time. The others are
-    the limits.
+    ``IDLE``: no event was received for a while, and the server answered after that; it proves nothing about time. The
+    others are the limits.
     """
 
     MAX_EVENTS = "max_events"
@@ -27,27 +27,27 @@ class StopReason(StrEnum):
 
     @property
     def leaves_events(self) -> bool:
-        """Whether there may be events that nobody will tell of again."""
+        """Return whether unread events may remain that no later event will report."""
         return self in (StopReason.MAX_EVENTS, StopReason.MAX_BYTES, StopReason.MAX_SECONDS)
 
 
 @dataclass(frozen=True)
 class DrainLimits:
-    """The limits of one drain; it stops on the first that is met, or when it is caught up or idle.
+    """Limits of one drain; it stops at the first that is met, or when it is caught up or idle.
 
-    :param max_events: Events to store at most.
-    :param max_bytes: Payload bytes to store at most, as received. One event always passes, however large.
-    :param max_seconds: Seconds of wall clock after which no further batch is waited for.
+    :param max_events: Maximum number of events to store.
+    :param max_bytes: Maximum number of payload bytes to store, as received. One event is always stored, however large.
+    :param max_seconds: Seconds of wall clock after which the drain waits for no further batch.
     :param idle_timeout: Seconds without an event after which the drain ends as idle, if the server then answers.
     :param confirm_timeout: Seconds to wait, while no event was stored, for evidence of the end of the stream, with
         which the drain ends as caught up. 0: the drain does not look for it, unless ``to_the_end``.
-    :param wait_for_confirmation: Wait for it also after events.
-    :param to_the_end: Look for the end of the stream also without a wait: on a busy stream it is found as soon as
+    :param wait_for_confirmation: Wait for this evidence also after events.
+    :param to_the_end: Look for the end of the stream also without a wait. On a busy stream it is found as soon as
         everything was read that was published before the drain began.
-    :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored.
-        Needs a time zone.
-    :param grace: How far past ``until`` to keep storing, for events that arrive out of order.
-    :raises ConfigurationError: if a limit cannot be used; it names the argument and the remedy.
+    :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored. Needs a
+        time zone.
+    :param grace: Time past ``until`` in which events are still stored, for events that arrive out of order.
+    :raises ConfigurationError: if a limit is invalid; it names the argument and the remedy.
     """
 
     max_events: int | None = None
@@ -88,7 +88,7 @@ class DrainLimits:
 
     @property
     def end(self) -> datetime | None:
-        """The first event time that is not stored any more: ``until + grace``."""
+        """Return the first event time that is no longer stored: ``until + grace``."""
         return None if self.until is None else self.until + self.grace
 
 

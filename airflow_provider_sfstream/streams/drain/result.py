@@ -13,16 +13,16 @@ from airflow_provider_sfstream.streams.source import PayloadEncoding, StartFrom
 
 @dataclass(frozen=True)
 class DrainResult:
-    """What a drain did.
+    """Result of a drain.
 
-    ``through`` is the replay ID of the last event given to the sink, or one that an empty response named; ``None`` when
-    there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was accepted.
-    ``pinned`` is the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no
-    event published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions
-    after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment before which no event
-    was published that the drain has not read; ``None`` if there is no evidence for one. ``began_at`` is when the drain
-    began. These times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and
-    ``contact_at`` are upper bounds, and all are ``None`` where Salesforce's time could not be measured.
+    ``through`` is the replay ID of the last event passed to the sink, or one that an empty response named; ``None`` if
+    there was neither, and the position does not move. ``gap`` is set when a lost replay ID was accepted. ``pinned`` is
+    the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no event
+    published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions after
+    the first. ``contact_at`` is the time of the server's last answer. ``confirmed_at`` is a moment before which every
+    published event was read by the drain; ``None`` without evidence. ``began_at`` is the start of the drain. These
+    times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and ``contact_at`` are
+    upper bounds, and all are ``None`` where Salesforce's time could not be measured.
     """
 
     stop_reason: StopReason
@@ -77,7 +77,7 @@ class SeenEnd:
         )
 
     def schema(self, schema_id: str) -> str | None:
-        """Return nothing: there are no events."""
+        """Return ``None``: there are no events."""
         return None
 
     def renew_session(self) -> None:
@@ -90,8 +90,8 @@ INTERVAL = 10.0
 
 @dataclass(frozen=True)
 class DrainProgress:
-    """How far a drain is: events so far, events per second since the last report, and how old the last event
-    is (``None`` where its event time is unknown)."""
+    """Progress of a drain: events so far, events per second since the last report, and the age of the last event
+    (``None`` where its event time is unknown)."""
 
     event_count: int
     events_per_second: float
@@ -103,7 +103,7 @@ class DrainProgress:
 
 
 class ProgressReporter:
-    """Calls ``tell`` with a :class:`DrainProgress` about every ten seconds."""
+    """Reporter that calls ``tell`` with a :class:`DrainProgress` about every ten seconds."""
 
     def __init__(
         self, tell: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]

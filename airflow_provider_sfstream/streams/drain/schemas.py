@@ -1,4 +1,4 @@
-"""The schemas that events name, fetched beside the stream: whatever becomes of one, its events land."""
+"""Schemas of the events of a drain. A schema that cannot be fetched does not stop the landing of its events."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ log = logging.getLogger(__name__)
 
 NAMELESS = "the events name no schema"
 MOST_FAULTS = 4
-"""Faults in a row that may pass, after which schemas are not asked for until the stream has been read: a call that
-hangs holds up the reading."""
+"""Consecutive transient faults after which no schema is requested until the stream has been read: a call that does not
+return blocks the reading."""
 _FIRST_PAUSE = 1.0
-"""Seconds after such a fault, doubled with each, in which no schema is asked for."""
+"""Seconds without a schema request after the first of these faults; doubled with each further one."""
 
 
 class SchemaSource(Protocol):
-    """A place to fetch schemas from."""
+    """Source of schemas."""
 
     def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``, ``None`` if there is none."""
         ...
 
     def renew_session(self) -> None:
-        """Forget the access token, so that the next call logs in again."""
+        """Discard the access token, so that the next call logs in again."""
         ...
 
 
 class StreamSchemas:
-    """Gives the schemas of one source, each fetched once. One that cannot be had is no error: it is ``missing``.
+    """Schemas of one source, each fetched once. An unavailable schema is no error: it is listed in ``missing``.
 
-    A refusal, and a text that is no Avro schema, stand until :meth:`ask_again`. A fault that may pass is tried again
-    with one of the next batches, after a pause, :data:`MOST_FAULTS` times in a row at most.
+    A refusal, or a text that is no Avro schema, is final until :meth:`ask_again`. A transient fault is retried with one
+    of the next batches, after a pause, at most :data:`MOST_FAULTS` times in a row.
 
-    :param source: gives schemas; for JSON payloads ``None`` where they have to speak for themselves, which is no fault.
+    :param source: returns schemas; ``None`` for JSON payloads, which need no schema; that is no fault.
     :param clock: monotonic seconds.
     """
 
@@ -50,10 +50,10 @@ class StreamSchemas:
         self._faults = 0
         self._not_before = 0.0
         self.missing: dict[str, str] = {}
-        """Why a schema cannot be had, by schema id, of those that were asked for."""
+        """Reason why a requested schema is unavailable, by schema ID."""
 
     def get(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` if there is none, or none yet. Ask with each batch."""
+        """Return the Avro schema JSON of ``schema_id``; ``None`` if unavailable. Call it again with each batch."""
         if schema_id in self._had:
             return self._had[schema_id]
         if schema_id in self._refused:
@@ -64,7 +64,7 @@ class StreamSchemas:
         return self._fetch(schema_id)
 
     def ask_again(self) -> None:
-        """Ask once more for each schema that is missing, when the stream has been read."""
+        """Request each missing schema once more, after the stream has been read."""
         self._faults = 0
         for schema_id in sorted(self.missing):
             if self._faults < MOST_FAULTS and self.missing[schema_id] != NAMELESS:

@@ -1,4 +1,4 @@
-"""Managed subscriptions as an event source of a watch, which commits nothing."""
+"""Managed subscriptions as the event source of a watch, which commits nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class AsyncManagedSource:
     """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`.
 
     It commits nothing, so each stream begins with the same events until another client commits. After a fault, the
-    events that this object has already yielded are skipped if the new stream begins with the first of them. A stream
-    that begins with another event shows that another client has committed since: every event is new.
+    events that this object has already yielded are skipped if the new stream begins with the first of them. If it
+    begins with another event, another client has committed since, and every event is new.
 
-    A watch holds the only slot of a managed subscription: no other client can read it. Salesforce ends a
-    stream on which nothing is committed after 1,800 seconds; the watch subscribes again.
+    A watch holds the only slot of a managed subscription: no other client can read it. Salesforce ends a stream without
+    a commit after 1,800 seconds; the watch subscribes again.
     """
 
     payload_encoding: PayloadEncoding = "avro"
@@ -38,7 +38,7 @@ class AsyncManagedSource:
         return await self._client.schema(schema_id)
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again."""
+        """Discard the access token that was refused last, so that the next call logs in again."""
         self._client.renew_session()
 
     def subscribe(
@@ -46,12 +46,12 @@ class AsyncManagedSource:
     ) -> AsyncResponses:
         """Yield responses in stream order; a keepalive is an empty batch.
 
-        :param topic: that of the subscription.
+        :param topic: the topic of the subscription.
         :param start: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
-        :param limit: events to yield. Those that are left out do not count.
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :param limit: number of events to yield. Skipped events do not count.
+        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SubscriptionBusyError: if another stream holds the subscription.
-        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        :raises SalesforceStreamError: if the stream ends for any other reason.
         """
         check_start(self.subscription, topic, start)
         check_amounts(self.subscription.description, limit, silence_timeout=silence_timeout)

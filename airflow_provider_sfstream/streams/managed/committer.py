@@ -1,6 +1,6 @@
-"""Commits of durable events on a managed subscription, wherever Salesforce continues.
+"""Commits of durable events on a managed subscription, from any position at which Salesforce continues.
 
-Only a replay ID that the managed stream has delivered, or an empty response of it has named, can be committed.
+A commit needs a replay ID that the managed stream has delivered, or that one of its empty responses has named.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _BATCHES = 1_000
 
 @dataclass
 class Settling:
-    """Responses of the managed stream, and of an ordinary subscription at ``end``: the end of the recorded windows."""
+    """Comparison of the managed stream with an ordinary subscription at ``end``, the end of the recorded windows."""
 
     end: bytes
     commit: bytes | None = field(default=None, init=False)
-    """The replay ID to commit: every event up to it is stored. ``None``: none so far, or none is needed."""
+    """The replay ID to commit: every event up to it is stored. ``None``: none found yet, or none is needed."""
     is_over: bool = field(default=False, init=False)
     is_ahead: bool = field(default=False, init=False)
-    """The managed stream continues after an event that is not stored yet, so that nothing can be committed."""
+    """True if the managed stream continues after an event that is not stored yet, so that no commit is possible."""
     _first: bytes | None = field(default=None, init=False)
     _recent: deque[Sequence[bytes]] = field(default_factory=lambda: deque(maxlen=_BATCHES), init=False)
     _following: bytes | None = field(default=None, init=False)
@@ -53,7 +53,7 @@ class Settling:
     _named: bytes | None = field(default=None, init=False)
 
     def ordinary(self, response: EventBatch | None) -> None:
-        """Note a response of the ordinary subscription: the event after ``end``, or that there is none."""
+        """Record a response of the ordinary subscription: the event after ``end``, or its absence."""
         if response is None or self.is_over:
             return
         if len(response):
@@ -66,7 +66,7 @@ class Settling:
             self._compare_ends()
 
     def managed(self, response: EventBatch | None) -> None:
-        """Note a response of the managed stream."""
+        """Record a response of the managed stream."""
         if response is None or self.is_over:
             return
         if len(response):
@@ -84,7 +84,7 @@ class Settling:
                 self._compare_ends()
 
     def _find_following(self) -> None:
-        """End with the event before the one that follows ``end``: ``end`` itself may be between two events."""
+        """Stop at the event before the one that follows ``end``: ``end`` itself may be between two events."""
         following, before = self._following, None
         if following is None or self.is_over:
             return
@@ -98,7 +98,7 @@ class Settling:
             self._stop(is_ahead=True)
 
     def _compare_ends(self) -> None:
-        """End where both streams are quiet: no event lies between ``end`` and the position of the ordinary one."""
+        """Stop if both streams are quiet: no event lies between ``end`` and the position of the ordinary one."""
         named, quiet_until = self._named, self._quiet_until
         if named is None or quiet_until is None:
             return
@@ -133,15 +133,15 @@ class Committer:
 
     @property
     def position(self) -> bytes | None:
-        """The replay ID that a keepalive may commit: that moves nothing, or only past events that are stored."""
+        """Return the replay ID that a keepalive may commit: it moves nothing, or only past events that are stored."""
         base = self._delivered.base
         return self._stream.committed or (base if isinstance(base, bytes) else None)
 
     def commit(self, replay_id: bytes, comparison: Comparison | None, timeout: float) -> bool:
         """Commit ``replay_id``, and retry retriable faults; return whether Salesforce continues after it.
 
-        :param comparison: of the last subscription, if that began with a replay ID.
-        :param timeout: seconds until it gives up; where the position had moved, seconds without an event.
+        :param comparison: the comparison of the last subscription, if that began with a replay ID.
+        :param timeout: seconds before the commit fails; if the position had moved, seconds without an event.
         """
         deadline = self._clock() + timeout
         renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
@@ -151,7 +151,7 @@ class Committer:
             except SalesforceStreamError as error:
                 self._stream.close()
                 pause = 0.5 + self._random() / 2
-                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
+                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # the slot was waited for
                 if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
                     raise
                 if error.invalidates_token:
@@ -179,8 +179,8 @@ class Committer:
     def _commit_quiet(self, replay_id: bytes, deadline: float) -> None:
         """Commit the position that the managed stream named on a quiet topic, if it does not lie after ``replay_id``.
 
-        No event lies between the two, so nothing has to be committed for the sake of the events. It is for the
-        committed replay ID, which ages out.
+        No event lies between the two, so the events need no commit. The commit renews the committed replay ID, which
+        ages out.
         """
         position = self._stream.quiet_at
         if self._stream.open_stream is not None and position is not None and is_later(replay_id, position):
@@ -220,9 +220,9 @@ class Committer:
         return is_settled
 
     def _read_through(self, replay_id: bytes, deadline: float) -> None:
-        """Read a new stream until it delivers ``replay_id`` again, and commit it; or until that cannot happen."""
+        """Read a new stream until it delivers ``replay_id`` again, then commit it; stop if that cannot happen."""
         redelivery = self._delivered.begin(replay_id, self._is_landed)
-        if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts
+        if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts as one
             redelivery = Redelivery(replay_id)
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
             if self._clock() >= deadline:
@@ -239,7 +239,7 @@ class Committer:
         self._commit_redelivered(replay_id, redelivery, deadline)
 
     def _is_redelivered(self, response: EventBatch, redelivery: Redelivery) -> bool:
-        """Return whether all redelivered events have arrived, or none will."""
+        """Return whether all redelivered events were received, or no further one can be."""
         if redelivery.last is None and self._delivered.first not in (None, response.replay_ids[0]):
             return True
         redelivery.known(response.replay_ids)

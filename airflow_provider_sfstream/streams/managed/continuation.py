@@ -1,14 +1,14 @@
 """Continuation of a managed subscription: the events it delivers again, and those after the position of the reader.
 
 The next stream delivers the events again that were delivered and not committed (Pub/Sub API guide, "Managed Event
-Subscriptions"), from the same event on and in the same order. Replay IDs can only be compared for equality. So the last
-redelivered event is either the one that was delivered last, or the last one that is landed.
+Subscriptions"), from the same event on and in the same order. Replay IDs can only be compared for equality. The last
+redelivered event is therefore either the one that was delivered last, or the last one that is landed.
 
 Salesforce drops the committed replay ID of a managed subscription that is stopped or deleted, moves it when another
-client commits, and restarts from ``errorRecoveryReplay`` when it aged out. The stream reports none of this. So a drain
-with a recorded position also opens an ordinary subscription at that position: the first event that this one delivers
-must be the first new event of the managed stream. Until that is shown, events are read from the ordinary subscription
-only. A wrong guess costs deliveries, never events.
+client commits, and restarts from ``errorRecoveryReplay`` when it aged out. The stream reports none of this. A drain
+with a recorded position therefore also opens an ordinary subscription at that position: its first event must be the
+first new event of the managed stream. Until that is confirmed, events are read from the ordinary subscription only. A
+wrong guess costs deliveries, never events.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _LOOK_EVERY = 1.0
 _KNOWN_LENGTHS = (8, 10)
 
 IsLanded = Callable[[bytes], bool]
-"""Returns whether the event with a replay ID is stored in a landed window. Called for a few events of each response."""
+"""Callable that returns whether the event with a replay ID is in a landed window. Called for a few events."""
 
 
 @dataclass
 class Redelivery:
-    """The events at the beginning of a stream that were delivered before.
+    """Events at the beginning of a stream that were delivered before.
 
-    ``through`` is the last of them, itself included. With ``is_landed`` they may also end before, with the last event
-    that is landed; without, everything until ``through`` is one. ``is_over``: all of them have arrived.
+    ``through`` is the last of them, itself included. With ``is_landed`` they may also end earlier, with the last event
+    that is landed; without, every event until ``through`` is one. ``is_over``: all of them were received.
     """
 
     through: bytes | None = None
     is_landed: IsLanded | None = None
     is_over: bool = field(default=False, init=False)
     last: bytes | None = field(default=None, init=False)
-    """The last of them that has arrived."""
+    """The last of them that was received."""
 
     def __post_init__(self) -> None:
         self.is_over = self.through is None and self.is_landed is None
 
     def known(self, replay_ids: Sequence[bytes]) -> int:
-        """Return how many of the next events, from the first on, were delivered before."""
+        """Return the number of events at the start of ``replay_ids`` that were delivered before."""
         if self.is_over or not replay_ids:
             return 0
         if self.through in replay_ids:
@@ -63,7 +63,7 @@ class Redelivery:
         return count
 
     def _landed(self, replay_ids: Sequence[bytes]) -> int:
-        """Return how many are landed, without asking for each: landed windows are an unbroken run of the stream."""
+        """Return the number of landed events, with few calls: landed windows are an unbroken run of the stream."""
         is_landed = self.is_landed
         if is_landed is None:
             return len(replay_ids)
@@ -76,10 +76,10 @@ class Redelivery:
 
 @dataclass
 class DeliveredEvents:
-    """The events that a reader received since the last commit: a new stream begins with them again.
+    """Events that a reader received since the last commit: a new stream begins with them again.
 
     ``first`` and ``last`` are its events. ``confirmed`` is the position that an empty response confirmed last, with the
-    last event before it. ``base`` is the start of the subscription that gave the first of them.
+    last event before it. ``base`` is the start of the subscription that delivered the first of them.
     """
 
     base: bytes | StartFrom = StartFrom.COMMITTED
@@ -90,7 +90,7 @@ class DeliveredEvents:
     def begin(self, start: bytes | StartFrom, is_landed: IsLanded | None) -> Redelivery:
         """Return the events that are delivered again before those after ``start``.
 
-        :param is_landed: applies if no event was received, or reading starts at ``base`` again.
+        :param is_landed: used if no event was received, or reading restarts at ``base``.
         """
         if self.first is None:
             self.base = start
@@ -112,12 +112,12 @@ class DeliveredEvents:
         self.confirmed = replay_id, self.last
 
     def forget(self) -> None:
-        """Forget the events: a new stream does not deliver them again."""
+        """Discard the events: a new stream does not deliver them again."""
         self.first = self.last = self.confirmed = None
 
 
 def without_known(batch: EventBatch, count: int) -> EventBatch:
-    """Return ``batch`` without its first ``count`` events. Without any, it is one that confirms no position."""
+    """Return ``batch`` without its first ``count`` events. An empty result confirms no position."""
     if count < len(batch):
         return batch.part(count, len(batch))
     return EventBatch.without_events(received_at=batch.received_at)
@@ -126,7 +126,7 @@ def without_known(batch: EventBatch, count: int) -> EventBatch:
 def is_later(replay_id: bytes, other: bytes) -> bool:
     """Return whether a replay ID seems to lie after another one; ``False`` for an unknown form.
 
-    Replay IDs are opaque. This decides which subscription to wait for, or withholds a commit. It proves nothing.
+    Replay IDs are opaque. The result selects the subscription to wait for, or prevents a commit. It proves nothing.
     """
     return len(replay_id) == len(other) and len(replay_id) in _KNOWN_LENGTHS and replay_id > other
 
@@ -138,13 +138,13 @@ def _is_same(batch: EventBatch, index: int, other: EventBatch) -> bool:
 
 
 class Comparison:
-    """Responses of an ordinary subscription from a position, until the managed stream delivers the same events.
+    """Comparison of an ordinary subscription with the managed stream, until both deliver the same events.
 
-    :param stream: the managed stream. Its limit is raised by the events that are discarded here.
-    :param managed: its responses without the events that are stored already.
-    :param start: the position, or ``EARLIEST`` after a loss.
-    :param limit: events to yield.
-    :param patience: seconds to wait for the first event of the managed stream, once the ordinary one has delivered it.
+    :param stream: the managed stream. Its limit is raised by the number of events that are discarded here.
+    :param managed: its responses without the events that are already stored.
+    :param start: position of the ordinary subscription, or ``EARLIEST`` after a loss.
+    :param limit: number of events to yield.
+    :param patience: seconds to wait for the first event of the managed stream, after the ordinary one delivered it.
     :param clock: monotonic seconds.
     """
 
@@ -165,15 +165,15 @@ class Comparison:
         self._next_look = clock()
         self._differed = self._is_exhausted = False
         self.agrees = False
-        """The managed stream continues after the position, so its events may be read."""
+        """True if the managed stream continues after the position, so that its events may be read."""
 
     @property
     def differs(self) -> bool:
-        """Whether the managed stream was seen to continue elsewhere, and was not found to agree since."""
+        """Return whether the managed stream was found to continue at another position, and not to agree since."""
         return not self.agrees and (self._differed or self._head is not None)
 
     def responses(self) -> Responses:
-        """Yield the responses of the ordinary subscription. End when the two agree, or with the last event allowed.
+        """Yield the responses of the ordinary subscription. End when both agree, or at the limit of events.
 
         :raises ReplayIdLostError: if the position can no longer be read.
         """
@@ -191,7 +191,7 @@ class Comparison:
             return
         deadline = self._clock() + self._patience
         while self._head is None and not self._is_exhausted and self._clock() < deadline:
-            self._look()  # without a None, which would be a silence although an event is here
+            self._look()  # without yielding None, which would report no event although one was received
         if self._head is not None and _is_same(expected, 0, self._head):
             self.agrees = True
         else:
@@ -242,7 +242,7 @@ class Comparison:
             self._position = response.latest_replay_id
 
     def _look(self) -> None:
-        """Look for the first event of the managed stream that may lie after the position, unless it is known."""
+        """Look for the first event of the managed stream that may lie after the position, unless it was found."""
         if self._head is not None or self._is_exhausted:
             return
         self._next_look = self._clock() + _LOOK_EVERY
@@ -259,7 +259,7 @@ class Comparison:
             self._head = response.part(earlier, len(response))
 
     def _earlier(self, replay_ids: Sequence[bytes]) -> int:
-        """Return how many events do not lie after the position. Of an unknown form, only those up to the position."""
+        """Return the number of events not after the position. Of an unknown form, only those up to the position."""
         position = self._position
         if not isinstance(position, bytes):
             return 0

@@ -3,8 +3,8 @@
 Salesforce refuses a second stream on a managed subscription while one is open, so a consumer waits for the slot.
 
 An administrator can delete a managed subscription and recreate it under the same name on another topic. The stream
-itself does not name its topic, but each event names its schema, and a schema names its event. So the schemas of the
-delivered events are checked against the topic.
+itself does not name its topic, but each event names its schema, and a schema names its event. The schemas of the
+delivered events are therefore checked against the topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from airflow_provider_sfstream.salesforce.schemas import record_name
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
-"""Seconds that a look at the managed stream, or at the topic itself, waits for a response."""
+"""Seconds that one read of the managed stream, or of the topic itself, waits for a response."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 _MOST_DOUBLINGS = 10
@@ -41,8 +41,8 @@ _RECENT_RESPONSES = 4
 class SlotWait:
     """Wait for a slot that another stream holds: ``timeout`` seconds from the first refusal.
 
-    Salesforce frees it within 15 seconds after a stream's clean end, and about 15 minutes after its connection was lost
-    without a close. No client can free it sooner.
+    Salesforce releases it within 15 seconds after a clean end of the stream, and about 15 minutes after its connection
+    was lost without a close. No client can release it sooner.
 
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
@@ -55,13 +55,13 @@ class SlotWait:
     _refusals: int = field(default=0, init=False)
 
     def taken(self) -> None:
-        """Note that Salesforce accepted the stream."""
+        """Record that Salesforce accepted the stream."""
         self._since, self._refusals = None, 0
 
     def pause_after(self, error: SubscriptionBusyError) -> float:
-        """Return the seconds to wait before asking again: doubled each time, jittered, at most 5.
+        """Return the seconds to wait before the next request: doubled each time, jittered, at most 5.
 
-        :raises SubscriptionBusyError: when the time is over. From then on, each refusal raises at once.
+        :raises SubscriptionBusyError: when the time is over. After that, each refusal raises immediately.
         """
         now = self.clock()
         if self._since is None:
@@ -85,7 +85,7 @@ class SlotWait:
 def may_deliver(topic: str, event: str) -> bool:
     """Return whether a topic can deliver an event with this API name.
 
-    Exact for the topic of one event. The members of a channel are not known here: only the kind of event is compared,
+    Exact for the topic of one event. The members of a channel are unknown here: only the kind of event is compared,
     platform event or change event.
     """
     kind, name = topic.lower().split("/")[1:]
@@ -100,8 +100,8 @@ class TopicCheck:
 
     :param name: the subscription, for messages.
     :param schema: returns the Avro schema JSON of a schema ID.
-    :param is_proven: the record of the subscription was read and names the topic. A schema that cannot be fetched
-        for the time being is then no reason to fail.
+    :param is_proven: the record of the subscription was read and names the topic. A schema that is temporarily
+        unavailable then causes no failure.
     """
 
     def __init__(self, name: str, schema: Callable[[str], str], *, is_proven: bool) -> None:
@@ -109,10 +109,10 @@ class TopicCheck:
         self._checked: set[str] = set()
 
     def check(self, topic: str, schema_ids: Iterable[str]) -> None:
-        """Check the schemas of events. A schema that this user may not read proves nothing, and passes.
+        """Check the schemas of events. A schema that this user may not read proves nothing, and is accepted.
 
         :raises ConfigurationError: if an event cannot be one of ``topic``.
-        :raises SalesforceStreamError: if a schema could not be fetched this time, and nothing else proves the topic.
+        :raises SalesforceStreamError: if a schema could not be fetched this time, and the topic is not proven.
         """
         for schema_id in set(schema_ids) - self._checked:
             event = self._event(schema_id)
@@ -134,9 +134,9 @@ class TopicCheck:
 
 
 class ExclusiveStream:
-    """The stream of a managed subscription that is open, if one is. Not thread-safe.
+    """The open stream of a managed subscription, if any. Not thread-safe.
 
-    ``topic`` is checked against the events that are delivered, once it is set. ``committed`` is the replay ID that was
+    After ``topic`` is set, the delivered events are checked against it. ``committed`` is the replay ID that was
     acknowledged last, ``quiet_at`` the one that the last empty response of the open stream named.
 
     :param busy_timeout: seconds to wait while another stream holds the subscription.
@@ -167,14 +167,14 @@ class ExclusiveStream:
 
     @property
     def open_stream(self) -> ManagedStream | None:
-        """The stream that is open; ``None`` if it has ended."""
+        """Return the open stream; ``None`` if it has ended."""
         return self._stream if self._stream is not None and self._stream.is_open else None
 
     def responses(self, limit: int | None, idle_timeout: float, recommit: bytes | None) -> Responses:
         """Yield the responses of a new stream; wait while another one holds the subscription.
 
         :param recommit: a replay ID that is known to be committed.
-        :raises ConfigurationError: if it delivers events of another topic.
+        :raises ConfigurationError: if the stream delivers events of another topic.
         """
         while True:
             self.close()
@@ -206,19 +206,19 @@ class ExclusiveStream:
             self._stream.allow(count)
 
     def stop_fetching(self) -> None:
-        """Ask for no more events. The stream stays open for commits."""
+        """Request no more events. The stream stays open for commits."""
         if self._stream is not None:
             self._stream.stop_fetching()
 
     def close(self) -> None:
-        """End the open stream, so that the next consumer can have the subscription."""
+        """End the open stream, so that the next consumer can use the subscription."""
         stream, self._stream, self.quiet_at = self._stream, None, None
         self._recent.clear()
         if stream is not None:
             stream.close()
 
     def has_delivered(self, replay_id: bytes) -> bool:
-        """Return whether the open stream has delivered or named ``replay_id`` lately."""
+        """Return whether the open stream has recently delivered or named ``replay_id``."""
         return any(replay_id in replay_ids for replay_ids in self._recent)
 
     def commit(self, replay_id: bytes, deadline: float) -> None:

@@ -35,7 +35,7 @@ from airflow_provider_sfstream.streams.managed.continuation import (
 from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
 BUSY_TIMEOUT = 60.0
-"""Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
+"""Seconds to wait for the slot of a managed subscription: enough after a clean end, too few after a lost network."""
 
 _PATIENT_SLICES = 2
 
@@ -57,25 +57,26 @@ def check_start(subscription: ManagedSubscription, topic: str, start: bytes | St
 class ManagedSource:
     """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.EventSource`. Not thread-safe.
 
-    From a replay ID on, the position that Salesforce keeps is not trusted: it can be dropped or moved by others. Events
-    are read from an ordinary subscription to the topic until the managed stream is shown to continue with the same
-    event; see :class:`~airflow_provider_sfstream.streams.managed.continuation.Comparison`. ``COMMITTED`` begins where
-    Salesforce continues.
+    With a replay ID as start, the position that Salesforce stores is not trusted: Salesforce can drop it, and others
+    can move it. Events are read from an ordinary subscription to the topic until the managed stream is found to
+    continue with the same event; see :class:`~airflow_provider_sfstream.streams.managed.continuation.Comparison`.
+    ``COMMITTED`` begins where Salesforce continues.
 
-    Salesforce delivers events again that were not committed. Those that the reader has are skipped: ``subscribe`` with
-    a replay ID that this object has yielded yields the events after it. Before anything was yielded, the events that
-    ``is_landed`` are skipped at the beginning. The last of them is committed, for they are durable.
+    Salesforce delivers events again that were not committed. Those that the reader already has are skipped:
+    ``subscribe`` with a replay ID that this object has yielded yields the events after it. Before the first yield, the
+    events for which ``is_landed`` is true are skipped at the beginning, and the last of them is committed, because they
+    are durable.
 
     From ``COMMITTED``, while nothing was yielded since the last commit, it also commits the position that an empty
-    response confirms, before it yields that response: no event lies before it, and only then does a subscription that
-    never committed anything (``defaultReplay`` LATEST) miss none when it is interrupted. It never commits an event that
-    it has yielded: :meth:`commit` does, when that is durable.
+    response confirms, before it yields that response. No event lies before that position. Without this commit, a
+    subscription that never committed (``defaultReplay`` LATEST) would miss events after an interruption. It never
+    commits an event that it has yielded: :meth:`commit` does, when the event is durable.
 
-    A closed ``subscribe`` leaves the stream open, asking for no more, so that :meth:`commit` can use it. The next
-    ``subscribe`` and :meth:`close` end it.
+    A closed ``subscribe`` requests no more events and leaves the stream open, so that :meth:`commit` can use it. The
+    next ``subscribe`` and :meth:`close` end it.
 
-    :param is_landed: whether the event with a replay ID is stored in a landed window; landed windows are an unbroken
-        run of the stream. Asked for a few events of each response, until one is not. ``None``: nothing is known to be.
+    :param is_landed: returns whether the event with a replay ID is in a landed window; landed windows are an unbroken
+        run of the stream. Called for a few events of each response, until one is not. ``None``: none is known.
     :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
     :param commits: ``False`` to commit nothing, as a sensor needs.
     :param is_topic_proven: the record of the subscription names the topic that is read.
@@ -124,12 +125,12 @@ class ManagedSource:
         self.close()
 
     def close(self) -> None:
-        """End the open stream, so that the next consumer can have the subscription. The client stays open."""
+        """End the open stream, so that the next consumer can use the subscription. The client stays open."""
         self._stream.close()
 
     @property
     def stream(self) -> ManagedStream | None:
-        """The stream that is open, if one is."""
+        """Return the open stream, if any."""
         return self._stream.open_stream
 
     def schema(self, schema_id: str) -> str:
@@ -137,7 +138,7 @@ class ManagedSource:
         return self._client.schema(schema_id)
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again."""
+        """Discard the access token that was refused last, so that the next call logs in again."""
         self._client.renew_session()
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
@@ -145,11 +146,11 @@ class ManagedSource:
         return self._client.latest(topic, idle_timeout=idle_timeout)
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now; see the client's."""
+        """Return Salesforce's time, measured now; see the client's method."""
         return self._client.server_time(clock)
 
     def prove_contact(self, topic: str) -> None:
-        """Return once Salesforce has answered something on the same connection; see the client's."""
+        """Return after Salesforce has answered a request on the same connection; see the client's method."""
         self._client.prove_contact(topic)
 
     def subscribe(
@@ -163,15 +164,15 @@ class ManagedSource:
     ) -> Responses:
         """Yield batches in stream order; see the class.
 
-        :param topic: that of the subscription.
-        :param start: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, everything
-            is stored already. After a lost position also ``EARLIEST``, or ``LATEST``, which is ``COMMITTED`` then.
-        :param limit: events to yield. Those that are skipped do not count.
-        :raises ConfigurationError: at once, if an argument is unusable; or if the subscription is one of another topic.
+        :param topic: the topic of the subscription.
+        :param start: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, every
+            event is stored. After a lost position also ``EARLIEST``, or ``LATEST``, which then means ``COMMITTED``.
+        :param limit: number of events to yield. Skipped events do not count.
+        :raises ConfigurationError: immediately, if an argument is invalid; or if the subscription has another topic.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises ReplayIdLostError: if ``start`` is a position that cannot be read any more.
+        :raises ReplayIdLostError: if ``start`` is a position that can no longer be read.
         :raises CommitError: if Salesforce refuses to commit durable events.
-        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        :raises SalesforceStreamError: if the stream ends for any other reason.
         """
         if self._is_lost and start is StartFrom.LATEST:
             start = StartFrom.COMMITTED
@@ -183,25 +184,24 @@ class ManagedSource:
 
     @property
     def differs(self) -> bool:
-        """Whether Salesforce continues elsewhere than after the events that were read."""
+        """Return whether Salesforce continues at another position than after the events that were read."""
         return self._comparison is not None and self._comparison.differs
 
     def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> bool:
-        """Have Salesforce continue after ``replay_id``, up to which everything is durable, and wait until it does.
+        """Commit ``replay_id``, up to which every event is durable, and wait until Salesforce continues after it.
 
-        Uses the open stream if that has delivered ``replay_id``. Else it reads a new one, without storing anything,
-        until ``replay_id`` is delivered again, and commits there; or until it is plain that Salesforce is past it, so
-        that an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are outlasted.
+        Uses the open stream if that has delivered ``replay_id``. Otherwise it reads a new one, without storing events,
+        until ``replay_id`` is delivered again, and commits there. It stops without a commit if Salesforce is past it:
+        then an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are retried.
 
-        A source that has yielded nothing decides by ``is_landed``. Without that it reads until it is caught up.
+        A source that has yielded nothing uses ``is_landed``. Without that it reads until it is caught up.
 
-        :param timeout: seconds that this may take; where the position had moved, seconds without an event.
-        :returns: ``False`` where Salesforce continues elsewhere, and that could not be changed. Nothing is lost: the
-            next drain compares again.
-        :raises CommitError: if Salesforce refuses to.
+        :param timeout: seconds before it fails; if the position had moved, seconds without an event.
+        :returns: ``False`` if Salesforce continues at another position, and that could not be changed. Nothing is lost:
+            the next drain compares again.
+        :raises CommitError: if Salesforce refuses the commit.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises SubscriptionMovedError: if ``replay_id`` was yielded, and only events before it are delivered
-            again.
+        :raises SubscriptionMovedError: if ``replay_id`` was yielded, and only events before it are delivered again.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
         return self._committer.commit(replay_id, self._comparison, timeout)
@@ -255,7 +255,7 @@ class ManagedSource:
             yield response
 
     def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
-        """Yield ``responses``, but ``None`` only after ``idle_timeout`` without one: looks are shorter."""
+        """Yield ``responses``, but ``None`` only after ``idle_timeout`` without one: single reads wait for less."""
         with closing(responses):
             last = self._clock()
             for response in responses:
@@ -270,7 +270,7 @@ class ManagedSource:
         for response in self._responses(limit, idle_timeout):
             if response is not None and len(response):
                 if not has_begun and self._delivered.first not in (None, response.replay_ids[0]):
-                    self._delivered.forget()  # its position moved: those that were yielded are not delivered again
+                    self._delivered.forget()  # its position moved: the yielded events are not delivered again
                     redelivery = Redelivery()
                 has_begun = True
                 response = self._without_known(response, redelivery)
@@ -288,7 +288,7 @@ class ManagedSource:
         return self._stream.responses(limit, idle_timeout, self._committer.position if self._commits else None)
 
     def _without_known(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
-        """Return the new events of a response. Commit the last one before them, once all redelivered ones arrived."""
+        """Return the new events of a response. Commit the last event before them, once all redelivered ones arrived."""
         was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
         self._stream.allow(known)
         if redelivery.is_over and not was_over:

@@ -1,8 +1,8 @@
-"""The responses of a topic, read for as long as they are wanted: faults that pass are outlasted here.
+"""Responses of a topic, with retries of transient faults.
 
-Guarantee: the events come in stream order, each once, as an unbroken run from the start position, however often the
-subscription breaks. A ``LATEST`` start is pinned by the first replay ID seen; a fault before that subscribes to
-``LATEST`` again, and what was published in between does not come (nothing was promised yet).
+Guarantee: the events are yielded in stream order, each once, as an unbroken run from the start position, however often
+the subscription breaks. The first replay ID received pins a ``LATEST`` start. A fault before that subscribes to
+``LATEST`` again; events published in between are not yielded (the guarantee does not cover them).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from airflow_provider_sfstream.streams.source import AsyncEventSource
 log = logging.getLogger(__name__)
 
 FAULTS_TO_WARN_OF = 5
-"""Faults in a row from which on each is a warning: by then, some ten seconds have passed without a response."""
+"""Number of consecutive faults from which each is logged as a warning: about ten seconds without a response."""
 
 SESSION_HOLDS_AFTER = 30.0
-"""Seconds after which a renewed session was accepted: a quiet topic may not respond for far longer, and a session
-that ends then ends for a reason of its own."""
+"""Seconds after which a renewed session counts as accepted. A quiet topic may not respond for far longer; if the
+session ends after that, the cause is a different one."""
 
 
 async def arrivals(
@@ -43,16 +43,16 @@ async def arrivals(
     random: Callable[[], float],
 ) -> AsyncResponses:
     """Yield the responses after the cursor's position: events, and empty responses that name a position. Where the
-    source names none, all empty responses. The cursor has moved over what is yielded.
+    source names none, yield all empty responses. The cursor is moved before a response is yielded.
 
-    Never gives up on a fault that may pass: it resumes from the last replay ID seen, after a jittered, doubling pause
-    of at most 30 seconds, or at once after a refused session, which it has renewed.
+    Retry transient faults without limit: resume from the last replay ID received, after a jittered, doubling pause of
+    at most 30 seconds, or immediately after a refused session, which is renewed first.
 
-    :param limit: how many events to ask for in total; ends when they have come. ``None``: goes on for ever.
-    :param unpinned: where to subscribe again after a fault if no replay ID was seen since a ``LATEST`` start.
-    :raises ReplayIdLostError: the last replay ID seen can no longer be read.
+    :param limit: number of events to request in total; the iteration ends when they were received. ``None``: no limit.
+    :param unpinned: start of the next subscription after a fault, if a ``LATEST`` start received no replay ID yet.
+    :raises ReplayIdLostError: the last replay ID received can no longer be read.
     :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
-    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
     left = limit
     recovery = _Recovery(source, topic, clock, random)
@@ -61,7 +61,7 @@ async def arrivals(
             cursor.opened()
             subscription = source.subscribe(topic, cursor.position, limit=left, silence_timeout=silence_timeout)
             async with aclosing(subscription) as responses:
-                stands = source.confirms_positions  # else the first response says that, and no more
+                stands = source.confirms_positions  # otherwise the first response only confirms the subscription
                 async for response in responses:
                     news = _news(cursor, response, source.confirms_positions)
                     if news is None:
@@ -71,7 +71,7 @@ async def arrivals(
                     stands = True
                     left = None if left is None else left - len(news)
                     yield news
-                    del response, news  # nothing is kept during the wait for the next one, which may be long
+                    del response, news  # frees the batch during the wait for the next one, which may be long
             if left is None or left > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
@@ -83,9 +83,9 @@ async def arrivals(
 
 
 def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> EventBatch | None:
-    """Move over ``response``; return the part of it that is new, ``None`` if there is none.
+    """Move the cursor over ``response``; return the new part of it, ``None`` if there is none.
 
-    Where a source names no positions, each empty response is an answer, and new.
+    If the source names no positions, each empty response is an answer, and new.
     """
     cursor.answered()
     if len(response) == 0:
@@ -101,7 +101,7 @@ def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> Eve
 
 
 class _Recovery:
-    """Gets ready to subscribe again after a fault, and tells the log."""
+    """Preparation of the next subscription after a fault, with its log messages."""
 
     def __init__(
         self, source: AsyncEventSource, topic: str, clock: Callable[[], float], random: Callable[[], float]
@@ -114,14 +114,14 @@ class _Recovery:
         self._renewed_at = 0.0
 
     def progressed(self) -> None:
-        """Note that a response came."""
+        """Record that a response was received."""
         if self._retries.failures >= FAULTS_TO_WARN_OF:
             seconds = self._clock() - self._out_of_reach_since
             log.warning("%s: within reach again after %.0f s.", self._topic, seconds)
         self._retries.progressed()
 
     def pause_after(self, error: SalesforceStreamError) -> float:
-        """Return the seconds to wait before subscribing again, or raise ``error`` if that cannot help."""
+        """Return the seconds to wait before the next subscription; raise ``error`` if a retry cannot help."""
         if error.invalidates_token and self._clock() - self._renewed_at >= SESSION_HOLDS_AFTER:
             self._retries.session_renewed = False
         pause = self._retries.pause_after(error)
@@ -148,10 +148,10 @@ class _Recovery:
 
 
 class ReadAhead:
-    """Reads ``responses`` in a task, one response ahead of its consumer at most.
+    """Reader of ``responses`` in a task, at most one response ahead of its consumer.
 
-    To cancel an async generator's ``anext`` would end the generator; to stop waiting for a task ends nothing. Used as
-    a context manager: entering begins to read, leaving ends the task, then closes ``responses``.
+    Cancelling the ``anext`` of an async generator would end the generator; a wait for a task can stop without that.
+    Used as a context manager: entry begins to read, exit ends the task, then closes ``responses``.
     """
 
     def __init__(self, responses: AsyncResponses) -> None:
@@ -167,14 +167,14 @@ class ReadAhead:
     ) -> None:
         task, self._task = self._task, None
         if task is not None and task.cancel():
-            # Cancelled once more here, the task still ends by itself, and ``responses`` with it.
+            # If this wait is itself cancelled, the cancelled task still ends, and closes ``responses``.
             await asyncio.wait({task})
         await self._responses.aclose()
 
     async def next(self, seconds: float | None) -> EventBatch | None:
         """Return the next response, or ``None`` if there is none within ``seconds`` (``None``: no limit).
 
-        Raises what ``responses`` raises.
+        Raises the errors of ``responses``.
         """
         task = self._begin()
         await asyncio.wait({task}, timeout=seconds)
@@ -194,6 +194,6 @@ class ReadAhead:
 
 
 def _look_at(task: asyncio.Task[EventBatch]) -> None:
-    """Mark the task's error as seen: asyncio would log it if nobody waits for the task any more."""
+    """Mark the task's error as retrieved: asyncio would log it if nothing waits for the task any more."""
     if not task.cancelled():
         task.exception()

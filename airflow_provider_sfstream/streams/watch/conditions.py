@@ -1,6 +1,4 @@
-"""Conditions of a wake-up: so many events, or one that has waited for so long; and their arithmetic on a clock, without
-any I/O.
-"""
+"""Conditions of a wake-up: the number of events, or the age of the oldest one. They use a clock and do no I/O."""
 
 from __future__ import annotations
 
@@ -13,26 +11,26 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 
 
 class WakeUpReason(StrEnum):
-    """Why there is a wake-up."""
+    """Reason of a wake-up."""
 
     EVENTS = "events"
-    """Events came."""
+    """Events were received."""
     STARTED = "started"
-    """Watching began at "latest": there may be events before that nobody was told of."""
+    """Watching began at "latest": earlier events may exist that no wake-up has reported."""
     REPLAY_LOST = "replay_lost"
-    """The replay ID to watch from can no longer be read. Whoever drains finds out what that means."""
+    """The replay ID to watch from can no longer be read. The next drain determines the consequence."""
     QUIET = "quiet"
-    """Nothing came; the server confirmed a replay ID, if it does that. Wakes nobody, unless it was quiet for long."""
+    """No events; the server confirmed a replay ID, if the API does that. A wake-up only after a long quiet time."""
 
 
 @dataclass(frozen=True)
 class WakeUp:
-    """What a watch has to say. Never an event's body.
+    """Report of a watch, without event bodies.
 
-    ``event_count`` events came since the last wake-up, the first of them ``first_replay_id`` (``None`` if there is
-    none). ``through`` is the replay ID up to which everything was told with this wake-up: watching again after it
-    misses nothing. ``None`` when no replay ID is known yet. ``confirmed_at`` is a moment of Salesforce's time (a lower
-    bound) before which nothing was published that comes after ``through``; ``None`` without evidence for one.
+    ``event_count`` events were received since the last wake-up, the first of them ``first_replay_id`` (``None`` if
+    there is none). ``through`` is the replay ID up to which all events have been reported with this wake-up: a watch
+    that starts after it misses no event. ``None`` when no replay ID is known yet. ``confirmed_at`` is a moment of
+    Salesforce's time (a lower bound): every event after ``through`` was published later; ``None`` without evidence.
     ``contact_at`` is then an upper bound of the time of the last answer.
     """
 
@@ -46,15 +44,15 @@ class WakeUp:
 
 @dataclass(frozen=True)
 class WakeUpConditions:
-    """What has to be there before there is a wake-up. The defaults wake with the first event.
+    """Conditions that must hold before a wake-up. The defaults wake with the first event.
 
-    :param min_events: wake once this many events have come since the last wake-up.
-    :param max_wait: wake with fewer once the oldest of them is this many seconds old, by its event time (by its
-        arrival where it tells none). ``None``: never with fewer.
-    :param min_interval: seconds from one wake-up to the next at least, so that a burst of events becomes few wake-ups.
-        What comes in between is told when they have passed.
-    :param until_confirmed: of a single wait: wake also when there is evidence for the end of the stream.
-    :raises ConfigurationError: naming the argument that cannot be used.
+    :param min_events: wake once this many events were received since the last wake-up.
+    :param max_wait: wake with fewer once the oldest of them is this many seconds old, by its event time (by its arrival
+        if its payload has none). ``None``: never with fewer.
+    :param min_interval: minimum seconds between two wake-ups, so that a burst of events causes few wake-ups. Events
+        received in between are reported after the interval.
+    :param until_confirmed: for a single wait: wake also when there is evidence for the end of the stream.
+    :raises ConfigurationError: if an argument is invalid; the message names it.
     """
 
     min_events: int = 1
@@ -76,7 +74,7 @@ def _is_seconds(value: object) -> bool:
 
 
 class Untold:
-    """The events that came since the last wake-up: their number, first replay ID and last position, no payload.
+    """Events received since the last wake-up: their number, first replay ID and last position, without payloads.
 
     Times are seconds on one monotonic clock.
     """
@@ -93,7 +91,7 @@ class Untold:
         return self._event_count > 0
 
     def add(self, first_replay_id: bytes, event_count: int, through: bytes) -> None:
-        """Count events that came, the last of them ``through``."""
+        """Count received events, the last of them ``through``."""
         if not self._event_count:
             self._first_replay_id = first_replay_id
         self._event_count += event_count
@@ -102,31 +100,31 @@ class Untold:
             self._ready_at = -inf
 
     def confirm(self, through: bytes) -> None:
-        """Note a position that the server confirmed: there is nothing between the last event and it."""
+        """Record a position that the server confirmed: there are no events between the last event and it."""
         self._through = through
 
     @property
     def wait_for_age(self) -> bool:
-        """Whether there are events, too few of them, and their age counts but is not known."""
+        """Return whether there are events, fewer than ``min_events``, whose age matters but is not known."""
         return bool(self) and self._ready_at == inf and self._conditions.max_wait is not None
 
     def oldest_is(self, age: float, now: float) -> None:
-        """Note that the oldest event is ``age`` seconds old at ``now``; below 0 where the org's clock is ahead."""
+        """Record that the oldest event is ``age`` seconds old at ``now``; negative if the org's clock is ahead."""
         max_wait = self._conditions.max_wait or 0.0
         self._ready_at = now + min(max(0.0, max_wait - age), max_wait)
 
     @property
     def due(self) -> float:
-        """When to tell of the events; infinity if more must come first."""
+        """Return the time to report the events; infinity if more must be received first."""
         return max(self._ready_at, self._not_before) if self else inf
 
     def tell(self, reason: WakeUpReason, now: float) -> WakeUp:
-        """Return a wake-up that covers all of them, and begin anew."""
+        """Return a wake-up that covers all counted events, and reset the count."""
         told = WakeUp(reason, self._first_replay_id, self._event_count, self._through)
         self._event_count, self._first_replay_id, self._ready_at = 0, None, inf
         self._not_before = now + self._conditions.min_interval
         return told
 
     def forget_position(self) -> None:
-        """Note that the last position is of no more use."""
+        """Discard the last position, which can no longer be used."""
         self._through = None

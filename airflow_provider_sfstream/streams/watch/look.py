@@ -1,9 +1,9 @@
-"""One bounded look at a topic: is enough there already? For a sensor that looks, leaves and comes back.
+"""One bounded check of a topic for enough events, for a sensor that does not defer.
 
-Nothing is kept between two looks: each counts what is there anew, from the same start.
+No state is stored between two checks: each counts the retained events again, from the same start.
 
-Guarantee: a look that says how many events are there has been answered. A silence ends it only with an answer of the
-server after it, so that an unreachable topic is an error, and never one where nothing is.
+Guarantee: a check that returns a count has received an answer of the server. A span without events ends a check only if
+an answer follows it. An unreachable topic is therefore an error, never a result of no events.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpCon
 log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 5.0
-"""Seconds without an event after which everything that is there has come, if the server then answers."""
+"""Seconds without an event after which all retained events have been received, if the server then answers."""
 LONGEST_LOOK = 60.0
-"""Seconds after which a look ends though events still come."""
+"""Seconds after which a check ends although events are still being received."""
 
 
 def look(
@@ -40,17 +40,17 @@ def look(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WakeUp | None:
-    """Return a wake-up if ``conditions`` hold for the events after ``start`` that are there by now, else ``None``.
+    """Return a wake-up if ``conditions`` hold for the events retained after ``start``, else ``None``.
 
-    Asks Salesforce for no more than ``min_events``. A replay ID that can no longer be read is a wake-up too. An event
-    whose payload tells no time, or one far ahead, counts as old enough for ``max_wait``: how long it has been there is
+    Requests at most ``min_events`` from Salesforce. A replay ID that can no longer be read also causes a wake-up. An
+    event whose payload has no time, or one far in the future, counts as old enough for ``max_wait``, because its age is
     not known.
 
-    :param start: a replay ID, or ``EARLIEST``. A look at ``LATEST`` sees nothing.
-    :param idle_timeout: seconds without an event after which a look ends, once the server has answered after them.
+    :param start: a replay ID, or ``EARLIEST``. A check at ``LATEST`` finds no events.
+    :param idle_timeout: seconds without an event after which a check ends, once the server has answered after them.
     :param clock: monotonic seconds. ``now`` is the time of day.
     :raises ContactError: the server does not answer.
-    :raises SalesforceStreamError: any other fault; the next look may succeed if it is retriable.
+    :raises SalesforceStreamError: any other fault; the next check may succeed if it is retriable.
     """
     seen = _Seen()
     try:
@@ -84,7 +84,7 @@ class _Seen:
         event_times = StreamEventTimes(TimeReaders(source.payload_encoding, source.schema))
         times = event_times(self.first.schema_ids[:1], self.first.payloads[:1])
         time_of_first = to_datetime(times[0])
-        # A time further ahead than that is none that can be waited for: publishers date events as they like.
+        # A time further ahead than ``seconds`` is no basis for a wait: publishers set event times freely.
         return time_of_first is None or abs((now() - time_of_first).total_seconds()) >= seconds
 
     def wake_up(self, reason: WakeUpReason) -> WakeUp:
@@ -100,7 +100,7 @@ def _read(
     idle_timeout: float,
     clock: Callable[[], float],
 ) -> None:
-    """Read until ``limit`` events have come, no more are there, or the look has taken long enough."""
+    """Read until ``limit`` events were received, the stream is idle, or the time limit is reached."""
     deadline = clock() + LONGEST_LOOK
     responses = source.subscribe(
         topic, cursor.position, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
@@ -117,7 +117,7 @@ def _read(
             if cursor.is_idle(idle_timeout):
                 return
             if cursor.wants_proof(idle_timeout):
-                source.prove_contact(topic)  # and then look once more for what came before the answer
+                source.prove_contact(topic)  # then read once more: events may have arrived before the answer
                 cursor.answered()
             if clock() >= deadline:
                 log.warning(

@@ -1,4 +1,4 @@
-"""What a trigger hands to tasks and asset events: a plain, small dict, never an event's body."""
+"""Payload that a trigger passes to tasks and asset events: a small dict of plain values, never an event's body."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def error_payload(error: SalesforceStreamError) -> dict[str, Any]:
 
 
 def error_from_payload(event: dict[str, Any]) -> SalesforceStreamError | None:
-    """Return the error that ``event`` tells, of the same class; ``None`` if it tells none.
+    """Return the error that ``event`` reports, of the same class; ``None`` if it reports none.
 
-    A class that :mod:`airflow_provider_sfstream.exceptions` does not have (the triggerer runs another version) becomes
-    the root of the tree, which is not retriable.
+    A class that is missing from :mod:`airflow_provider_sfstream.exceptions` (the triggerer runs another version)
+    becomes the base class of the errors, which is not retriable.
     """
     if event.get("reason") != _ERROR:
         return None

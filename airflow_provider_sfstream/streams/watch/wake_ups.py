@@ -1,6 +1,6 @@
-"""From a topic's events to wake-ups: once, for whoever waits, or for ever, for asset watchers.
+"""Wake-ups from the events of a topic: one for a single wait, or an endless sequence for asset watchers.
 
-A wake-up says that there is something to drain, never what. The drain's own position is what counts.
+A wake-up reports that there are events to drain, never their content. The drain reads from its own position.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SILENCE_TIMEOUT = CONFIRM_TIMEOUT
-"""Seconds without any response after which a subscription is taken for dead."""
+"""Seconds without any response after which a subscription counts as dead."""
 _LOOK_EVERY = 1.0
-"""Seconds after which a wait for the end of a stream looks at the evidence of its second subscription."""
+"""Seconds between two checks of the second subscription's evidence, while a wait looks for the end of the stream."""
 
 
 def _utc_now() -> datetime:
@@ -50,19 +50,18 @@ async def first_wake_up(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> WakeUp:
-    """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old; with
-    ``until_confirmed`` also once there is evidence for the end of the stream, for which a second subscription is
-    opened.
+    """Return once ``min_events`` were received after ``start``, or fewer if the oldest is ``max_wait`` seconds old;
+    with ``until_confirmed`` also once a second subscription provides evidence for the end of the stream.
 
-    Asks Salesforce for no more than ``min_events``, since every event delivered counts against the org's allocation.
-    Outlasts faults that pass, for however long; cancel it to give up. ``min_interval`` means nothing here.
+    Requests at most ``min_events`` from Salesforce, since every delivered event counts against the org's allocation.
+    Retries transient faults without limit; cancel it to stop. ``min_interval`` has no effect here.
 
-    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: what comes from now on.
-    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: new events only.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe again.
     :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :returns: a wake-up for ``EVENTS``; for ``REPLAY_LOST``, if the position can no longer be read; or for ``QUIET``.
     :raises AuthenticationError: the credentials were refused.
-    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
     watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
     try:
@@ -79,7 +78,7 @@ async def first_wake_up(
 
 
 async def _first_events(watch: _Watch, responses: ReadAhead, found: Reference | None = None) -> WakeUp:
-    """Return the first wake-up with events, or that with the end of the stream."""
+    """Return the first wake-up with events or with a confirmed end of the stream."""
     while True:
         wake_up = await watch.next(responses, found)
         if wake_up is not None and (wake_up.reason is WakeUpReason.EVENTS or wake_up.confirmed_at is not None):
@@ -98,37 +97,37 @@ async def wake_ups(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> AsyncGenerator[WakeUp, None]:
-    """Yield wake-ups for the events of ``topic`` after ``start``, for ever.
+    """Yield wake-ups for the events of ``topic`` after ``start``, without end.
 
     Guarantees, however often the subscription breaks:
 
     - Every event after ``start`` is counted in exactly one wake-up, in stream order: one for ``EVENTS``, or the
       ``REPLAY_LOST`` that ends the run of events it belongs to.
-    - ``through`` never covers an event that was not told. Watching again after it misses nothing.
-    - ``EVENTS`` come at least ``min_interval`` seconds after the wake-up before (``QUIET`` is none). The first event
-      after a quiet time wakes at once, those that follow are told together when the interval has passed: a burst
-      of any size makes a few wake-ups, and its last event is always told.
+    - ``through`` never covers an event that was not reported. A watch that starts after it misses no event.
+    - ``EVENTS`` follow the previous wake-up after ``min_interval`` seconds or more (``QUIET`` does not count). The
+      first event after a quiet time wakes immediately; the following ones are reported together when the interval has
+      passed. A burst of any size causes a few wake-ups, and its last event is always reported.
     - Memory does not grow with the number of events.
 
-    A ``LATEST`` start yields ``STARTED`` at once, because nobody knows what came before, and a second one
-    ``through`` the first replay ID that an empty response names: it covers what came between the two. If events are
-    the first to come, they are an ordinary wake-up instead, and whoever drains after it finds what came before them.
-    When the position can no longer be read, yields ``REPLAY_LOST`` (with the events not told yet, if there are any,
-    and no ``through``), and goes on from ``LATEST``, with that second ``STARTED``.
+    A ``LATEST`` start yields ``STARTED`` immediately, because earlier events are unknown. It yields a second one
+    ``through`` the first replay ID that an empty response names, which covers the events between the two. If events are
+    received first, an ordinary wake-up replaces the second one, and the next drain reads the events before them. When
+    the position can no longer be read, yields ``REPLAY_LOST`` (with the events not reported yet, if there are any, and
+    no ``through``), and continues from ``LATEST``, with that second ``STARTED``.
 
-    Yields ``QUIET`` for an empty response while nothing waits to be told: save its ``through``, so that the position
-    of a quiet topic does not age out. A source that confirms no positions names none. There, ``STARTED`` comes once,
-    with the first empty response, which says that the subscription stands; and until a replay ID was seen, a fault or a
-    loss is followed by all retained events, so that none is missed.
+    Yields ``QUIET`` for an empty response while no events wait to be reported: store its ``through``, so that the
+    position of a quiet topic does not age out. A source that confirms no positions names none. It yields ``STARTED``
+    once, with the first empty response, which confirms the subscription. Until it has received a replay ID, a fault or
+    a loss causes it to read all retained events, so that no event is missed.
 
     Closing the generator, or cancelling the task that waits for it, ends the subscription.
 
     :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``.
-    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe again.
     :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :raises AuthenticationError: the credentials were refused.
-    :raises SalesforceStreamError: any other fault that a repetition cannot heal. The events that were not told come
-        again to whoever watches after the last ``through``.
+    :raises SalesforceStreamError: any other fault that a retry cannot resolve. A watch that starts after the last
+        ``through`` receives the unreported events again.
     """
     watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
     first = watch.started() if start is StartFrom.LATEST and source.confirms_positions else None
@@ -148,7 +147,7 @@ async def wake_ups(
 
 
 class _Watch:
-    """Where a watch stands: ``_unpinned`` is its start until the first response, then ``None``."""
+    """State of a watch: ``_unpinned`` is its start until the first response, then ``None``."""
 
     def __init__(
         self,
@@ -175,8 +174,8 @@ class _Watch:
         self._unpinned = start if isinstance(start, StartFrom) else None
 
     def responses(self, limit: int | None) -> ReadAhead:
-        """Return a reader of what comes from the start on, at most ``limit`` events."""
-        # Where a silence names no replay ID, a fault before the first event would hide what came in between.
+        """Return a reader of the responses from the start on, with at most ``limit`` events."""
+        # If empty responses name no replay ID, a restart at LATEST would skip the events before the first one received.
         sees_all = limit is None and not self._source.confirms_positions
         return ReadAhead(
             arrivals(
@@ -193,13 +192,13 @@ class _Watch:
         )
 
     def measured(self, server_time: ServerTime | None) -> None:
-        """Use ``server_time`` for the times of contact."""
+        """Use ``server_time`` for the contact times."""
         self._cursor.server_time = server_time
 
     async def next(self, responses: ReadAhead, found: Reference | None = None) -> WakeUp | None:
-        """Wait for a response or for the time to wake up, whichever is first, and return the wake-up that results.
+        """Wait for a response or for the time to wake up, whichever is first, and return the resulting wake-up.
 
-        :param found: evidence for the end of the stream, which is looked at each second.
+        :param found: evidence for the end of the stream, which is checked each second.
         """
         due = self._untold.due
         seconds = due - self._clock()
@@ -231,13 +230,13 @@ class _Watch:
         return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=found.opened_at, contact_at=contact_at)
 
     def started(self) -> WakeUp:
-        """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
+        """Return the wake-up for a ``LATEST`` start, whether it is pinned or not."""
         return self._untold.tell(WakeUpReason.STARTED, self._clock())
 
     def lost(self, error: ReplayIdLostError) -> WakeUp:
-        """Return the wake-up for a lost replay ID, and go on from ``LATEST``.
+        """Return the wake-up for a lost replay ID, and continue from ``LATEST``.
 
-        :raises ReplayIdLostError: ``error``, if no replay ID was sent: then nothing helps.
+        :raises ReplayIdLostError: ``error``, if no replay ID was sent: then a restart cannot help.
         """
         if self._unpinned is not None:
             raise error
@@ -255,9 +254,9 @@ class _Watch:
 
 
 class EventTimes:
-    """Gives the event time of single events of any schema ids.
+    """Reader of the event time of single events of any schema IDs.
 
-    :param source: where they come from.
+    :param source: source of the events.
     """
 
     def __init__(self, source: AsyncEventSource) -> None:
@@ -265,7 +264,7 @@ class EventTimes:
         self._readers: dict[str, TimeReader] = {}
 
     async def read(self, schema_id: str, payload: bytes) -> datetime | None:
-        """Return the time of an event, in UTC; ``None`` if it tells none or its schema cannot be had."""
+        """Return the time of an event, in UTC; ``None`` if it has no time or its schema is unavailable."""
         reader = self._readers.get(schema_id)
         if reader is None:
             try:
@@ -280,7 +279,7 @@ class EventTimes:
 
 
 def _reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
-    # Imported here, and in a thread: the first import takes half a second, in which the event loop must go on.
+    # Imported here, and in a thread: the first import takes half a second, which must not block the event loop.
     from airflow_provider_sfstream.streams.event_times import time_reader
 
     return time_reader(encoding, schema)
