@@ -1,6 +1,6 @@
 """Datasets of OpenLineage, with their facets.
 
-Imported only when a listener asks: the provider of OpenLineage is optional.
+Imported only when a listener requests lineage: the provider of OpenLineage is optional.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def output_dataset(
     version: str | None = None,
     folder: DatasetName | None = None,
 ) -> OutputDataset:
-    """Return a dataset that was written. There is no facet for what is ``None``, or for no columns.
+    """Return a dataset that was written. Facets exist only for arguments that are not ``None``, and for columns.
 
     :param columns: column type by name, in order.
     :param size: in bytes, of the ``files``.
-    :param folder: where the data is stored, if that is not its name.
+    :param folder: the storage location of the data, if it differs from the name.
     """
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, size, files)
     return OutputDataset(

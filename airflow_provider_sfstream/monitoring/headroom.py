@@ -18,7 +18,7 @@ class Headroom:
         ``None`` without proof of an end.
     :param estimated_until: the last estimate of that moment, where it is later: the time of the last stored event,
         which its publisher set, or an end of the stream that is only estimated. ``None`` where there is none.
-    :param retention: how long Salesforce keeps an event.
+    :param retention: time for which Salesforce retains an event.
     :param is_retention_proven: ``False``: ``retention`` is a lower bound.
     :param now: the moment from which the time is counted.
     """
@@ -38,7 +38,7 @@ class Headroom:
         )
         proven = confirmed if certainty["confirmed_at"] == "proven" else None
         if event is not None and contact is not None and contact < event <= now:
-            event = contact  # the event was published before Salesforce answered, whatever time its publisher set
+            event = contact  # the event was published before Salesforce answered, independent of its publisher's time
         times = [time for time in (confirmed, event) if time is not None and time <= now]
         return cls(
             proven_until=proven,

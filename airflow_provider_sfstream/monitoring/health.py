@@ -132,7 +132,7 @@ def _contact(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[F
         age = now - _time(drain["contact_at"])
         clock = " (estimated, by the worker's clock)" if certainty_of(drain)["contact_at"] == "estimated" else ""
         detail, is_over_limit = f"Salesforce last answered a drain {_hours(age)} ago{clock}", age > limits.contact_age
-    # The page of streams has a figure of its own for it.
+    # The page of streams shows the contact separately.
     yield Finding("contact", "good", detail, detail, is_over_limit)
 
 

@@ -1,4 +1,4 @@
-"""Status documents by what they are about."""
+"""Status documents by subject."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from airflow_provider_sfstream.monitoring.status import Certainty, Document, Status, certainty_of, connection_of
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables"})
-"""Sections that do not say that a task ended well."""
+"""Sections that do not prove the success of a task."""
 
 
 class Known:
-    """What is known of streams and of folders of tables."""
+    """Index of the status documents of streams and of folders of tables."""
 
     def __init__(self, statuses: Iterable[Status]) -> None:
         self._sections: dict[str, dict[str, Document]] = defaultdict(dict)
@@ -32,11 +32,11 @@ class Known:
                 self._written[status.document["output_url"]].append(status.document)
 
     def streams(self) -> list[str]:
-        """Return the URIs of the streams of which a task has told."""
+        """Return the URIs of the streams with a status."""
         return [uri for uri in self._sections if connection_of(uri) is not None]
 
     def subjects(self) -> list[str]:
-        """Return everything of which a task has told, in the order of names."""
+        """Return all subjects with a status, in the order of names."""
         return sorted(self._sections)
 
     def sections(self, subject: str) -> dict[str, Document]:
@@ -44,18 +44,18 @@ class Known:
         return self._sections.get(subject, {})
 
     def section(self, subject: str, section: str) -> Document:
-        """Return a section's document; an empty one where there is none."""
+        """Return a section's document; an empty one if it does not exist."""
         return self._sections.get(subject, {}).get(section, {})
 
     def certainty(self, uri: str) -> dict[str, Certainty]:
-        """Return the certainty of the facts that drains left of a stream.
+        """Return the certainty of the facts that drains reported about a stream.
 
-        :raises ValueError: if a document has another certainty than those that there are.
+        :raises ValueError: if a document has an unknown certainty.
         """
         return certainty_of(self.section(uri, "drain"))
 
     def event_logs(self, uri: str) -> list[Document]:
-        """Return what became of a stream in each event log."""
+        """Return the documents of a stream in each event log."""
         sections = self._sections.get(uri, {})
         return [document for name, document in sorted(sections.items()) if name.startswith("event_log")]
 
@@ -68,7 +68,7 @@ class Known:
         return [document["output_url"] for document in self.event_logs(uri)] + self.replicas(uri)
 
     def dag_ids(self, uri: str) -> list[str]:
-        """Return the DAGs that have to do with a stream, the one that drains it first."""
+        """Return the DAGs of all tasks with a status of a stream or its replicas, the one that drains it first."""
         found: dict[str, None] = {}
         for subject in (uri, *self.replicas(uri)):
             for section in sorted(self._sections.get(subject, {}), key=lambda name: name != "drain"):
@@ -77,7 +77,7 @@ class Known:
         return list(found)
 
     def failure(self, subject: str) -> Document | None:
-        """Return the last failure of a task that is about ``subject``, unless one has ended well since."""
+        """Return the last failure of a task about ``subject``, unless the task succeeded later."""
         failed = self.section(subject, "failed")
         if not failed:
             return None
@@ -88,19 +88,19 @@ class Known:
         for section, document in self._sections[subject].items():
             if section not in _NO_SUCCESS and "at" in document and document.get("reason") != "waiting":
                 yield document
-        # Many jobs may write to one folder: what one of them has written is not what another has failed to.
+        # Several jobs may write to one folder: the success of one does not resolve the failure of another.
         for document in self._written.get(subject, ()):
             if all(document["task"][part] == task[part] for part in ("dag_id", "task_id", "map_index")):
                 yield document
 
     def failed_folders(self) -> list[str]:
-        """Return the folders of tables whose last task failed, and that no stream is known to be written to."""
+        """Return the folders of tables whose last task failed, and that have no known stream."""
         written = {folder for uri in self.streams() for folder in self.folders(uri)}
         others = (subject for subject in self._sections if connection_of(subject) is None)
         return sorted(subject for subject in others if subject not in written and self.failure(subject))
 
     def allocations(self, uri: str) -> Iterator[tuple[str, float, float]]:
-        """Yield the name, what is used and the maximum of each limit of the stream's org."""
+        """Yield the name, the used amount and the maximum of each allocation of the stream's org."""
         for document in self._allocations.get(connection_of(uri) or "", ()):
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
 

@@ -1,7 +1,6 @@
-"""Lineage of tasks, for Airflow's OpenLineage provider and for Airflow's own collector, which other catalogues read.
+"""Lineage of tasks, for Airflow's OpenLineage provider and for Airflow's collector, which other catalogues read.
 
-Names of datasets follow the conventions of OpenLineage, so that what others tell of the same folder meets what is told
-here.
+Names of datasets follow the conventions of OpenLineage, so that lineage of other producers refers to the same datasets.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BUCKETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"}
-"""The scheme in names, by that of a URL whose authority is a bucket."""
+"""Schemes in dataset names, by the scheme of a URL whose authority is a bucket."""
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
-"""Schemes whose paths begin without a slash too; what stands before the ``@`` is the container, not a user."""
+"""Schemes whose paths begin without a slash too; the part before the ``@`` is the container, not a user."""
 _BELOW_THE_STREAM = 6
 """The parts of a manifest's URL after the stream's folder: ``windows/yyyy/mm/dd/{window id}/manifest.json``."""
 
 
 def stream_folder(manifest_url: str) -> str:
-    """Return the URL of the folder that a landing keeps a stream in, from the manifest of one of its windows."""
+    """Return the URL of a stream's folder in a landing, from the manifest of one of its windows."""
     return manifest_url.rsplit("/", _BELOW_THE_STREAM)[0]
 
 
 @dataclass(frozen=True, order=True)
 class DatasetName:
-    """How OpenLineage identifies a dataset."""
+    """Identifier of a dataset in OpenLineage."""
 
     namespace: str
     name: str
 
 
 def name_of_stream(uri: StreamUri) -> DatasetName:
-    """Return the name of a topic, or of what a subscription has landed of it.
+    """Return the name of a topic, or of the landed stream of a subscription.
 
-    Namespace and name together are the URI of the asset. The conditions of a watch are left out, and so is the API of a
-    topic: neither makes it another topic.
+    Namespace and name together are the URI of the asset. They contain neither the conditions of a watch nor the API of
+    a topic: both do not change the topic.
     """
     landed = uri.subscription is not None
     kept = StreamUri(uri.salesforce_conn_id, uri.topic, uri.subscription, uri.api if landed else None)
@@ -57,7 +56,7 @@ def name_of_stream(uri: StreamUri) -> DatasetName:
 
 
 def name_of_object(salesforce_conn_id: str, sobject: str) -> DatasetName:
-    """Return the name of an sObject, such as ``Account``, in the org that a connection leads to."""
+    """Return the name of an sObject, for example ``Account``, in the org of a connection."""
     return DatasetName(_org(salesforce_conn_id), sobject)
 
 
@@ -73,7 +72,7 @@ def name_of_url(url: str) -> DatasetName:
         return DatasetName("file", f"/{(rest if separator else url).strip('/')}")
     authority, _, path = rest.partition("/")
     path = path.rstrip("/")
-    if scheme in _BUCKETS:  # Airflow's own notation has its connection before the bucket
+    if scheme in _BUCKETS:  # Airflow's notation has the connection before the bucket
         return DatasetName(f"{_BUCKETS[scheme]}://{authority.rpartition('@')[2]}", path)
     if scheme in _CONTAINERS:
         return DatasetName(f"{scheme}://{authority}", path)
@@ -81,7 +80,7 @@ def name_of_url(url: str) -> DatasetName:
 
 
 def name_of_landed(manifest_url: str) -> DatasetName:
-    """Return the name of the folder that a landing keeps a stream in, from the manifest of one of its windows.
+    """Return the name of a stream's folder in a landing, from the manifest of one of its windows.
 
     :raises ConfigurationError: if the URL carries a password or a signature.
     """
@@ -93,16 +92,16 @@ def _org(salesforce_conn_id: str) -> str:
 
 
 class TellsLineage:
-    """For operators: the methods that Airflow's OpenLineage provider calls, answered by :meth:`lineage`.
+    """Mixin of operators with the methods that Airflow's OpenLineage provider calls; they use :meth:`lineage`.
 
-    Nothing is imported before the provider calls them. Errors are logged, never raised.
+    Imports happen only when the provider calls them. Errors are logged, never raised.
     """
 
     @abstractmethod
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
-        """Return what the task reads and writes.
+        """Return the datasets that the task reads and writes.
 
-        :param has_ended: whether it has been run; it may have failed. Storage may be read then.
+        :param has_ended: whether the task has run, also with a failure. The method may then read storage.
         """
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage | None:
@@ -126,7 +125,7 @@ def collect_lineage(hook: Any, landed: StreamUri, manifests: Sequence[str]) -> N
 
     Errors are logged, never raised.
 
-    :param hook: that read the topic.
+    :param hook: the hook that read the topic.
     :param manifests: URLs of the manifests of the landed windows; without one, nothing was written.
     """
     topic = StreamUri(landed.salesforce_conn_id, landed.topic, api=landed.api)

@@ -1,9 +1,8 @@
-"""Links that the UI shows beside a task of this package, and addresses under which a browser shows a file of a storage
-or an application of Spark.
+"""Links of this package's tasks in the UI, and URLs of web pages of stored files and of Spark applications.
 
-Airflow asks for them once, in the task's own process when its try has ended, and keeps each as an XCom. A link of which
-nothing is known is an empty text, which the UI shows as a button that cannot be pressed. One that is of use before,
-the task leaves itself (:func:`show_now`).
+Airflow reads the links once, in the task's process at the end of a try, and stores each as an XCom. An unknown link is
+an empty text, which the UI shows as a disabled button. For links that are useful earlier the task writes the XCom
+(:func:`show_now`).
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 _DEFAULT_STORAGE = "aws_default"
-"""The connection that Airflow's S3 filesystem uses where none is named."""
+"""The default connection of Airflow's S3 filesystem."""
 
 GetLink = Callable[..., str]
 _OWN_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 HISTORY_SERVER = "history_server"
 """Key in the extra of a Spark connection: the address of the history server."""
 _YARN = "yarn_resourcemanager_webapp_address"
-"""The key by which Airflow's own Spark provider finds YARN."""
+"""The key of YARN's address in Airflow's Spark provider."""
 _MASTER = "master_ui"
 """Key in the extra of a Spark connection: the address of the web UI of a standalone master."""
 
 
 def _empty_if_unknown(get_link: GetLink) -> GetLink:
-    """Give an empty text in place of any error: Airflow would write its trace into the log of a task that is done."""
+    """Return an empty text in place of any error: Airflow would write a traceback into the log of an ended task."""
 
     @wraps(get_link)
     def guarded(self: BaseOperatorLink, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
@@ -51,25 +50,25 @@ def _empty_if_unknown(get_link: GetLink) -> GetLink:
 
 
 class StreamLink(BaseOperatorLink):
-    """The page of the stream that a task drains, waits for, or was given windows of."""
+    """Link to the page of the stream that a task drains, waits for, or has windows of."""
 
     name = "Stream"
 
     @_empty_if_unknown
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return its address; empty where the task has windows of several streams, or only their manifests."""
+        """Return its URL; empty if the task has windows of several streams, or only their manifests."""
         uri = operator.stream_uri
         return "" if uri is None else stream_url(uri)
 
 
 class ManifestLink(BaseOperatorLink):
-    """The manifest of the window that a task landed, or was given."""
+    """Link to the manifest of the window that a task landed or received."""
 
     name = "Manifest"
 
     @_empty_if_unknown
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return where a browser shows it; empty where none does, or where there are several windows."""
+        """Return the URL of its web page; empty if there is none, or if there are several windows."""
         manifests = operator.window_manifests
         if len(manifests) != 1:
             return ""
@@ -77,40 +76,40 @@ class ManifestLink(BaseOperatorLink):
 
 
 class PreviousWindowLink(BaseOperatorLink):
-    """The task run that landed the window before."""
+    """Link to the task run that landed the previous window."""
 
     name = "Previous window"
 
     @_empty_if_unknown
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the address of its page; empty for the first window of a stream, and for intervals."""
+        """Return the URL of its page; empty for the first window of a stream, and for intervals."""
         manifest = operator.previous_manifest()
         return "" if manifest is None else task_url(manifest.window.run)
 
 
 class SparkUILink(BaseOperatorLink):
-    """The page of the Spark application that a task submitted, where its connection names who has one."""
+    """Link to the page of the Spark application that a task submitted, if its connection names a server of pages."""
 
     name = "Spark UI"
 
     @_empty_if_unknown
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return its address; empty where no application began, or nobody keeps a page of it."""
+        """Return its URL; empty if no application started, or no server has a page of it."""
         application = operator.spark_application
         return "" if application is None else application_page(application, _extra_of(operator.spark_conn_id))
 
 
 def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any) -> None:
-    """Show a link of a task that is still at work, if it leads anywhere yet."""
+    """Show a link of a running task, if its URL is already known."""
     try:
         if address := link.get_link(operator, ti_key=task_instance):
             task_instance.xcom_push(key=link.xcom_key, value=address)
-    except Exception as error:  # it is shown at the end, then
+    except Exception as error:  # Airflow then shows it at the end
         operator.log.debug("The link %r cannot be shown yet: %s", link.name, type(error).__name__)
 
 
 def _extra_of(conn_id: str) -> dict[str, Any]:
-    """Return the extra of a connection; nothing if it does not exist."""
+    """Return the extra of a connection; empty if it does not exist."""
     from airflow.sdk import Connection
 
     from airflow_provider_sfstream._airflow import AirflowNotFoundException
@@ -123,10 +122,10 @@ def _extra_of(conn_id: str) -> dict[str, Any]:
 
 
 def file_page(url: str, storage_extra: dict[str, Any]) -> str:
-    """Return where a browser shows a file; an empty text where nothing is known that does.
+    """Return the URL of a file's web page; an empty text if none is known.
 
-    :param url: of the file, without a connection in it.
-    :param storage_extra: of the Airflow connection of the storage.
+    :param url: URL of the file, without a connection in it.
+    :param storage_extra: extra of the Airflow connection of the storage.
     """
     if has_credentials(url):
         return ""
@@ -142,11 +141,11 @@ def file_page(url: str, storage_extra: dict[str, Any]) -> str:
 
 
 def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
-    """Return where a browser shows an application of Spark: its history server's page, else YARN's or its master's,
-    which lead on to its own UI as long as it runs; an empty text where the connection names none.
+    """Return the URL of a Spark application's page: of its history server, else of YARN or its master, which link to
+    its own UI while it runs; an empty text if the connection names none.
 
-    :param application_id: as Spark gives it.
-    :param spark_extra: of the Airflow connection of Spark.
+    :param application_id: ID assigned by Spark.
+    :param spark_extra: extra of the Airflow connection of Spark.
     """
     history, yarn, master = (_address(spark_extra.get(key)) for key in (HISTORY_SERVER, _YARN, _MASTER))
     quoted = quote(application_id, safe="")
@@ -160,7 +159,7 @@ def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
 
 
 def _is_another_s3(extra: dict[str, Any]) -> bool:
-    """Tell whether an S3 is not AWS's own, whose console would lead nowhere."""
+    """Return whether an S3 storage is not AWS's, so that the console of AWS does not show it."""
     services = extra.get("service_config")
     of_s3 = services.get("s3") if isinstance(services, dict) else None
     endpoints = [extra.get("endpoint_url"), of_s3.get("endpoint_url") if isinstance(of_s3, dict) else None]
@@ -168,7 +167,7 @@ def _is_another_s3(extra: dict[str, Any]) -> bool:
 
 
 def _address(given: Any) -> str:
-    """Return the address of a server without a slash at its end; an empty text if it is none, or has a password."""
+    """Return the address of a server without a slash at its end; an empty text if it is invalid, or has a password."""
     text = given.strip().rstrip("/") if isinstance(given, str) else ""
     address = text if not text or "://" in text else f"http://{text}"
     return address if address.startswith(("http://", "https://")) and not has_credentials(address) else ""

@@ -1,4 +1,4 @@
-"""The numbers of a status document as Airflow's own metrics, for StatsD and OpenTelemetry."""
+"""The numbers of a status document as Airflow metrics, for StatsD and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SINCE = {"last_event_time": "last_event_age", "contact_at": "contact_age", "con
 
 
 def tell_metrics(subject: str, section: str, document: Document) -> None:
-    """Give Airflow the numbers of a document as gauges, tagged with the stream or the folder of tables."""
+    """Emit the numbers of a document as Airflow gauges, tagged with the stream or the folder of tables."""
     tags = _tags(subject)
     for name, value, more in numbers(section, document, datetime.now(UTC)):
         gauge(f"sfstream.{name}", value, {**tags, **more})

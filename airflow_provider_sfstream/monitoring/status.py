@@ -1,6 +1,6 @@
-"""What tasks leave behind of a stream or a table, for people to see: small documents, bounded in size.
+"""Status documents, which tasks write about streams and tables for users; bounded in size.
 
-Nothing is decided by them: positions, windows and gaps are recorded elsewhere, and what is here may be behind.
+They do not control any task: positions, windows and gaps are recorded elsewhere, and a status may be outdated.
 
 Certainty of the facts in them:
 
@@ -34,8 +34,8 @@ FACTS = ("confirmed_at", "contact_at", "last_event_time", "retention")
 def certainty_of(drain: Mapping[str, Any]) -> dict[str, Certainty]:
     """Return the certainty of each of :data:`FACTS` in the section ``drain`` of a status.
 
-    A section of a version that recorded none has estimates: its end of the stream rested on an empty response of the
-    drain's own subscription, and its times on the worker's clock.
+    A section of an earlier version without certainties has estimates: its end of the stream was an empty response of
+    the drain's own subscription, and its times are of the worker's clock.
 
     :raises ValueError: if the section names another certainty.
     """
@@ -50,22 +50,22 @@ def certainty_of(drain: Mapping[str, Any]) -> dict[str, Certainty]:
 
 
 Document: TypeAlias = dict[str, Any]
-"""What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
+"""A JSON object. Times are ISO 8601 text with a time zone, sizes bytes, durations seconds."""
 WINDOWS = 200
-"""The last windows of a stream that are listed."""
+"""Number of listed windows of a stream, the last ones."""
 GAPS = 20
-"""The last gaps of a stream that are listed, and the last changes of its schemas."""
+"""Number of listed gaps of a stream, and of changes of its schemas, the last ones."""
 HOURS = 72
-"""For so many hours the events of each are counted."""
+"""Number of hours with a count of events for each."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What one kind of task last left of its subject.
+    """The last status that one kind of task wrote about its subject.
 
     :param subject: the URI of a landed stream (:class:`~airflow_provider_sfstream.salesforce.stream_uris.StreamUri`),
-        the URL of the folder of a replica's tables, or the Airflow connection that an allocation is of.
-    :param section: which kind of task: ``drain``, ``windows``, ``wait``, ``replica``, ``refresh``, ``tables``,
+        the URL of the folder of a replica's tables, or the Airflow connection of an allocation.
+    :param section: the kind of task: ``drain``, ``windows``, ``wait``, ``replica``, ``refresh``, ``tables``,
         ``failed``, ``event_log.`` with the folder of its tables, or ``allocation.`` with its name.
     """
 
@@ -75,19 +75,19 @@ class Status:
 
 
 def subject_key(subject: str) -> str:
-    """Return what identifies a subject where a key must be short (32 hex digits)."""
+    """Return the short key of a subject (32 hex digits)."""
     return hashlib.sha256(subject.encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=10_000)
 def connection_of(subject: str) -> str | None:
-    """Return the connection that a subject is read with; ``None`` for a folder of tables."""
+    """Return the Salesforce connection of a subject; ``None`` for a folder of tables."""
     parts = urlsplit(subject)
     return unquote(parts.netloc) if parts.scheme == SCHEME else None
 
 
 def task_document(run: RunIdentity) -> Document:
-    """Return which task run it was, in the words of Airflow's API."""
+    """Return the identifiers of a task run, with the names of Airflow's API."""
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
@@ -109,13 +109,13 @@ def drain_document(
 ) -> Document:
     """Return the section ``drain`` after a drain.
 
-    :param before: the section as it was; ``None`` where there is none.
-    :param drained: the windows that this task run drained; none if it gave what was landed before.
-    :param schema_changes: what is told of the schemas of these windows.
-    :param missing: what is lost of its interval.
+    :param before: the previous section; ``None`` if there is none.
+    :param drained: the windows that this task run drained; none if it returned windows that were landed before.
+    :param schema_changes: reported changes of the schemas of these windows.
+    :param missing: the lost parts of its interval.
     """
     document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
-    if stream.api == "streaming":  # nothing confirms an end there, whatever an earlier version recorded
+    if stream.api == "streaming":  # this API confirms no end; an earlier version may have recorded one
         document.pop("confirmed_at", None)
     certainty: dict[str, Certainty] = {fact: each for fact, each in certainty_of(document).items() if each != "unknown"}
     known = {gap["detected_at"] for gap in document["gaps"]}
@@ -169,11 +169,11 @@ def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifes
 def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any], *, replayed: bool) -> Document:
     """Return the section of an event log after a run of its job.
 
-    ``set_aside`` is the last run that put rows into quarantine: later runs, which see other windows, leave it.
+    ``set_aside`` is the last run that quarantined rows: later runs, which read other windows, do not change it.
 
-    :param before: the section as it was; ``None`` where there is none.
-    :param facts: what is known of the run, with its time and its task.
-    :param replayed: whether it took up again what was in quarantine.
+    :param before: the previous section; ``None`` if there is none.
+    :param facts: facts of the run, with its time and its task.
+    :param replayed: whether it processed the quarantined rows again.
     """
     rows = facts.get("quarantined", 0)
     if not rows and not replayed:
@@ -182,7 +182,7 @@ def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any
 
 
 def window_line(manifest: Manifest) -> Document:
-    """Return what is listed of a window."""
+    """Return the listed facts of a window."""
     window = manifest.window
     return {
         "window_id": window.window_id,
@@ -204,7 +204,7 @@ def window_line(manifest: Manifest) -> Document:
 
 
 def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
-    """Return where a live window leaves its stream, and the certainty of that."""
+    """Return the facts of a stream after a live window, and their certainty."""
     window = manifest.window
     facts: Document = {"window": window_line(manifest)}
     certainty: dict[str, Certainty] = {}
@@ -212,7 +212,7 @@ def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
         facts["position"] = window.through.hex()
     if window.covered_until is not None:
         facts["confirmed_at"], certainty["confirmed_at"] = _text(window.covered_until), "proven"
-    # A drain that ended was answered. Where Salesforce's time could not be measured, the worker's clock dates that.
+    # A finished drain had contact. If Salesforce's time could not be measured, use the worker's clock.
     facts["contact_at"] = _text(window.contact_at or manifest.finished_at)
     certainty["contact_at"] = "estimated" if window.contact_at is None else "proven"
     if window.last_event_time is not None:
@@ -221,7 +221,7 @@ def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
 
 
 def gap_line(gap: Gap) -> Document:
-    """Return what is listed of a gap."""
+    """Return the listed facts of a gap."""
     return {
         "after": gap.after and gap.after.hex(),
         "resumed_at": gap.resumed_at and gap.resumed_at.hex(),

@@ -1,4 +1,4 @@
-"""Where status documents are kept: the contract, their text, and Airflow Variables as one such place."""
+"""Stores of status documents: the interface, the text form, and the store in Airflow Variables."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Step: TypeAlias = Callable[[Document | None], Document]
 
 
 class StatusStore(Protocol):
-    """Keeps the last document of each section of each subject."""
+    """Store of the last document of each section of each subject."""
 
     def change(self, subject: str, section: str, step: Step) -> Document:
-        """Replace a section's document by what ``step`` makes of it, of ``None`` where there is none; return that.
+        """Replace a section's document by the result of ``step`` (called with ``None`` if it is new), and return it.
 
-        Of two that change one section at once, the change of one may be lost where the store has no transactions.
+        If two tasks change one section concurrently, one change may be lost in a store without transactions.
 
         :raises ReplayStoreError: if the store cannot be used.
         """
         ...
 
     def statuses(self) -> list[Status]:
-        """Return what is kept, but the sections ``windows``, in no order.
+        """Return all statuses except the sections ``windows``, in no order.
 
         :raises ReplayStoreError: if the store cannot be used.
         """
         ...
 
     def close(self) -> None:
-        """Release what the store holds open. The store may be used again afterwards."""
+        """Close the connections of the store. The store may be used again afterwards."""
         ...
 
 
@@ -50,17 +50,17 @@ class ListedVariables(Variables, Protocol):
 
 
 class VariableStatusStore:
-    """One Variable for each section of each subject. Usable inside a task only.
+    """Status store with one Variable for each section of each subject. Usable only inside a task.
 
-    :param variables: where they are; the Variables of the running Airflow by default.
+    :param variables: the storage of Variables; default: the running Airflow.
     """
 
     def __init__(self, variables: ListedVariables | None = None) -> None:
-        # A document that is taken for none is made anew: nothing depends on it.
+        # A document that reads as absent is created again, which is harmless.
         self._variables: ListedVariables = AirflowVariables(must_be_certain=False) if variables is None else variables
 
     def change(self, subject: str, section: str, step: Step) -> Document:
-        """Replace a section's document by what ``step`` makes of it; return that."""
+        """Replace a section's document by the result of ``step``, and return it."""
         key = variable_key(subject, section)
         text = self._variables.get(key)
         before = None if text is None else status_from_text(text, self._variables.name(key)).document
@@ -69,13 +69,13 @@ class VariableStatusStore:
         return status.document
 
     def statuses(self) -> list[Status]:
-        """Return what is kept, but the sections ``windows``."""
+        """Return all statuses except the sections ``windows``."""
         keys = [key for key in self._variables.keys(PREFIX) if not key.endswith(".windows")]
         texts = {key: self._variables.get(key) for key in keys}
         return [status_from_text(text, self._variables.name(key)) for key, text in texts.items() if text is not None]
 
     def close(self) -> None:
-        """Do nothing: the store holds nothing open."""
+        """Do nothing: the store has no open connection."""
 
 
 def variable_key(subject: str, section: str) -> str:
@@ -84,15 +84,15 @@ def variable_key(subject: str, section: str) -> str:
 
 
 def status_to_text(status: Status) -> str:
-    """Return a status as it is kept."""
+    """Return the text form of a status."""
     return json.dumps({"format": FORMAT, "version": VERSION, **vars(status)}, separators=(",", ":"))
 
 
 def status_from_text(text: str, name: str) -> Status:
-    """Return the status that a text holds.
+    """Return the status in a text.
 
-    :param name: of what holds it, for the message.
-    :raises ReplayStoreError: if it is none, or of a version that this package does not know.
+    :param name: name of the text's storage, for the message.
+    :raises ReplayStoreError: if it is not a status, or of an unsupported version.
     """
     try:
         held = msgspec.json.decode(text)

@@ -1,4 +1,4 @@
-"""Status documents in a table, beside those of the table replay store."""
+"""Status store in a table, in the database of the table replay store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_sfstream.replay_stores.table.models import StatusRow
 
 
 class TableStatusStore:
-    """One row for each section of each subject, changed in a transaction.
+    """Status store with one row for each section of each subject, changed in a transaction.
 
     :param engine_or_url: as for :class:`~airflow_provider_sfstream.replay_stores.table.TableReplayStore`.
     """
@@ -29,7 +29,7 @@ class TableStatusStore:
         return f"TableStatusStore({describe(self._engine.url)})"
 
     def change(self, subject: str, section: str, step: Step) -> Document:
-        """Replace a section's document by what ``step`` makes of it, in one transaction; return that."""
+        """Replace a section's document by the result of ``step``, in one transaction, and return it."""
         if not self._is_checked:
             schema.upgrade(self._engine)
             self._is_checked = True
@@ -39,7 +39,7 @@ class TableStatusStore:
             return self._change(subject, section, step)
 
     def statuses(self, *, section: str | None = None, subject: str | None = None) -> list[Status]:
-        """Return what is kept: of one section or one subject, or all but ``windows``. None where there is no table.
+        """Return the statuses of one section or subject, or all except ``windows``; none without a table.
 
         :raises ReplayStoreError: if the database cannot be read.
         """
@@ -59,7 +59,7 @@ class TableStatusStore:
         ]
 
     def close(self) -> None:
-        """Release the connections that are held open."""
+        """Close the open connections."""
         self._engine.dispose()
 
     def _change(self, subject: str, section: str, step: Step) -> Document:

@@ -1,10 +1,10 @@
-"""What the bus itself shows of events whose request was not answered.
+"""Evidence on the bus of events whose publish request was not answered.
 
-An event on the bus has the ID that its publisher gave it, as far as is known (the proto says that an ID is either the
-publisher's or the system's; the live check asks an org, ``published_events.event_id_is_given``). So an ID that comes is
-proof that the event was published. That one does not come proves something only where the same look has shown that this
-org keeps IDs, by an event that this run knows, and where Salesforce has said, late enough, that all events had come.
-How late is counted from the begin of the look, which comes after the request: no two workers' clocks are compared.
+An event on the bus has the ID that its publisher assigned, as far as is known (by the proto an ID is either the
+publisher's or the system's; the live check tests an org, ``published_events.event_id_is_given``). So a received ID
+proves that the event was published. A missing ID is a proof only if the same read has shown, with a known event of this
+run, that this org preserves IDs, and if Salesforce has confirmed, late enough, the end of the stream. The time is
+counted from the beginning of the read, which follows the request: clocks of different workers are not compared.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 
 class Bus(Protocol):
-    """What is asked of the client of the Pub/Sub API."""
+    """The required methods of the client of the Pub/Sub API."""
 
     def subscribe(self, topic: str, start: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses: ...
 
 
 @dataclass
 class Evidence:
-    """What a look has shown.
+    """The result of a read of the bus.
 
     :param found: the replay ID of each event in doubt that is on the bus, by the event's ID.
-    :param others_are_absent: whether the others are known not to be.
+    :param others_are_absent: whether the others are proven not to be on the bus.
     """
 
     found: dict[str, bytes] = field(default_factory=dict)
@@ -49,13 +49,13 @@ def look(
     latest_arrival: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Evidence:
-    """Read the topic for events in doubt, from a place before them, until they have come or Salesforce has said that
-    all has come: about five minutes on a quiet topic, and no longer on a busy one, where that is never said. What is
-    read counts as delivered.
+    """Read the topic for events in doubt until all are found or Salesforce confirms the end of the stream. It starts at
+    a replay ID before them. That takes about five minutes on a quiet topic, and no longer on a busy one, where
+    Salesforce never confirms the end. Events that this reads count as delivered.
 
-    :param trail: the last events, two at most, that were accepted before; without one nothing can be shown.
+    :param trail: the last accepted events before them, at most two; without one there is no evidence.
     :param in_doubt: the IDs of events whose requests were sent before.
-    :param latest_arrival: seconds from now in which they may still come.
+    :param latest_arrival: seconds from now within which they may still arrive.
     :raises SalesforceStreamError: if the topic cannot be read.
     """
     evidence = Evidence()

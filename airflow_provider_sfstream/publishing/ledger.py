@@ -1,9 +1,9 @@
-"""The record of what one run has published: files that are written once, and read by their names.
+"""The ledger of the events that one run has published: files that are written once, and read by name.
 
-``source.json`` says which rows the run publishes. ``requests/{n}.json`` is written before request ``n`` is sent, and
-``results/{n}.jsonl``, a line for each of its events, when it was answered. Where the one is there and the other is not,
-nobody was told what became of the events: they are in doubt. Numbers have no hole, so that listings, which may lag
-behind, are not needed; and of two tries that live at once, one cannot begin its next request.
+``source.json`` identifies the rows that the run publishes. ``requests/{n}.json`` is written before request ``n`` is
+sent, and ``results/{n}.jsonl``, with a line for each event, after its response. If only the first exists, the result of
+the request is unknown: its events are in doubt. Numbers are consecutive, so that listings, which may be outdated, are
+not needed; and of two concurrent tries, one cannot begin its next request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEPT += "try finds that it is in doubt."
 
 @dataclass(frozen=True)
 class Accepted:
-    """An event that Salesforce accepted: its ID, which the publisher gave, and the replay ID that it got."""
+    """An event that Salesforce accepted: its ID, assigned by the publisher, and its replay ID."""
 
     event_id: str
     replay_id: bytes
@@ -33,10 +33,10 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SentRequest:
-    """A request as it is recorded before it is sent.
+    """A request as recorded before it is sent.
 
-    :param attempt: the try of the task, unlike any other.
-    :param sent_at: by the worker's clock: for people, nothing is decided by it.
+    :param attempt: unique ID of the try of the task.
+    :param sent_at: time of the worker's clock, for users only.
     :param events: ID, row number and key of each event, in order.
     """
 
@@ -48,13 +48,13 @@ class SentRequest:
 
 @dataclass
 class Recorded:
-    """What is recorded of a run.
+    """The recorded state of a run.
 
-    :param next_number: of the request to be sent next.
+    :param next_number: number of the next request.
     :param accepted: the IDs of the events that Salesforce accepted, as bytes.
-    :param unanswered: requests of which nothing but their sending is known.
-    :param latest: the last two events that were accepted; ``trail`` those before the first unanswered request: places
-        on the topic to look from.
+    :param unanswered: requests without a recorded response.
+    :param latest: the last two events that were accepted; ``trail`` those before the first unanswered request: replay
+        IDs to read the topic from.
     """
 
     next_number: int = 0
@@ -66,7 +66,7 @@ class Recorded:
     trail: tuple[Accepted, ...] = ()
 
     def accept(self, event: Accepted) -> None:
-        """Count an event that Salesforce accepted, the next one on the topic."""
+        """Record an event that Salesforce accepted, the next one on the topic."""
         self.accepted.add(UUID(event.event_id).bytes)
         self.first, self.last = self.first or event, event
         self.latest.append(event)
@@ -80,8 +80,8 @@ class PublishLedger:
     """The folder of one run.
 
     :param filesystem: an fsspec filesystem.
-    :param folder: of the run, as the filesystem names it.
-    :param url: the same folder for people.
+    :param folder: folder of the run, as a path of the filesystem.
+    :param url: URL of the same folder, for users.
     :raises LandingError: by every method, if the storage fails.
     """
 
@@ -89,32 +89,32 @@ class PublishLedger:
         self._filesystem, self._folder, self.url = filesystem, folder, url
 
     def source(self) -> dict[str, Any] | None:
-        """Return what was recorded of the rows; ``None`` in the first try of a run."""
+        """Return the recorded source of the rows; ``None`` in the first try of a run."""
         text = self._read("source.json")
         return None if text is None else dict(json.loads(text))
 
     def record_source(self, source: Mapping[str, Any]) -> None:
         """Record the rows of the run, once.
 
-        :raises PositionConflictError: if another try did so meanwhile, with others.
+        :raises PositionConflictError: if another try recorded other rows meanwhile.
         """
         self._write_once("source.json", json.dumps(source))
 
     def trail_of_the_run_before(self) -> list[list[str]]:
-        """Return the last events that a run of this task knows to be accepted, as ``source.json`` has them."""
+        """Return the last accepted events of the previous run of this task, in the form of ``source.json``."""
         text = self._read("../last.json")
         return [] if text is None else list(json.loads(text))
 
     def leave_trail(self, trail: Iterable[Accepted]) -> None:
-        """Leave the last accepted events for the next run of the task."""
+        """Write the last accepted events for the next run of the task."""
         text = json.dumps([[event.event_id, event.replay_id.hex()] for event in trail])
         with self._errors("last.json"):
             replace_file(self._filesystem, f"{self._folder.rpartition('/')[0]}/last.json", text.encode())
 
     def read(self, trail: Iterable[Sequence[str]]) -> Recorded:
-        """Return what is recorded of the run.
+        """Return the recorded state of the run.
 
-        :param trail: events that were accepted before it, as its source has them.
+        :param trail: events that were accepted before the run, in the form of its source.
         """
         recorded = Recorded()
         recorded.latest.extend(Accepted(event_id, bytes.fromhex(replay_id)) for event_id, replay_id in trail)
@@ -132,15 +132,15 @@ class PublishLedger:
     def begin(self, request: SentRequest) -> None:
         """Record a request that is about to be sent.
 
-        :raises PositionConflictError: if another try of the task has sent one meanwhile. This one must not be sent.
+        :raises PositionConflictError: if another try has sent a request meanwhile. The caller must not send this one.
         """
         document = {"attempt": request.attempt, "sent_at": request.sent_at.isoformat(), "events": request.events}
         self._write_once(_request(request.number), json.dumps(document))
 
     def finish(self, number: int, results: Iterable[Mapping[str, Any]]) -> None:
-        """Record the answer to a request: ``row``, ``key``, ``id``, ``replay_id``, ``error``, ``text`` of each event.
+        """Record the response to a request: ``row``, ``key``, ``id``, ``replay_id``, ``error``, ``text`` of each event.
 
-        :raises PositionConflictError: if another try of the task has found out meanwhile what became of it.
+        :raises PositionConflictError: if another try of the task has recorded a result of it meanwhile.
         """
         self._write_once(_results(number), _lines(results))
 
@@ -182,7 +182,7 @@ class PublishLedger:
 def result_line(
     row: int, key: str | None, event_id: str, replay_id: bytes | None, error: SalesforceStreamError | None
 ) -> dict[str, Any]:
-    """Return what :meth:`PublishLedger.finish` records of one event."""
+    """Return the line of one event for :meth:`PublishLedger.finish`."""
     return {
         "row": row,
         "key": key,

@@ -1,4 +1,4 @@
-"""One run that publishes rows: each is sent until Salesforce has answered what became of it, and accepted once."""
+"""One run that publishes rows: each row is sent until its result is known, and is accepted once."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 OnDoubt = Literal["fail", "publish_again", "skip"]
 _MOST_FAULTS = 8
-"""In a row, without an event that was accepted between them."""
+"""Maximum of consecutive faults without an accepted event between them."""
 _FAILURES_OF_A_FILE = 1_000
 _NOTHING_SENT = (ThrottledError, SessionExpiredError, LoginUnavailableError)
-"""Errors that may pass, and with which Salesforce refuses a request before it does any of it."""
+"""Temporary errors with which Salesforce refuses a request before it executes any part of it."""
 
 
 class Publisher(Bus, Protocol):
-    """What is asked of the client of the Pub/Sub API. ``call_timeout``: seconds that a request may take."""
+    """The required methods of the client of the Pub/Sub API. ``call_timeout``: seconds for a request."""
 
     call_timeout: float
 
@@ -64,14 +64,14 @@ class _Pending:
 
 
 class Publication:
-    """Publishes the rows of one run.
+    """Publisher of the rows of one run.
 
-    Order is kept, but that an event which Salesforce refused in passing comes after those accepted with it.
+    The order of rows is preserved, except that an event with a temporary refusal follows those accepted with it.
 
-    :param ids: of the run's events.
-    :param recorded: what the ledger has of the run.
-    :param on_doubt: what becomes of events of which neither an answer nor the bus tells whether they were published.
-    :param sleep: waits so many seconds.
+    :param ids: IDs of the run's events.
+    :param recorded: the recorded state of the run.
+    :param on_doubt: action for events that are in doubt: neither a response nor the bus shows their result.
+    :param sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Publication:
         self._client, self._encoder, self._ids = client, encoder, ids
         self._ledger, self.recorded, self._on_doubt = ledger, recorded, on_doubt
         self._sleep = sleep
-        # How long after a request was sent its events may still come.
+        # The time after a request within which its events may still arrive.
         self._latest_arrival = 2 * client.call_timeout
         self._topic = ids.topic
         self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
@@ -104,13 +104,13 @@ class Publication:
         return self._ledger.failures_url(self._attempt) if self.summary.failed else None
 
     def run(self, rows: Iterable[Row]) -> Summary:
-        """Publish what no earlier try has, and return what became of the rows.
+        """Publish the rows that no earlier try has published, and return the counts of all rows.
 
         :raises PublishDoubtError: if events are in doubt and ``on_doubt`` is ``"fail"``.
         :raises QuotaExceededError: if the hourly allocation is used up.
-        :raises PositionConflictError: if another try of the task is at work.
+        :raises PositionConflictError: if another try of the task is running.
         :raises LandingError: if the ledger cannot be read or written.
-        :raises SalesforceStreamError: any other fault that concerns not one event but all.
+        :raises SalesforceStreamError: any other fault that is not about a single event.
         """
         try:
             doubtful = self._settled_before()
@@ -149,14 +149,14 @@ class Publication:
         return event
 
     def _publish(self, group: Sequence[_Pending]) -> None:
-        """Send events until each was accepted, or refused for good, or is left in doubt."""
+        """Send events until each is accepted, permanently refused, or in doubt."""
         waiting = list(group)
         while waiting:
             number = self._begin(waiting)
             try:
                 results = self._client.publish(self._topic, [each.event for each in waiting])
             except SalesforceStreamError as error:
-                # A PublishError here is an answer that does not say which events it is about.
+                # A PublishError here is a response that does not identify its events.
                 if isinstance(error, _NOTHING_SENT) or not (error.retriable or isinstance(error, PublishError)):
                     self._finish(number, waiting, [PublishedEvent("", None, error)] * len(waiting))
                     self._pause(error)
@@ -179,7 +179,7 @@ class Publication:
         self._ledger.finish(number, lines)
 
     def _answered(self, number: int, sent: list[_Pending], results: Sequence[PublishedEvent]) -> list[_Pending]:
-        """Record the answer; return the events that are to be sent again."""
+        """Record the response; return the events to send again."""
         self._finish(number, sent, results)
         again: list[_Pending] = []
         passing: SalesforceStreamError | None = None
@@ -199,7 +199,7 @@ class Publication:
         return again
 
     def _pause(self, error: SalesforceStreamError) -> None:
-        """Wait until a request can be sent again; raise what does not pass by waiting."""
+        """Wait until a request can be sent again; raise permanent errors."""
         if isinstance(error, QuotaExceededError):
             raise QuotaExceededError(
                 f"{error.happened} {self.summary.published} events of this try are published and recorded; clear the "
@@ -214,9 +214,9 @@ class Publication:
     # Doubt
 
     def _settled_before(self) -> set[str]:
-        """Settle what earlier tries left in doubt; return the IDs of what stays so.
+        """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt.
 
-        :raises PublishDoubtError: if some does, and that is to fail the task.
+        :raises PublishDoubtError: if events stay in doubt and ``on_doubt`` is ``"fail"``.
         """
         left: set[str] = set()
         unanswered = {
@@ -231,7 +231,7 @@ class Publication:
         return left
 
     def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
-        """Settle what a request without an answer has left; return the events that are to be sent (again)."""
+        """Resolve the events of a request without a response; return the events to send (again)."""
         log.warning("%s: whether %d events were published is not known: %s", self._topic, len(sent), error)
         self._pause(error if error.retriable else ServiceUnavailableError(str(error)))
         events = _as_recorded(sent)
@@ -245,9 +245,9 @@ class Publication:
         return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
 
     def _looked(self, trail: Iterable[Accepted], in_doubt: Collection[str]) -> Evidence:
-        """Look at the bus, which may be as hard to reach as it was before; nothing is shown by one that cannot be read.
+        """Read the bus, with retries after temporary errors; an unreadable topic is no evidence.
 
-        :raises SalesforceStreamError: if it can be read later, perhaps, and the task would fail without what it shows.
+        :raises SalesforceStreamError: after too many temporary errors, since a later try may read the bus.
         """
         while True:
             try:
@@ -259,7 +259,7 @@ class Publication:
                 self._pause(error)
 
     def _settle(self, number: int, events: Sequence[tuple[str, int, str | None]], evidence: Evidence) -> set[str]:
-        """Count the events that are on the bus as accepted, and record a request of which all is known now.
+        """Record the events on the bus as accepted, and the results of a request if all of them are known.
 
         :return: the IDs of the events that stay in doubt.
         """

@@ -1,4 +1,4 @@
-"""Rows to publish, the IDs of their events, and what became of them."""
+"""Rows to publish, the IDs of their events, and the counts of results."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _NAMESPACE = uuid.UUID("3f1d3c1e-6c1a-5a57-9d6b-6f3a5e5b7c11")
-"""Of all IDs that this package gives to events. Never to be changed: a retry would not know its own events."""
+"""Namespace of the event IDs of this package. Never change it: a retry would not recognize its own events."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A row of the source.
 
-    :param identity: tells it from all other rows of the run, and is the same in each try.
-    :param values: by the names of the event's fields.
-    :param key: as people read it in the results, ``None`` without one.
-    :param problem: why it cannot be published, if that is known.
+    :param identity: unique among the rows of the run, and the same in each try.
+    :param values: values by field name of the event.
+    :param key: readable key of the row in the results; ``None`` without one.
+    :param problem: reason for which the row cannot be published, if known.
     """
 
     identity: str
@@ -32,7 +32,7 @@ class Row:
 class EventIds:
     """The IDs of one run's events on one topic of one org: for each row the same in each try, and in no other run.
 
-    UUIDs of 36 characters, the longest that Salesforce takes ("PublishStream RPC Method").
+    UUIDs of 36 characters, Salesforce's maximum ("PublishStream RPC Method").
     """
 
     org_id: str
@@ -47,10 +47,10 @@ class EventIds:
 
 @dataclass
 class Summary:
-    """What became of the rows: every one is counted once.
+    """Counts of the rows by result: every row is counted once.
 
-    :param published: accepted in this try; ``already_published`` in an earlier one.
-    :param in_doubt: left out, since it is not known whether Salesforce accepted them.
+    :param published: rows accepted in this try; ``already_published``: in an earlier one.
+    :param in_doubt: rows that were not sent again, because it is not known whether Salesforce accepted them.
     :param problems: failed rows by the class of their error.
     """
 

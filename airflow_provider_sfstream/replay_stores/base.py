@@ -1,4 +1,4 @@
-"""The contract of a replay store, where positions, windows and gaps are recorded; and the names of the stores."""
+"""Interface of the replay stores, which record positions, windows and gaps; and the names of the stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 
 PositionStoreKind = Literal["variable", "table"]
-"""The stores that tell a stream's position without its landing."""
+"""The stores that can read a stream's position without its landing."""
 ReplayStoreKind = Literal[PositionStoreKind, "landing"]
 POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
 REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
@@ -20,15 +20,15 @@ REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
 
 @dataclass(frozen=True)
 class Position:
-    """What a store knows of a stream's position.
+    """The recorded position of a stream.
 
-    ``replay_id`` is ``None`` before anything was recorded. ``fence`` grows with every change of the position, also one
-    that leaves ``replay_id`` equal: together they are what compare-and-set compares. ``window_id`` is the live window
-    that ended here (``None`` at the start and after a reset). ``updated_by`` names who wrote it, for messages.
+    ``replay_id`` is ``None`` before anything was recorded. ``fence`` grows with every change of the position, also when
+    ``replay_id`` stays equal. Compare-and-set compares both. ``window_id`` is the live window that ended here (``None``
+    at the start and after a reset). ``updated_by`` names the writer, for messages.
 
-    ``updated_at`` says that somebody wrote, and nothing of Salesforce. What was shown is in ``contact_at``, when the
-    server last answered a drain, and ``confirmed_at``, a moment at which it said that the position was the end of the
-    stream, or an earlier one if it has not said so since. Both ``None`` where nothing is known.
+    ``updated_at`` is the time of the write; it proves no contact with Salesforce. ``contact_at`` is the time of the
+    server's last answer to a drain. ``confirmed_at`` is a time at which the server confirmed that the position was the
+    end of the stream, or an earlier position if it has not confirmed this one. Both are ``None`` if not known.
     """
 
     replay_id: bytes | None = None
@@ -59,7 +59,7 @@ def advanced(position: Position, window: ReplayWindow, updated_at: datetime) -> 
 
 @dataclass(frozen=True)
 class PositionReset:
-    """The audit record of one reset: who moved the position by hand, when, why, from where and to where."""
+    """The audit record of one manual reset: user, time, reason, and the replay IDs before and after it."""
 
     reset_at: datetime
     reset_by: str
@@ -69,15 +69,15 @@ class PositionReset:
 
 
 class ReplayStore(Protocol):
-    """Records positions. Every method raises :class:`ReplayStoreError` (or a subclass) when it cannot do its work.
+    """Store of positions. Every method raises :class:`ReplayStoreError` (or a subclass) when it fails.
 
     Guarantee: after ``advance`` returns, the position and its window are both recorded; after it raises
-    :class:`PositionConflictError`, neither is. Lists of windows are in one order everywhere: live windows as they were
+    :class:`PositionConflictError`, neither is. All lists of windows have the same order: live windows as they were
     recorded, then backfill windows by id. All times are timezone-aware.
     """
 
     compares_and_sets: bool
-    """Whether two concurrent ``advance`` calls can never both succeed."""
+    """``True`` if the store guarantees that of two concurrent ``advance`` calls at most one succeeds."""
 
     def read(self, stream: Stream) -> Position:
         """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none."""
@@ -86,9 +86,9 @@ class ReplayStore(Protocol):
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to ``window.through``, in one step.
 
-        A window whose ``through`` is ``None`` is recorded and leaves the replay ID as it is (the fence grows).
-        The window's ``gap``, if any, is recorded with it. Advancing again with a window that is already recorded
-        changes nothing and returns the position as it is now.
+        A window whose ``through`` is ``None`` is recorded and does not change the replay ID (the fence grows). The
+        window's ``gap``, if any, is recorded with it. Advancing again with a window that is already recorded changes
+        nothing and returns the current position.
 
         :raises PositionConflictError: if (replay ID, fence) is no longer ``expected``, or a window of this id but
             with another end is recorded.
@@ -104,23 +104,23 @@ class ReplayStore(Protocol):
         ...
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows that any try of ``run`` made."""
+        """Return the recorded windows of all tries of ``run``."""
         ...
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows that have to do with ``[start, end)``: those that answer for a part of it, empty
-        ones too (their covered span intersects it), and those with an event that may count in it, because
-        ``[counts_from, contact_at]`` meets it. Where ``contact_at`` is not known, their event times tell.
+        """Return the recorded windows that concern ``[start, end)``: those whose covered span intersects it, empty ones
+        too, and those with an event that may count in it, because ``[counts_from, contact_at]`` intersects it. Where
+        ``contact_at`` is not known, their event times decide.
         """
         ...
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window with a ``through`` that ends last before ``time``, ``None`` if there is none.
 
-        This is the index from time to replay ID: what happened at ``time`` or later comes after its ``through``, or is
-        in a window that :meth:`windows_overlapping` finds for that time. A window ends at ``contact_at``, which may
-        be ``time`` itself; one of which that is not known after its last event, which has to be earlier. Of windows
-        with one end it is a live one, and of several live ones, or several backfill ones, the last in the lists' order.
+        This is the index from time to replay ID: events of ``time`` or later follow its ``through``, or are in a window
+        that :meth:`windows_overlapping` returns for that time. A window ends at ``contact_at``, which may equal
+        ``time``; where that is not known, at its last event, which must be earlier. Of windows with the same end a live
+        one is returned, and of several live or several backfill windows the last in the order of lists.
         """
         ...
 
@@ -133,11 +133,11 @@ class ReplayStore(Protocol):
         ...
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position whatever it was (``None``: forget it); keep an audit record of who, when, why, from and to.
+        """Set the position unconditionally (``None``: no position), and record user, time, reason and both replay IDs.
 
-        The fence grows, so that a drain under way can no longer advance. Windows stay recorded.
+        The fence grows, so that a running drain can no longer advance. Windows stay recorded.
 
-        :raises ConfigurationError: if ``replay_id`` cannot be one, or ``reason`` or ``updated_by`` is empty.
+        :raises ConfigurationError: if ``replay_id`` is invalid, or ``reason`` or ``updated_by`` is empty.
         """
         ...
 
@@ -146,22 +146,22 @@ class ReplayStore(Protocol):
         ...
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
-        """Remove the record of windows whose files are about to be removed. Gaps, resets and the position stay.
+        """Delete the records of windows whose files the caller deletes next. Gaps, resets and the position stay.
 
-        Forgetting again, or windows that are not recorded, changes nothing. A store whose record of a window is its
-        manifest has nothing to do.
+        Forgetting again, or windows that are not recorded, changes nothing. A store that uses the manifest as the
+        record of a window does nothing.
 
-        :raises ConfigurationError: if the position stands on one of them.
+        :raises ConfigurationError: if the position refers to one of them.
         """
         ...
 
     def close(self) -> None:
-        """Release what the store holds open. The store may be used again afterwards."""
+        """Close the connections of the store. The store may be used again afterwards."""
         ...
 
 
 def require_not_at_position(stream: Stream, position: Position, window_ids: Collection[str]) -> None:
-    """Refuse to forget the window that the next one is linked to.
+    """Raise if the window that the next one will refer to would be deleted.
 
     :raises ConfigurationError: if it is among ``window_ids``.
     """
@@ -172,7 +172,7 @@ def require_not_at_position(stream: Stream, position: Position, window_ids: Coll
 
 
 def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None:
-    """Refuse a window of the other kind before anything is written.
+    """Raise if a window is of the other kind, before anything is written.
 
     :raises ConfigurationError: if ``window`` is not of ``kind``.
     """
@@ -185,7 +185,7 @@ def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None
 
 
 def conflict_message(stream: Stream, expected: Position, current: Position, window: ReplayWindow) -> str:
-    """Return the text of a :class:`PositionConflictError`: who won, and what became of the loser's window."""
+    """Return the text of a :class:`PositionConflictError`: the other writer, and the state of this window."""
     who = current.updated_by or "somebody unknown"
     when = "" if current.updated_at is None else f" at {current.updated_at.isoformat()}"
     return (
@@ -197,7 +197,7 @@ def conflict_message(stream: Stream, expected: Position, current: Position, wind
 
 
 def require_reset(stream: Stream, replay_id: bytes | None, reason: str, updated_by: str) -> None:
-    """Refuse a reset that its audit record could not explain, or to something that is no replay ID.
+    """Raise if a reset lacks the facts of its audit record, or its replay ID is invalid.
 
     :raises InvalidReplayIdError: if ``replay_id`` is empty or too long.
     :raises ConfigurationError: if ``reason`` or ``updated_by`` is empty.

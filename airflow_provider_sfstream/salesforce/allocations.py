@@ -1,6 +1,6 @@
-"""How much of an org's allocations remains, as ``/limits`` tells it, and how much of one is to be left to others.
+"""Remaining allocations of an org, as reported by ``/limits``, and reserves that must remain for other clients.
 
-Source: "Limits" of the REST API guide. Every entry is ``{"Max": ..., "Remaining": ...}``; some have others within.
+Source: "Limits" of the REST API guide. Every entry is ``{"Max": ..., "Remaining": ...}``; some contain further entries.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DELIVERY_METRICS = {
     "platform events": "PLATFORM_EVENTS_DELIVERED",
     "change events": "CHANGE_EVENTS_DELIVERED",
 }
-"""What ``PlatformEventUsageMetric`` calls the events delivered to all clients (Object Reference, API 50.0 and above).
-It tells which client and which event that was only with the org's setting for enhanced usage metrics."""
+"""Names in ``PlatformEventUsageMetric`` of the events delivered to all clients (Object Reference, API 50.0 and above).
+It reports clients and events only if the org has enhanced usage metrics enabled."""
 _DELIVERED_BY_STREAMING = {
     "/topic/": "DailyDurableStreamingApiEvents",
     "/u/": "DailyDurableGenericStreamingApiEvents",
@@ -36,10 +36,10 @@ _DELIVERED_BY_STREAMING = {
 
 @dataclass(frozen=True)
 class Allocation:
-    """An allocation of the org, as Salesforce has counted it.
+    """An allocation of the org, as counted by Salesforce.
 
-    :param most: what the org has for the day, hour or month that its name says.
-    :param remaining: what is left of it now; below zero where more was used than the org has.
+    :param most: the org's maximum for the day, hour or month that the name states.
+    :param remaining: the amount that remains now; below zero if more was used than the maximum.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Reserve:
-    """How much of an allocation is to remain: a whole number of events or requests, or a share of the whole."""
+    """The part of an allocation that must remain: a whole number of events or requests, or a share of the maximum."""
 
     value: int | float
 
     @classmethod
     def of(cls, value: Any, argument: str) -> Self:
-        """Return what an argument says: an ``int`` is a number, a ``float`` a share from 0.0 to 1.0.
+        """Return the reserve of an argument: an ``int`` is a number, a ``float`` a share from 0.0 to 1.0.
 
         :raises ConfigurationError: naming the argument, if it is neither.
         """
@@ -71,15 +71,15 @@ class Reserve:
         return cls(value)
 
     def amount(self, allocation: Allocation) -> int:
-        """Return it as a number of events or requests."""
+        """Return the reserve as a number of events or requests."""
         return self.value if isinstance(self.value, int) else math.ceil(self.value * allocation.most)
 
 
 def allocations_from(document: Mapping[str, Any]) -> dict[str, Allocation]:
-    """Return what an answer of ``/limits`` tells, by name.
+    """Return the allocations in a response of ``/limits``, by name.
 
-    An entry that is not as documented is left out, and so is one of which the org has nothing at all, such as an add-on
-    that it did not buy: a share of nothing is nothing, which must not pass for enough.
+    Entries that differ from the documented form are skipped, and so are entries with a maximum of 0, for example an
+    add-on that the org did not buy: a share of 0 is 0, which must not count as enough.
     """
     found = {}
     for name, entry in document.items():
@@ -90,7 +90,7 @@ def allocations_from(document: Mapping[str, Any]) -> dict[str, Allocation]:
 
 
 def usage_query(metric: str, now: datetime) -> str:
-    """Return the query for what a metric of ``PlatformEventUsageMetric`` counted in 24 hours, to the last full hour.
+    """Return the query for a metric of ``PlatformEventUsageMetric`` over the 24 hours up to the last full hour.
 
     :param metric: one of :data:`DELIVERY_METRICS`.
     """
@@ -103,21 +103,20 @@ def usage_query(metric: str, now: datetime) -> str:
 
 
 def delivery_allocation(topic: str) -> str:
-    """Return which allocation the events of a topic count towards when they are delivered."""
+    """Return the name of the allocation that delivered events of a topic count towards."""
     kinds = (name for prefix, name in _DELIVERED_BY_STREAMING.items() if topic.startswith(prefix))
     return next(kinds, DELIVERED_EVENTS)
 
 
 def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> dict[str, Any] | None:
-    """Return what remains of an allocation, if that is at least the reserve; ``None`` if it is not, or if this look
-    failed in a way that may pass. Logs either.
+    """Return the state of an allocation if the reserve remains; ``None`` otherwise or after a temporary error.
 
-    An org whose API requests are used up answers no look: that passes too, and is what one may be waiting for.
+    Logs the result. An org without API requests left refuses the request. That is temporary; a caller may wait for it.
 
     :param read: returns the allocation of a name.
     :return: ``allocation``, ``max``, ``remaining`` and ``reserve``, all numbers of events or requests.
-    :raises ConfigurationError: if the reserve is more than the org has in all.
-    :raises SalesforceStreamError: what no later look can mend.
+    :raises ConfigurationError: if the reserve is more than the org's maximum.
+    :raises SalesforceStreamError: if a retry cannot succeed.
     """
     try:
         found = read(name)
@@ -139,16 +138,16 @@ def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> di
 
 
 def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
-    """Log what an allocation of which too little remains went to, as far as Salesforce says. Never an error.
+    """Log the events that used an allocation with too little left, if Salesforce reports them. Never raise.
 
-    :param name: of the allocation; of requests there is no such metric.
+    :param name: of the allocation; Salesforce has no such metric of requests.
     :param read: returns how many events of each kind were delivered in 24 hours.
     """
     if name == API_REQUESTS:
         return
     try:
         delivered = read()
-    except SalesforceStreamError as error:  # it explains, and nothing hangs on it
+    except SalesforceStreamError as error:  # the log is optional
         log.info("%s: what it went to is not known: %s", name, error)
         return
     told = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())

@@ -1,4 +1,4 @@
-"""The API version that is part of Salesforce's addresses, ``/cometd/62.0`` and ``/services/data/v62.0``."""
+"""The API version in Salesforce's URLs, ``/cometd/62.0`` and ``/services/data/v62.0``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 
 DEFAULT_API_VERSION = "62.0"
 FIRST_API_VERSION = 37
-"""The Streaming API has replay IDs and still answers from this one on (Streaming API guide, "Error Codes")."""
+"""The first version of the Streaming API with replay IDs that still answers (Streaming API guide, "Error Codes")."""
 
 _WRITTEN = re.compile(r"v?(\d{2,3})(?:\.0)?", re.IGNORECASE)
 
 
 def api_version_from(text: str, *, first: int = FIRST_API_VERSION, what: str = "the Streaming API has") -> str:
-    """Return the API version written as ``62.0``, ``62`` or ``v62.0`` in the form that addresses have: ``62.0``.
+    """Return the API version written as ``62.0``, ``62`` or ``v62.0`` in the form of URLs: ``62.0``.
 
-    :param first: the first version that will do.
-    :param what: what needs it, for the error: "API version '30.0' is none that" and this.
-    :raises ConfigurationError: if it is not one, or below ``first``. Nothing was contacted.
+    :param first: the first accepted version.
+    :param what: end of the error's sentence "API version '30.0' is none that ...", which names the feature.
+    :raises ConfigurationError: if it is not a version, or is below ``first``. Nothing was contacted.
     """
     written = _WRITTEN.fullmatch(text.strip())
     if written is None or int(written[1]) < first:

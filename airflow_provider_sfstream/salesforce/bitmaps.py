@@ -1,4 +1,4 @@
-"""The bitmaps of change events: which fields ``changedFields``, ``nulledFields`` and ``diffFields`` name.
+"""The bitmaps of change events, which name the fields of ``changedFields``, ``nulledFields`` and ``diffFields``.
 
 Each of these header fields is an array of texts. ``0x<HEX>``, at most one and first, names fields of the event
 itself; ``<parent>-0x<HEX>`` names fields inside the compound field at position ``parent``. Bit *i*, counted from the
@@ -27,7 +27,7 @@ class FieldPositions:
 
 
 def decode_bitmap(entries: Sequence[str]) -> FieldPositions:
-    """Return the positions that an array of bitmap texts names; hex digits may be in either case.
+    """Return the positions in an array of bitmap texts; hex digits may be in either case.
 
     :raises SchemaError: if a text is not a bitmap entry.
     """
@@ -50,13 +50,13 @@ def decode_bitmap(entries: Sequence[str]) -> FieldPositions:
 
 
 def field_names(entries: Sequence[str], schema: Mapping[str, Any]) -> list[str]:
-    """Return the names that an array of bitmap texts stands for, in the order of the schema.
+    """Return the names of the fields in an array of bitmap texts, in the order of the schema.
 
-    A field inside a compound field is ``Parent.Child``, each one listed even when all are set. Bits beyond the last
+    A field inside a compound field is ``Parent.Child``; each one is listed, even if all are set. Bits beyond the last
     field are ignored, as Salesforce's decoders do: the bitmap may be padded.
 
     :param schema: the parsed JSON of the Avro schema that the event was written with.
-    :raises SchemaError: if a text is not a bitmap entry, or names fields inside one that is not compound.
+    :raises SchemaError: if a text is not a bitmap entry, or names fields inside a field that is not compound.
     """
     positions = decode_bitmap(entries)
     fields = schema["fields"]
@@ -86,7 +86,7 @@ def _positions(bits: int) -> frozenset[int]:
 
 
 def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """Return the fields of the record among the branches of a type, following a reference to a named one."""
+    """Return the fields of the record among the branches of a type; resolve a reference to a named type."""
     for branch in avro_type if isinstance(avro_type, list) else [avro_type]:
         record = _named_record(branch, schema) if isinstance(branch, str) else branch
         if record is not None and record.get("type") == "record":
@@ -96,9 +96,9 @@ def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mappin
 
 
 def _named_record(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the definition of a named type, which Avro puts where the schema uses it first.
+    """Return the definition of a named type, which is at its first use in the schema.
 
-    All records of an event are in one namespace, so names are compared without it: it may be written or implied.
+    All records of an event have one namespace, explicit or implied, so names are compared without it.
     """
     for one in schema["fields"]:
         for branch in one["type"] if isinstance(one["type"], list) else [one["type"]]:

@@ -1,22 +1,22 @@
-"""Flow control of a subscription: how many events to ask for, and when.
+"""Flow control of a subscription: the number and time of event requests.
 
-At most 100 events may be outstanding on one Subscribe call; Salesforce silently treats more as 100 (Pub/Sub API
-guide, "Flow control"). A pipe that is asked for more only when it is empty loses a round trip for every 100 events,
-so this accounting tops up as soon as half has come.
+At most 100 events may be outstanding on one Subscribe call; Salesforce silently treats more as 100 (Pub/Sub API guide,
+"Flow control"). A client that requests more only after all events arrived loses a round trip for every 100 events, so
+this accounting requests more as soon as half has arrived.
 """
 
 from __future__ import annotations
 
 MOST_OUTSTANDING = 100
-"""Events that one Subscribe call may be owed."""
+"""Maximum of outstanding events of one Subscribe call."""
 
 
 class Credit:
-    """Counts what was asked for and what has come. Not safe for concurrent use; the caller holds a lock.
+    """Counter of requested and received events. Not safe for concurrent use; the caller holds a lock.
 
-    Guarantee: never more than 100 events outstanding, never more than ``limit`` events asked for in total.
+    Guarantee: never more than 100 events outstanding, never more than ``limit`` events requested in total.
 
-    :param limit: events to ask for over the whole subscription; ``None``: no limit.
+    :param limit: events to request over the whole subscription; ``None``: no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -24,16 +24,16 @@ class Credit:
             raise ValueError(f"limit={limit} must be at least 1, or None.")
         self._left = limit
         self.outstanding = 0
-        """Events asked for that have not come yet."""
+        """Requested events that have not arrived yet."""
 
     def received(self, count: int) -> None:
-        """Record that ``count`` events came (0 for a keepalive)."""
+        """Record that ``count`` events arrived (0 for a keepalive)."""
         self.outstanding = max(0, self.outstanding - count)
 
     def request(self) -> int:
-        """Return how many events to ask for now, and record them as outstanding. 0: do not ask.
+        """Return the number of events to request now, and record them as outstanding. 0: send no request.
 
-        Asks to be back at 100 outstanding, once half of that has come.
+        Tops up to 100 outstanding events once half of them has arrived.
         """
         if self.outstanding > MOST_OUTSTANDING // 2:
             return 0
@@ -45,15 +45,15 @@ class Credit:
         return number
 
     def allow(self, count: int) -> None:
-        """Raise the limit by ``count`` events, such as have come and are not what was asked for."""
+        """Raise the limit by ``count`` events, in place of received events that do not count."""
         if self._left is not None:
             self._left += count
 
     def stop(self) -> None:
-        """Ask for nothing more. What was asked for may still come."""
+        """Request no more events. Outstanding events may still arrive."""
         self._left = 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether everything that the limit allows was asked for and has come."""
+        """Return whether all events of the limit were requested and have arrived."""
         return self._left == 0 and self.outstanding == 0

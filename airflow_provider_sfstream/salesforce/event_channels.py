@@ -1,4 +1,4 @@
-"""Custom channels: what they carry, which events of it, and with which fields. Pure.
+"""Custom channels: their members, filters and enriched fields. Pure.
 
 Source of the protocol facts: ``PlatformEventChannel`` and ``PlatformEventChannelMember`` of the Tooling API reference;
 "Change Event Filters" and "Enrich Change Events with Extra Fields" of the Change Data Capture guide.
@@ -30,8 +30,8 @@ class ChannelMember:
     """A member of a channel.
 
     :param entity: the selected entity: ``AccountChangeEvent``, ``Shipment__ChangeEvent``, ``Order__e``.
-    :param filter: expression that its events have to meet, ``None`` for all of them.
-    :param enriched_fields: fields that its update and delete events have besides what changed.
+    :param filter: expression that selects its events; ``None`` for all events.
+    :param enriched_fields: fields that its update and delete events contain besides the changed fields.
     """
 
     entity: str
@@ -39,12 +39,12 @@ class ChannelMember:
     enriched_fields: tuple[str, ...] = ()
 
     def equals(self, other: ChannelMember) -> bool:
-        """Return whether another member delivers the same: the order of enriched fields does not matter."""
+        """Return whether another member delivers the same events: the order of enriched fields does not matter."""
         mine, theirs = ({name.lower() for name in one.enriched_fields} for one in (self, other))
         return (self.entity, self.filter) == (other.entity, other.filter) and mine == theirs
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the member as JSON has it."""
+        """Return the member as a JSON object."""
         return {"entity": self.entity, "filter": self.filter, "enriched_fields": list(self.enriched_fields)}
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class ChannelMember:
 def channel_name(text: object) -> str:
     """Return the full name of a custom channel: ``Sales__chn``.
 
-    :raises ConfigurationError: if ``text`` is none. Nothing was contacted.
+    :raises ConfigurationError: if ``text`` is not a valid name. Nothing was contacted.
     """
     if text == "ChangeEvents":
         raise ConfigurationError(
@@ -77,12 +77,12 @@ def members_of(
     filters: Mapping[str, str] | None = None,
     enriched_fields: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[ChannelMember, ...]:
-    """Return the members of a channel, in the order given.
+    """Return the members of a channel, in the given order.
 
     :param members: their selected entities: all change events, or all platform events.
     :param filters: filter expressions, by entity.
-    :param enriched_fields: names of fields, by entity; of change events only.
-    :raises ConfigurationError: if Salesforce cannot have such a channel. Nothing was contacted.
+    :param enriched_fields: names of fields, by entity; for change events only.
+    :raises ConfigurationError: if Salesforce does not support the channel. Nothing was contacted.
     """
     entities = _names("members", members)
     wrong = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]
@@ -116,8 +116,8 @@ def topic_of(channel: str, channel_type: str) -> str:
 def member_name(channel: str, entity: str) -> str:
     """Return the full name for a new member: ``Sales_chn_AccountChangeEvent``.
 
-    Salesforce wants single underscores in it, and at most 80 characters: one that is longer is cut, and ends with a
-    hash of the whole.
+    Salesforce requires single underscores and at most 80 characters: a longer name is cut, and ends with a hash of the
+    whole name.
     """
     name = f"{channel}_{entity}".replace("__", "_")
     if len(name) <= _LONGEST_NAME:

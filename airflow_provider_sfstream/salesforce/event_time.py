@@ -1,10 +1,10 @@
-"""When an event happened, read without decoding its whole payload.
+"""Event times, read without decoding the whole payload.
 
-Avro writes a record's fields one after the other, so a schema cut off after the field that is wanted decodes the
-beginning of the payload and leaves the rest alone. A platform event tells its time in ``CreatedDate``, a change event
-in ``ChangeEventHeader.commitTimestamp``; both are milliseconds since the epoch. Some event types have neither.
+Avro writes a record's fields one after the other, so a schema that ends after the time field decodes only the beginning
+of the payload. A platform event has its time in ``CreatedDate``, a change event in
+``ChangeEventHeader.commitTimestamp``; both are milliseconds since the epoch. Some event types have neither.
 
-JSON of the Streaming API has the same in its ``payload``; PushTopic and generic events tell their time in
+JSON of the Streaming API has the same fields in its ``payload``; PushTopic and generic events have their time in
 ``event.createdDate`` (Streaming API guide; "Change Event Message Structure").
 """
 
@@ -33,10 +33,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class EventTimeReader:
-    """Reads the time of the events of one schema.
+    """Reader of the times of events of one schema.
 
     :param schema_json: the Avro schema that the payloads were written with.
-    :raises SchemaError: if that is not the schema of a record, or its fields up to the time are none.
+    :raises SchemaError: if that is not the schema of a record, or the fields up to the time are invalid.
     """
 
     def __init__(self, schema_json: str) -> None:
@@ -50,18 +50,18 @@ class EventTimeReader:
                 prefix, self._path = cut
                 self._prefix_json = json.dumps(prefix)
                 self._prefix = fastavro.parse_schema(prefix)
-        except Exception as error:  # whatever reading fields that are none stumbles over
+        except Exception as error:  # any error that invalid fields cause
             raise SchemaError(f"The text of a record is no Avro schema ({type(error).__name__}).") from error
 
     def read(self, payload: bytes) -> datetime | None:
-        """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
+        """Return the time of one event, in UTC; ``None`` if it has none or is damaged."""
         return to_datetime(self._read(payload))
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
         """Return the times of events as milliseconds since the epoch, null where :meth:`read` gives ``None``.
 
-        Decodes all of them in one step; where that fails, because of a damaged payload or a type that the
-        vectorised decoder does not know, reads this batch one by one. Never raises for the sake of a payload.
+        Decodes all of them in one step; if that fails, because of a damaged payload or a type that the vectorised
+        decoder does not support, reads the batch one by one. Never raises because of a payload.
         """
         if self._prefix_json is None:
             return pa.nulls(len(payloads), pa.int64())
@@ -71,7 +71,7 @@ class EventTimeReader:
             except ValueError:
                 log.debug("A payload does not match its schema; reading %d event times one by one.", len(payloads))
             except BaseException as error:
-                # A Rust panic is a BaseException of its own class, which its extension module does not export.
+                # A Rust panic is a BaseException of a class that its extension module does not export.
                 if type(error).__name__ != "PanicException":
                     raise
                 self._vectorised = False
@@ -88,7 +88,7 @@ class EventTimeReader:
             return None
         try:
             value: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._prefix, None)
-        except Exception:  # a damaged payload makes fastavro raise whatever it stumbled over
+        except Exception:  # fastavro raises errors of many classes for a damaged payload
             return None
         for name in self._path:
             value = value[name]
@@ -96,7 +96,7 @@ class EventTimeReader:
 
 
 def to_datetime(milliseconds: int | None) -> datetime | None:
-    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for none, or one outside the calendar."""
+    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for ``None`` or a time outside the calendar."""
     if milliseconds is None:
         return None
     try:
@@ -119,7 +119,7 @@ def _cut(schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]] | Non
 
 
 def _up_to(fields: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | None:
-    """Return the fields up to the one called ``name`` if it is a long, by itself or beside null."""
+    """Return the fields up to the one called ``name`` if its type is long, or a union of long and null."""
     for index, field in enumerate(fields):
         if field.get("name") == name:
             type_ = _plain_long(field.get("type"))
@@ -156,15 +156,15 @@ class _Data(msgspec.Struct):
 
 
 class JsonEventTimeReader:
-    """Reads the time of events of any type, as
-    :class:`~airflow_provider_sfstream.salesforce.event_time.EventTimeReader` does for those of one Avro schema."""
+    """Reader of the times of events of any type, as
+    :class:`~airflow_provider_sfstream.salesforce.event_time.EventTimeReader` reads those of one Avro schema."""
 
     def __init__(self) -> None:
         self._data = msgspec.json.Decoder(_Data)
         self._payload = msgspec.json.Decoder(_Payload | None)
 
     def read(self, payload: bytes) -> datetime | None:
-        """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
+        """Return the time of one event, in UTC; ``None`` if it has none or is damaged."""
         return to_datetime(self._read(payload))
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
@@ -185,7 +185,7 @@ class JsonEventTimeReader:
 
 
 def _milliseconds(value: object) -> int | None:
-    """Return the milliseconds since the epoch that a number, or text in ISO 8601, stands for."""
+    """Return the milliseconds since the epoch of a number, or of a text in ISO 8601."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 2**63 else None
     if not isinstance(value, str):

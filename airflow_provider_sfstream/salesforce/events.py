@@ -1,4 +1,4 @@
-"""What a subscription begins with and what it yields: the same for every API."""
+"""Start positions and event batches of subscriptions, common to all APIs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from enum import Enum
 from typing import Any, Literal
 
 PayloadEncoding = Literal["avro", "json"]
-"""What payloads are: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
+"""Format of payloads: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
 
 
 CONFIRM_TIMEOUT = 300.0
-"""Seconds within which Salesforce sends an empty response of the Pub/Sub API, or confirms a commit, by itself: it does
-so within 270 (Pub/Sub API proto, ``FetchResponse``). An empty poll of the Streaming API confirms nothing."""
+"""Seconds within which Salesforce sends an empty response of the Pub/Sub API, or confirms a commit, unasked: it does so
+within 270 (Pub/Sub API proto, ``FetchResponse``). An empty poll of the Streaming API confirms nothing."""
 
 
 class StartFrom(Enum):
-    """Where a subscription begins when it has no replay ID.
+    """Start of a subscription without a replay ID.
 
-    ``COMMITTED`` is where a managed subscription itself goes on. Only the sources of managed subscriptions take it; no
-    ``start_from`` argument does.
+    ``COMMITTED`` is the committed position of a managed subscription. Only the sources of managed subscriptions accept
+    it; no ``start_from`` argument does.
     """
 
     EARLIEST = "earliest"
@@ -32,11 +32,10 @@ class StartFrom(Enum):
 class EventBatch:
     """Events that arrived together, as columns of equal length (all empty for a keepalive).
 
-    ``latest_replay_id`` is the replay ID that the server named with the batch; on an empty batch with
-    ``pending > 0`` it is a position from which reading can continue. ``pending`` is how many events the server still
-    owes. On the Streaming API ``latest_replay_id`` is that of the last event, and empty without one, and ``pending`` is
-    0: its empty polls prove contact, and neither a position nor an end.
-    ``received_at`` is nanoseconds since the epoch.
+    ``latest_replay_id`` is the replay ID that the server named with the batch; on an empty batch with ``pending > 0``
+    it is a position from which reading can continue. ``pending`` is the number of outstanding events. On the Streaming
+    API ``latest_replay_id`` is that of the last event (empty without events), and ``pending`` is 0: its empty polls
+    prove contact, but neither a position nor an end of stream. ``received_at`` is nanoseconds since the epoch.
     """
 
     replay_ids: list[bytes]
@@ -52,16 +51,16 @@ class EventBatch:
 
     @property
     def confirms_position(self) -> bool:
-        """Whether an empty batch confirms a position: no more events lie before it."""
+        """Return whether an empty batch confirms a position: no unread events precede it."""
         return len(self) == 0 and self.pending > 0 and bool(self.latest_replay_id)
 
     def part(self, first: int, end: int) -> EventBatch:
-        """Return the events from index ``first`` up to, and without, ``end``; with the rest as it is."""
+        """Return the events from index ``first`` up to, and without, ``end``; other fields are unchanged."""
         return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})
 
     @classmethod
     def without_events(cls, *, received_at: int) -> EventBatch:
-        """Return an empty batch, which shows no more than that the subscription is alive."""
+        """Return an empty batch, which only proves that the subscription is alive."""
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
         return cls(**columns, latest_replay_id=b"", pending=0, received_at=received_at)
 
@@ -69,6 +68,7 @@ class EventBatch:
 _COLUMNS = ("replay_ids", "event_ids", "schema_ids", "payloads")
 
 Responses = Generator[EventBatch | None, None, None]
-"""What a subscription yields; ``None`` is a silence. Closing it ends the subscription: use ``contextlib.closing``."""
+"""Batches of a subscription; ``None``: no response in time. Closing it ends the subscription
+(``contextlib.closing``)."""
 AsyncResponses = AsyncGenerator[EventBatch, None]
-"""The same in an event loop: use ``contextlib.aclosing``."""
+"""Batches of a subscription in an event loop: use ``contextlib.aclosing``."""

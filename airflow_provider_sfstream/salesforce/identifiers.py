@@ -13,7 +13,7 @@ _CHECKSUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
 def to_18(identifier: str) -> str:
     """Return the 18-character form of an identifier given in either form.
 
-    Each checksum character says which of five characters are upper case (Salesforce's published algorithm).
+    Each checksum character encodes which of five characters are upper case (Salesforce's published algorithm).
 
     :raises ValueError: if ``identifier`` is neither 15 nor 18 letters and digits.
     """

@@ -46,12 +46,12 @@ class ManagedSubscription:
 
     @property
     def text(self) -> str:
-        """The developer name or the ID, as :meth:`parse` takes it."""
+        """The developer name or the ID, as accepted by :meth:`parse`."""
         return self.developer_name or self.subscription_id or ""
 
     @property
     def description(self) -> str:
-        """The subscription as the beginning of a message names it."""
+        """The subscription as named at the beginning of a message."""
         return f"managed subscription {self.text}"
 
     def __str__(self) -> str:
@@ -75,14 +75,14 @@ _REFUSED = (
     *("invalid", "malformed", "retention", "expired"),
     *("not delivered", "not been delivered", "older"),
 )
-"""Words of a commit error that blame the replay ID; the guide gives the cases, but neither codes nor exact texts."""
+"""Words in commit errors about the replay ID; the guide lists the cases, but neither codes nor exact texts."""
 
 
 def commit_error_from(message: str, *, subscription: ManagedSubscription, replay_id: bytes) -> CommitError:
     """Return the error for a commit that Salesforce answered with an error, ready to raise.
 
-    A replay ID that is missing, invalid, out of retention, not delivered yet or older than the committed one stays so:
-    :class:`CommitError`. Any other failure may pass: :class:`CommitFailedError`.
+    :class:`CommitError`: the replay ID is missing, invalid, out of retention, not delivered yet or older than the
+        committed one; a retry fails too. :class:`CommitFailedError`: any other failure, which may be temporary.
 
     :param message: the text of the ``Error`` in the ``CommitReplayResponse``.
     """
@@ -109,21 +109,21 @@ class _Commit:
 
 @dataclass
 class Commits:
-    """Commits that were sent on one stream, and their answers. Not safe for concurrent use.
+    """Commits that were sent on one stream, and the responses. Not safe for concurrent use.
 
-    One answer acknowledges its own commit and all that were sent before it (proto, ``CommitReplayResponse``). An error
-    concerns its own commit only. The last 1,000 commits are remembered.
+    A response acknowledges its own commit and all commits sent before it (proto, ``CommitReplayResponse``). An error
+    concerns its own commit only. The last 1,000 commits are stored.
     """
 
     subscription: ManagedSubscription
     acknowledged: bytes | None = field(default=None, init=False)
-    """The replay ID that was acknowledged last."""
+    """The last acknowledged replay ID."""
     _sent: dict[str, _Commit] = field(default_factory=dict, init=False)
     _number: int = field(default=0, init=False)
     _through: int = field(default=0, init=False)
 
     def sent(self, replay_id: bytes) -> str:
-        """Note that a commit of ``replay_id`` goes out, and return its commit request ID."""
+        """Record that a commit of ``replay_id`` is sent, and return its commit request ID."""
         request_id = str(uuid.uuid4())
         self._number += 1
         self._sent[request_id] = _Commit(self._number, replay_id)
@@ -132,7 +132,7 @@ class Commits:
         return request_id
 
     def answered(self, request_id: str, error: str | None) -> CommitError | None:
-        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit is ignored.
+        """Record the response to a commit; return its error, if any. A response to an unknown commit is ignored.
 
         :param error: the text of the error, ``None`` for an acknowledgement.
         """
@@ -146,9 +146,9 @@ class Commits:
         return commit.error
 
     def outcome(self, replay_id: bytes) -> bool:
-        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: not answered yet.
+        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: no response yet.
 
-        :raises CommitError: if it was answered with an error, or no commit of ``replay_id`` was sent.
+        :raises CommitError: if the response is an error, or no commit of ``replay_id`` was sent.
         """
         commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
         if commit is None:
@@ -162,5 +162,5 @@ class Commits:
 
     @property
     def unanswered(self) -> bool:
-        """Whether an answer is still to come."""
+        """Return whether a response is outstanding."""
         return any(commit.number > self._through and commit.error is None for commit in self._sent.values())

@@ -1,8 +1,8 @@
-"""Replay IDs: opaque bytes, kept whole, compared only for equality.
+"""Replay IDs: opaque bytes, stored unchanged, compared only for equality.
 
-On the Pub/Sub API a replay ID is seen as ten bytes (an eight-byte big-endian counter and two zero
-bytes); some clients keep only the first eight, which Salesforce accepts too. Nothing here computes
-with them. The Streaming API shows integers; they are kept as the eight big-endian bytes.
+On the Pub/Sub API replay IDs were observed to have ten bytes (an eight-byte big-endian counter and two zero bytes);
+some clients store only the first eight, which Salesforce accepts too. This package does not compute with them. The
+Streaming API has integers; they are stored as eight big-endian bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from airflow_provider_sfstream.exceptions import InvalidReplayIdError
 
 LONGEST = 64
-"""Bytes. Far above the 10 seen in the wild; a longer one is a mistake, not a replay ID."""
+"""Maximum of bytes, far above the observed 10; a longer value is no replay ID."""
 
 
 def replay_id_to_text(replay_id: bytes) -> str:
@@ -19,7 +19,7 @@ def replay_id_to_text(replay_id: bytes) -> str:
 
 
 def replay_id_from_text(text: str) -> bytes:
-    """Return the bytes of a replay ID given as hex text (an optional ``0x`` is accepted).
+    """Return the bytes of a replay ID in hex text (an optional ``0x`` is accepted).
 
     :raises InvalidReplayIdError: if ``text`` is empty, not hex, of odd length, or over 64 bytes.
     """
@@ -37,7 +37,7 @@ def replay_id_from_text(text: str) -> bytes:
 
 
 def replay_id_from_integer(number: int) -> bytes:
-    """Return the bytes of a replay ID that the Streaming API gave as a number.
+    """Return the bytes of a replay ID of the Streaming API, which is a number.
 
     :raises InvalidReplayIdError: if it is negative, as the replay options -1 and -2 are, or over eight bytes.
     """
@@ -47,9 +47,9 @@ def replay_id_from_integer(number: int) -> bytes:
 
 
 def replay_id_to_integer(replay_id: bytes) -> int:
-    """Return the number that the Streaming API takes for ``replay_id``.
+    """Return the number of ``replay_id`` for the Streaming API.
 
-    :raises InvalidReplayIdError: if it does not have eight bytes: then another API gave it.
+    :raises InvalidReplayIdError: if it does not have eight bytes: then it is from another API.
     """
     if len(replay_id) != 8:
         raise InvalidReplayIdError(

@@ -1,12 +1,12 @@
-"""Avro schemas of events: which are read by, a cache by schema id, and what Salesforce writes into them.
+"""Avro schemas of events: validation, a cache by schema id, and Salesforce's annotations.
 
-Payloads are schemaless Avro: each must be read with the very schema that its event names (``ProducerEvent.schema_id``).
-One stream can mix schema ids, so nothing here is cached by topic. A schema never changes under its id.
+Payloads are schemaless Avro: each must be read with the schema that its event names (``ProducerEvent.schema_id``). One
+stream can mix schema ids, so this module does not cache by topic. A schema id always names the same schema.
 
-Schemas come from outside, and libraries trust them. A record that contains itself ends the process that decodes it
-(fastavro has no limit of depth: 1 MB of payload is deep enough), an array of nothing may be as long as 64 bits can
-count, a fixed of 2^40 bytes is allocated before it is read, and names that refer to one another unfold to 2^n members.
-Salesforce's schemas have none of that. So all readers of payloads take only schemas that :func:`check` lets pass.
+Schemas are external input, but libraries trust them. A record that contains itself crashes the process that decodes it
+(fastavro has no limit of depth: 1 MB of payload is deep enough), an array of zero-byte items may be as long as 64 bits
+can count, a fixed of 2^40 bytes is allocated before it is read, and names that refer to one another expand to 2^n
+members. Salesforce's schemas have none of these. So all readers accept only schemas that pass :func:`check`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import fastavro
 from airflow_provider_sfstream.exceptions import SchemaError
 
 LARGEST_SCHEMA = 4 * 1024 * 1024
-"""Characters of a schema's text. That of an object with 800 fields has some 100,000."""
+"""Characters of a schema's text. The schema of an object with 800 fields has about 100,000."""
 MOST_MEMBERS = 20_000
-"""Members of a record, those of the records in it included, wherever they are."""
+"""Members of a record, including those of all nested records."""
 DEEPEST = 32
 """Levels of types within types."""
 LARGEST_FIXED = 1024 * 1024
-"""Bytes: as many as an event may have."""
+"""Bytes: the maximum of an event."""
 
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -36,10 +36,10 @@ _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}(?:\.[A-Za-z_][A-Za-z0-9_]
 
 
 def check(schema: dict[str, Any]) -> None:
-    """Check that payloads can be read by a schema, whatever is in them.
+    """Check that a schema can safely decode any payload.
 
     :param schema: the JSON document of a record's schema.
-    :raises SchemaError: naming what is not as Avro or these limits have it.
+    :raises SchemaError: naming the violation of Avro or of these limits.
     """
     try:
         _Walk().type(schema, "", 0)
@@ -47,23 +47,23 @@ def check(schema: dict[str, Any]) -> None:
         raise SchemaError(f"An Avro schema cannot be used: {reason}.") from None
     try:
         fastavro.parse_schema(schema)
-    except Exception as error:  # whatever fastavro stumbled over
+    except Exception as error:  # any error of fastavro
         raise SchemaError(f"A text is no Avro schema ({type(error).__name__}: {str(error)[:200]}).") from None
 
 
 class _UnusableError(Exception):
-    """Why a schema cannot be used."""
+    """Reason for which a schema is invalid."""
 
 
 class _Type(NamedTuple):
-    """How many members a type unfolds to, and whether each value of it takes at least one byte."""
+    """Number of members that a type expands to, and whether each of its values has at least one byte."""
 
     members: int
     takes_bytes: bool
 
 
 class _Walk:
-    """Goes through a schema once; what a name stands for is not gone through again."""
+    """Single pass over a schema, which visits each named type once."""
 
     def __init__(self) -> None:
         self._named: dict[str, _Type] = {}
@@ -178,16 +178,16 @@ def _shown(value: Any) -> str:
 
 
 def parse(schema_json: str) -> dict[str, Any]:
-    """Return the record schema written in ``schema_json``. By what it returns, payloads can be read: see
+    """Return the record schema in ``schema_json``. It can safely decode payloads; see
     :func:`~airflow_provider_sfstream.salesforce.schemas.check`.
 
-    :raises SchemaError: if it is not JSON, or not the schema of a record, or none to read payloads by.
+    :raises SchemaError: if it is not JSON, or not the schema of a record, or fails the check.
     """
     if len(schema_json) > LARGEST_SCHEMA:
         raise SchemaError(f"An Avro schema of {len(schema_json)} characters is none of an event.")
     try:
         schema = json.loads(schema_json)
-        json.dumps(schema, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+        json.dumps(schema, ensure_ascii=False).encode()  # an unpaired surrogate is not a character
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"An Avro schema is not readable as JSON: {error}.") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
@@ -199,7 +199,7 @@ def parse(schema_json: str) -> dict[str, Any]:
 def record_name(schema_json: str) -> str:
     """Return the event's API name (``Order__e``, ``AccountChangeEvent``): the name of the schema's record.
 
-    On a channel with several entities the schema is the only place that says it.
+    On a channel with several entities only the schema contains it.
     """
     return str(parse(schema_json).get("name", "")).rpartition(".")[2]
 
@@ -214,9 +214,9 @@ def salesforce_type(field: dict[str, Any]) -> str | None:
 
 
 class SchemaCache:
-    """Schemas by schema id, each loaded once, also when several threads ask for it at the same time.
+    """Schemas by schema id, each loaded once, also when several threads request it at the same time.
 
-    :param loader: returns the schema JSON of an id; its errors pass through, and the next ``get`` asks again.
+    :param loader: returns the schema JSON of an id; its errors are raised, and the next ``get`` calls it again.
     :param persist: called once with (schema id, schema JSON) after a schema was loaded.
     """
 
@@ -229,7 +229,7 @@ class SchemaCache:
     def get(self, schema_id: str) -> str:
         """Return the schema JSON of ``schema_id``.
 
-        :raises SchemaError: if what the loader returned is not the schema of a record; it is not cached.
+        :raises SchemaError: if the loader's result is not the schema of a record; it is not cached.
         """
         known = self._schemas.get(schema_id)
         if known is not None:

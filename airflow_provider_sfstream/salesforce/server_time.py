@@ -1,8 +1,8 @@
-"""Salesforce's time, measured once and carried on by a monotonic clock. Pure.
+"""Salesforce's time, measured once and extrapolated with a monotonic clock. Pure.
 
-A worker's time of day can be wrong by hours, and nothing in a drain would show it. A claim about time therefore rests
-on the ``Date`` header of an HTTP response. It has whole seconds, and the response was on its way for a while, so each
-time is an interval; a claim uses the end of it that claims less.
+A worker's time of day can be wrong by hours, and a drain cannot detect that. So proofs about time use the ``Date``
+header of an HTTP response. It has whole seconds, and the transfer takes time, so each time is an interval; a proof uses
+the conservative end of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 _RESOLUTION = timedelta(seconds=1)
-"""Of the ``Date`` header, which is rounded down (RFC 9110, section 5.6.7)."""
+"""Resolution of the ``Date`` header, which is rounded down (RFC 9110, section 5.6.7)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Queries for whole records, in SOQL, as long as Salesforce takes them. Pure.
+"""SOQL queries for whole records, up to Salesforce's length limits. Pure.
 
 Sources: "SOQL and SOSL Limits for Search Queries" of the SOQL guide (100,000 characters), "Status Codes and Error
 Responses" of the REST API guide (16,384 bytes for a URL, and for URL and headers together).
@@ -15,7 +15,7 @@ from urllib.parse import quote_plus
 LONGEST_SOQL = 100_000
 LONGEST_URL = 16_384
 _BESIDE_THE_QUERY = 4_096
-"""Room in a request for its host, path and headers, the access token among them."""
+"""Bytes reserved in a request for its host, path and headers, including the access token."""
 
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _RECORD_ID = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?", re.ASCII)
@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 def select(entity: str, columns: Sequence[str], ids: Collection[str] = ()) -> str:
     """Return the query for columns of all records of ``entity``, or of those with these ids.
 
-    :raises ValueError: if a name or an id is none: nothing else may get into a query.
+    :raises ValueError: if a name or an id is invalid, which prevents injection into the query.
     """
     for name in (entity, *columns):
         if not _NAME.fullmatch(name):
@@ -42,26 +42,26 @@ def select(entity: str, columns: Sequence[str], ids: Collection[str] = ()) -> st
 def count(entity: str) -> str:
     """Return the query for the number of records of ``entity``.
 
-    :raises ValueError: if its name is none.
+    :raises ValueError: if its name is invalid.
     """
     return select(entity, ["Id"]).replace("SELECT Id ", "SELECT COUNT() ")
 
 
 def ids_in_url(entity: str, columns: Sequence[str]) -> int:
-    """Return how many ids a query for these columns may name to fit into a URL; 0 where the columns alone are too long.
+    """Return the maximum number of ids in a query for these columns in a URL; 0 if the columns alone are too long.
 
-    Salesforce takes queries of the REST API in the URL only.
+    Salesforce accepts queries of the REST API only in the URL.
     """
     return _room(entity, columns, LONGEST_URL - _BESIDE_THE_QUERY, lambda text: len(quote_plus(text)))
 
 
 def ids_in_body(entity: str, columns: Sequence[str]) -> int:
-    """Return how many ids a query for these columns may name where it is sent as a body."""
+    """Return the maximum number of ids in a query for these columns in a request body."""
     return _room(entity, columns, LONGEST_SOQL, len)
 
 
 def fits_in_url(entity: str, columns: Sequence[str]) -> bool:
-    """Tell whether the query for these columns of all records fits into a URL."""
+    """Return whether the query for these columns of all records fits into a URL."""
     return len(quote_plus(select(entity, columns))) <= LONGEST_URL - _BESIDE_THE_QUERY
 
 

@@ -1,4 +1,4 @@
-"""The text form of a topic for Airflow: ``sfstream://<connection><topic>[?<query>]``, one spelling for each meaning."""
+"""Canonical URIs of topics for Airflow: ``sfstream://<connection><topic>[?<query>]``."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from airflow_provider_sfstream.salesforce.topics import Topic
 SCHEME = "sfstream"
 
 _LONGEST_CONNECTION_ID = 250
-"""Characters; Airflow's own limit (``airflow.models.connection.CONN_ID_MAX_LEN``)."""
+"""Characters; Airflow's limit (``airflow.models.connection.CONN_ID_MAX_LEN``)."""
 
 
 @dataclass(frozen=True)
 class StreamUri:
-    """A topic as one connection sees it: watched for wake-ups, or landed by a consumer.
+    """A topic as read with one connection: watched for wake-ups, or landed by a consumer.
 
-    ``subscription`` makes it the *landed* stream of that consumer: drains emit asset events on it, nothing watches it.
-    Without, it is the topic itself, watched under the given conditions
+    With ``subscription`` it is the *landed* stream of that consumer: drains emit asset events on it, and it is not
+    watched. Without, it is the topic itself, watched under the given conditions
     (:class:`~airflow_provider_sfstream.streams.watch.conditions.WakeUpConditions`). The defaults are the trigger's, and
-    are left out of the text. Conditions are part of it because Airflow keeps one set of watchers for each asset: two
-    DAG files that watch one asset under different conditions would take it from each other whenever they are parsed.
+    are not in the text. The URI contains the conditions because Airflow stores one set of watchers for each asset: two
+    DAG files with different conditions for one asset would replace each other's watchers at every parse.
 
     ``str()`` gives the canonical text: keys in alphabetical order, percent-encoded, numbers without trailing zeros.
     Equal values have equal texts, and ``StreamUri.parse(str(uri)) == uri``.
 
-    :param api: the API to read the topic with, where that is not the topic's own: kept as ``None`` where it is.
+    :param api: the API to read the topic with, if it is not the topic's default API; stored as ``None`` if it is.
     :param max_wait: seconds, or ``None``.
     :param min_interval: seconds.
     :raises InvalidTopicError: if ``topic`` is not a topic name.
-    :raises ConfigurationError: naming the part that cannot be used.
+    :raises ConfigurationError: naming the invalid part.
     """
 
     salesforce_conn_id: str
@@ -55,7 +55,7 @@ class StreamUri:
                 f"salesforce_conn_id={connection!r} must be a text of 1 to {_LONGEST_CONNECTION_ID} characters."
             )
         if self.api is not None and Topic.parse(self.topic, self.api) == Topic.parse(self.topic):
-            object.__setattr__(self, "api", None)  # one spelling for each meaning
+            object.__setattr__(self, "api", None)  # one canonical form
         Topic.parse(self.topic, self.api)
         if type(self.min_events) is not int or self.min_events < 1:
             raise ConfigurationError(f"min_events={self.min_events!r} must be a whole number above 0.")
@@ -77,10 +77,10 @@ class StreamUri:
 
     @classmethod
     def parse(cls, text: str) -> StreamUri:
-        """Return what ``text`` stands for, in any spelling of it.
+        """Return the URI in ``text``, which need not be in canonical form.
 
         :raises InvalidTopicError: if its path is not a topic name.
-        :raises ConfigurationError: if it is not such a URI, saying which part is wrong. User info is never shown.
+        :raises ConfigurationError: if it is not a valid URI, naming the invalid part. The error never shows user info.
         """
         parts = _split(text)
         arguments: dict[str, Any] = {}
@@ -94,7 +94,7 @@ class StreamUri:
 
     def __str__(self) -> str:
         path = quote(self.topic, safe="/")
-        if path.endswith("/"):  # Airflow would take it off
+        if path.endswith("/"):  # Airflow would remove it
             path = f"{path[:-1]}%2F"
         query = self._conditions()
         if self.subscription is not None:
@@ -105,16 +105,16 @@ class StreamUri:
         return f"{SCHEME}://{quote(self.salesforce_conn_id, safe='')}{path}{'?' if tail else ''}{tail}"
 
     def _conditions(self) -> dict[str, str]:
-        """Return the conditions that differ from the defaults, as they are written."""
+        """Return the conditions that differ from the defaults, as texts."""
         names = ("min_events", "max_wait", "min_interval")
         return {name: _number(getattr(self, name)) for name in names if getattr(self, name) != getattr(StreamUri, name)}
 
     def watch_arguments(self) -> dict[str, Any]:
-        """Return the trigger's arguments: topic, connection, and what differs from its defaults.
+        """Return the trigger's arguments: topic, connection, and all values that differ from its defaults.
 
         Equal values give arguments that serialize to equal text, so that Airflow sees one trigger.
 
-        :raises ConfigurationError: if it is a landed stream, which nothing watches.
+        :raises ConfigurationError: if it is a landed stream, which cannot be watched.
         """
         if self.subscription is not None:
             raise ConfigurationError(
@@ -127,12 +127,12 @@ class StreamUri:
 
 
 def _split(text: str) -> SplitResult:
-    """Return the parts of ``text``, once nothing is in it that a stream has no place for."""
-    if re.search(r"[\x00-\x20\x7f]", text):  # urlsplit drops some of them without a word
+    """Return the parts of ``text`` after a check for unsupported parts."""
+    if re.search(r"[\x00-\x20\x7f]", text):  # urlsplit silently drops some of them
         raise _refused(text, "spaces and control characters must be percent-encoded")
     try:
         parts = urlsplit(text)
-    except ValueError:  # its message can hold a password
+    except ValueError:  # its message can contain a password
         raise _refused(text, "it is malformed") from None
     if parts.scheme != SCHEME:
         raise _refused(text, f"it does not begin with {SCHEME}://")
@@ -201,5 +201,5 @@ _QUERY: dict[str, Callable[[str, str], Any]] = {
 
 
 def _number(value: float) -> str:
-    """Return ``value`` in the shortest decimal form that reads back as it, without an exponent."""
+    """Return ``value`` in the shortest decimal form that parses to the same value, without an exponent."""
     return format(Decimal(repr(value + 0)).normalize(), "f")  # + 0 makes -0.0 plain

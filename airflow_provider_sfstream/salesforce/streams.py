@@ -1,4 +1,4 @@
-"""What everything recorded is keyed by: streams, the runs that drain them, the windows they make, and spans of time.
+"""Streams, the runs that drain them, replay windows, and spans of time: the keys of all records.
 
 Sets of spans are sorted lists of disjoint, non-touching spans, all in UTC.
 """
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.salesforce.topics import Api, slug
 
 @dataclass(frozen=True)
 class Stream:
-    """One consumer's place on one topic of one org: org id + API + topic + subscription."""
+    """One consumer's stream of one topic of one org: org id + API + topic + subscription."""
 
     org_id: str
     api: Api
@@ -32,7 +32,7 @@ class Stream:
 
     @property
     def key(self) -> str:
-        """Identifies the stream where a key must be short and of fixed length (64 hex digits)."""
+        """The stream's identity as a short key of fixed length (64 hex digits)."""
         parts = (self.org_id, self.api, self.topic, self.subscription)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -47,7 +47,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The task run that makes a window. All tries of one run share everything but ``try_number``."""
+    """The task run that creates a window. All tries of one run share all fields except ``try_number``."""
 
     dag_id: str
     task_id: str
@@ -58,7 +58,7 @@ class RunIdentity:
 
     @property
     def key(self) -> str:
-        """Identifies the run over all its tries, clears and re-runs (64 hex digits)."""
+        """The run's identity, common to its tries, clears and re-runs (64 hex digits)."""
         parts = (self.dag_id, self.task_id, self.run_id, str(self.map_index))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -74,11 +74,11 @@ WindowKind = Literal["live", "backfill"]
 class Gap:
     """A span of a stream that can no longer be read, found at ``detected_at``.
 
-    Lost is what came after ``after`` (last event time ``since``, where known) and before ``resumed_at``, the
-    first replay ID that could be read again (``None`` while no event has been read since).
+    The lost events follow ``after`` (last event time ``since``, if known) and precede ``resumed_at``, the first replay
+    ID that could be read again (``None`` until an event is read).
 
-    ``uncertain``: no event is known to be lost. A position that aged out on a quiet stream of the Streaming API is such
-    a gap, because no answer of that API proves that the stream was quiet.
+    ``uncertain``: no event is known to be lost. Example: a position expired on a quiet stream of the Streaming API,
+    because no response of that API proves that the stream was quiet.
     """
 
     after: bytes | None
@@ -93,22 +93,22 @@ class Gap:
 class ReplayWindow:
     """The events after one position up to and including another, ``(after, through]``, durably landed.
 
-    ``after`` is ``None`` when the window began at the beginning of the retained stream (or at a pinned
-    "latest"); ``through`` is ``None`` when nothing was there and nothing was confirmed. Event times are the smallest
-    and largest of the window's events, the smallest not after the first was received, ``None`` for an empty window.
-    ``manifest_url`` is where the manifest can be read.
+    ``after`` is ``None`` if the window began at the beginning of the retained stream (or at a pinned "latest");
+    ``through`` is ``None`` if there were no events and no confirmed position. Event times are the smallest and largest
+    of the window's events, the smallest not after the first was received, ``None`` for an empty window.
+    ``manifest_url`` is the URL of the manifest.
 
     All other times are Salesforce's, measured during the drain (:class:`ServerTime`); ``None`` where they could not be
     measured. ``[covered_from, covered_until)`` is the span of time that the window covers: every event that was
     published in it is in this window, or in one before it in the chain that has the same ``covered_from``.
     ``covered_until`` is a lower bound of the moment for which Salesforce confirmed the end of the stream;
-    ``covered_from`` is where that coverage begins. Either is ``None`` where it is not known.
+    ``covered_from`` is the beginning of that coverage. Either is ``None`` if it is not known.
 
     ``contact_at`` is an upper bound of the moment at which Salesforce last answered the drain: no event of the window
-    was published later. An event *counts* at its event time, but not before ``counts_from``, where that is known, and
-    not after it was received: each event counts at one time, in one interval. ``counts_from`` is the end of what the
-    window before had read: no event of this window was published before it, or it was delivered too late for the run
-    of the window before, and belongs to this one.
+    was published later. An event *counts* at its event time, but not before ``counts_from``, if that is known, and not
+    after it was received: each event counts at one time, in one interval. ``counts_from`` is the end of the previous
+    window's reading: no event of this window was published before it, unless it was delivered too late for the run of
+    the previous window; then it belongs to this one.
     """
 
     window_id: str
@@ -146,10 +146,10 @@ class Span:
 
 
 def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None, fence: int = 0) -> str:
-    """Return the id of the window that ``run`` makes from the position (``after``, ``fence``): the same on every try.
+    """Return the id of the window that ``run`` creates from the position (``after``, ``fence``), equal for all tries.
 
-    It begins with the run's UTC time, so that ids sort by time. The position is part of it: a try that finds
-    the position moved by somebody else makes another window instead of overwriting one.
+    It begins with the run's UTC time, so that ids sort by time. The position is part of it: if another run moved the
+    position, a try creates another window instead of overwriting one.
     """
     identity = "\0".join((run.key, kind, "" if after is None else after.hex(), str(fence)))
     stamp = run.run_after.astimezone(UTC)
@@ -157,7 +157,7 @@ def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None, fence
 
 
 def span_between(start: datetime | None, end: datetime | None) -> Span | None:
-    """Return ``[start, end)`` in UTC; ``None`` if an end is not known or nothing lies between them.
+    """Return ``[start, end)`` in UTC; ``None`` if an end is not known or the span is empty.
 
     In UTC, because Python compares two times of one local zone by their wall clocks, which repeat an hour each year.
     """
@@ -168,12 +168,12 @@ def span_between(start: datetime | None, end: datetime | None) -> Span | None:
 
 
 def span_of(window: ReplayWindow) -> Span | None:
-    """Return the span of time that ``window`` answers for, ``None`` if that is not known or empty."""
+    """Return the span of time that ``window`` covers, ``None`` if it is not known or empty."""
     return span_between(window.covered_from, window.covered_until)
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return the times that are in any of ``spans``. A hole stays, however small; spans that touch become one."""
+    """Return the times that are in any of ``spans``. Adjacent spans are merged; every hole stays, even the smallest."""
     joined: list[Span] = []
     for span in sorted(spans):
         if joined and span.start <= joined[-1].end:

@@ -1,4 +1,4 @@
-"""Topics: which names exist, which API carries them, how they appear in paths, how long their events are retained."""
+"""Topics: their names, APIs and path segments, and the retention of their events."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Api = Literal["pubsub", "streaming"]
 APIS: tuple[Api, ...] = get_args(Api)
 
 CHANGE_EVENT = "ChangeEvent"
-"""The end of the name of every object's change event."""
+"""The suffix of the name of every object's change event."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")
 _STREAMING = re.compile(rf"/topic/{_NAME}(?:\?[^\s#]+)?|/u/[^\s?#]+")
 _LONGEST = 255
 SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
-"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
+"""Valid path of a schema file in a manifest: a file of its own stream, relative to the folder of the manifest."""
 LONG_RETENTION = timedelta(hours=72)
-"""Of high-volume platform events and of change events."""
+"""Retention of high-volume platform events and of change events."""
 SHORT_RETENTION = timedelta(hours=24)
-"""Of standard-volume platform events, PushTopic events and generic events."""
+"""Retention of standard-volume platform events, PushTopic events and generic events."""
 LEAST_WINDOW_AGE = timedelta(days=4)
-"""How long every landed window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is
-lost from what is quiet. One day more is for clocks, grace and late retries."""
+"""Minimum age of windows to delete: Salesforce retains events for 72 hours, and drains read windows of that time to
+distinguish lost events from a quiet stream. One more day allows for clocks, grace and late retries."""
 _BY_EVENT_TYPE = {"HighVolume": LONG_RETENTION, "StandardVolume": SHORT_RETENTION}
 
 
@@ -50,8 +50,8 @@ class Topic:
 
         :param api: the API to read it with: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it
             carries the topic.
-        :raises InvalidTopicError: if Salesforce cannot have a topic of this name, or ``api`` does not carry it. Nothing
-            was contacted.
+        :raises InvalidTopicError: if the name is not valid for a topic, or ``api`` does not carry it. Nothing was
+            contacted.
         """
         if api not in (None, *APIS):
             raise InvalidTopicError(f"api={api!r} must be 'pubsub', 'streaming' or None. Nothing was read or moved.")
@@ -87,7 +87,7 @@ def change_event_of(entity: str) -> str:
 
 
 def can_carry_changes(topic: str, entity: str) -> bool:
-    """Return whether a topic can have change events of an object: its own topic, and every channel of change events."""
+    """Return whether a topic can carry an object's change events: its own topic, or a channel of change events."""
     return topic.startswith("/data/") and (
         topic == f"/data/{change_event_of(entity)}" or not topic.endswith(CHANGE_EVENT)
     )
@@ -96,8 +96,8 @@ def can_carry_changes(topic: str, entity: str) -> bool:
 def slug(text: str) -> str:
     """Return ``text`` as one safe path segment: no separator, never ``.`` or ``..``, distinct for distinct texts.
 
-    Plain names stay as they are and ``/event/Order__e`` becomes ``event.Order__e``. Anything else keeps its safe
-    characters and gets ``~`` and eight hex digits of its SHA-256, so that two names never share a path.
+    Plain names are unchanged and ``/event/Order__e`` becomes ``event.Order__e``. Other texts become their safe
+    characters with ``~`` and eight hex digits of the SHA-256, so that two names never share a path.
     """
     if re.fullmatch(r"[A-Za-z0-9_-]{1,120}", text):
         return text
@@ -108,10 +108,10 @@ def slug(text: str) -> str:
 
 
 def retention_by_kind(topic: str) -> timedelta | None:
-    """Return how long Salesforce retains the events of ``topic``; ``None`` where the event's definition decides it.
+    """Return the retention of the events of ``topic``; ``None`` if the event's definition determines it.
 
-    That is so for a custom platform event (``/event/Order__e``) only: one that was defined before Spring '19 may be a
-    standard-volume event. Custom channels accept no standard-volume events, and standard platform events are
+    The definition determines it only for custom platform events (``/event/Order__e``): one defined before Spring '19
+    may be a standard-volume event. Custom channels accept no standard-volume events, and standard platform events are
     high-volume ones (Streaming API guide, "Message Durability"; Platform Events guide, "Group Platform Events into One
     Stream with a Custom Channel").
     """
@@ -129,7 +129,7 @@ def retention_by_event_type(event_type: object) -> timedelta | None:
 
 
 def check_age(older_than: timedelta) -> None:
-    """Refuse an age at which drains and backfills may still need landed windows.
+    """Raise for an age at which drains and backfills may still need landed windows.
 
     :raises ConfigurationError: if it is below :data:`LEAST_WINDOW_AGE`.
     """

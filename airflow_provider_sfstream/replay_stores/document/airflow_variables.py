@@ -1,4 +1,4 @@
-"""Airflow Variables as a replay store needs them: a value, or certainly none, or an error."""
+"""Reads of Airflow Variables that distinguish a missing Variable from a failed read."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from airflow_provider_sfstream._airflow import get_variable, set_variable, varia
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 
 NEW = "new"
-"""The value of a Variable that somebody made to say that there was none."""
+"""The value of a Variable that a user created to confirm that no position was recorded."""
 
 
 class Variables(Protocol):
-    """Where a Variable store keeps its text. A dict with these methods does for tests."""
+    """Storage of texts by key. Tests can use a dict with these methods."""
 
     def name(self, key: str) -> str:
-        """Return what holds the text of ``key``, for messages: ``the Variable 'key'``."""
+        """Return the name of the place of ``key``, for messages: ``the Variable 'key'``."""
         ...
 
     def get(self, key: str) -> str | None:
-        """Return the value, ``None`` only if there certainly is no such Variable."""
+        """Return the value; ``None`` only if the Variable certainly does not exist."""
         ...
 
     def set(self, key: str, value: str, description: str) -> None:
@@ -32,24 +32,24 @@ class Variables(Protocol):
 class AirflowVariables:
     """The Variables of the running Airflow: of its API server inside a task, of its database at the command line.
 
-    The SDK answers "not found" as well when the API server or a secrets backend merely failed. Believing that would
-    start a stream anew, so a Variable counts as absent only if the list of keys, which does report failures, lacks it.
-    Airflow before 3.3 has no such list. There a Variable counts as absent only if it is there and says so: somebody
-    made it with the value ``new``.
+    The SDK answers "not found" also when the API server or a secrets backend failed. This class must not restart a
+    stream because of that. So a Variable counts as absent only if the list of keys, which does report failures, lacks
+    it. Airflow before 3.3 has no list of keys. There a Variable counts as absent only if a user created it with the
+    value ``new``.
 
-    :param must_be_certain: whether a Variable that may be there must not be taken for none. Where it makes no
-        difference to anybody, one that reads as absent is, where there is no list.
+    :param must_be_certain: whether an uncertain read is an error. With ``False``, a Variable that reads as absent
+        counts as absent where Airflow has no list of keys.
     """
 
     def __init__(self, *, must_be_certain: bool = True) -> None:
         self._must_be_certain = must_be_certain
 
     def name(self, key: str) -> str:
-        """Return what holds the text of ``key``, for messages."""
+        """Return the name of the place of ``key``, for messages."""
         return f"the Variable {key!r}"
 
     def get(self, key: str) -> str | None:
-        """Return the value, ``None`` only if there certainly is no such Variable.
+        """Return the value; ``None`` only if the Variable certainly does not exist.
 
         :raises ReplayStoreError: if it cannot be read, or reads as absent although it exists or may exist.
         """
@@ -98,7 +98,7 @@ class AirflowVariables:
 def _variable_errors(verb: str, key: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # the SDK raises what its transport, its backends and its models happen to raise
+    except Exception as error:  # the SDK passes on any exception of its transport, backends and models
         raise ReplayStoreError(
             f"Could not {verb} the Variable {key!r} ({type(error).__name__}: {error}). The next try finds out whether "
             "the position moved, and goes on from where it is. The store works inside a task and at the command line "

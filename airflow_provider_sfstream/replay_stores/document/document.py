@@ -1,4 +1,4 @@
-"""The JSON document in a Variable: its form, its version, and what is said when it is not that. Pure."""
+"""The JSON document in a Variable: its format, its version, and the errors for invalid documents. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class RecordedReset:
-    """A reset, and the window that the position stood on before: from there the earlier windows are found."""
+    """A reset, and the window of the position before it, from which the store finds the earlier windows."""
 
     reset: PositionReset
     from_window_id: str | None
@@ -27,7 +27,7 @@ class RecordedReset:
 
 @dataclass(frozen=True)
 class PositionDocument:
-    """What the Variable of a stream holds. ``gaps`` are those found by live windows, ``resets`` the audit records."""
+    """The content of a stream's Variable. ``gaps`` are those of live windows, ``resets`` the audit records."""
 
     stream: Stream
     position: Position = field(default_factory=Position)
@@ -36,7 +36,7 @@ class PositionDocument:
     resets: tuple[RecordedReset, ...] = ()
 
     def to_json(self) -> str:
-        """Return the document as people see it in the Airflow UI."""
+        """Return the document as JSON text, in the form that the Airflow UI shows."""
         position = self.position
         document = {
             "format": FORMAT,
@@ -59,8 +59,8 @@ class PositionDocument:
     def from_json(cls, text: str, stream: Stream) -> PositionDocument:
         """Return the document in ``text``.
 
-        :raises ValueError: if it is not this package's, of another version or stream, or edited into something
-            that cannot be a position; the message says what is wrong.
+        :raises ValueError: if it is not a document of this package, has another version or stream, or was edited to an
+            invalid position; the message names the fault.
         """
         document = _parsed(text, FORMAT, stream)
         try:
@@ -77,7 +77,7 @@ class PositionDocument:
                     window_id=window_id,
                     updated_at=_time(document["updated_at"]),
                     updated_by=str(document["updated_by"]),
-                    # Absent in documents written before they were kept: not known.
+                    # Documents of earlier versions do not have these fields.
                     contact_at=_known_time(document.get("contact_at")),
                     confirmed_at=_known_time(document.get("confirmed_at")),
                 ),
@@ -90,7 +90,7 @@ class PositionDocument:
 
 
 def gaps_to_json(stream: Stream, gaps: tuple[Gap, ...]) -> str:
-    """Return the document of the gaps that no live window found."""
+    """Return the document of the gaps that no live window recorded."""
     entries = [_gap_to_document(gap) for gap in gaps]
     return json.dumps({"format": GAPS_FORMAT, "version": VERSION, "stream": asdict(stream), "gaps": entries}, indent=1)
 
@@ -177,7 +177,7 @@ def _hex(value: bytes | None) -> str | None:
 
 
 def _bytes(text: str | None) -> bytes | None:
-    # InvalidReplayIdError is no ValueError, and its advice is for arguments.
+    # InvalidReplayIdError is no ValueError, and its message is about arguments.
     if text is None:
         return None
     try:

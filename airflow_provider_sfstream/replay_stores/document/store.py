@@ -1,4 +1,4 @@
-"""The replay store in Airflow Variables: nothing to set up, for streams that have one writer."""
+"""Replay store in Airflow Variables: it needs no setup, and supports one writer for each stream."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from airflow_provider_sfstream.salesforce.topics import slug
 log = logging.getLogger(__name__)
 
 GAPS_KEPT = 50
-"""How many gaps each Variable keeps; a window's manifest keeps its gap for good."""
+"""Number of gaps in each Variable. The manifest of a window contains its gap permanently."""
 RESETS_KEPT = 20
-"""How many audit records of resets the Variable keeps."""
+"""Number of audit records of resets in the Variable."""
 
 _LONGEST_KEY = 250
 _GAPS_SUFFIX = ".gaps"
@@ -55,23 +55,23 @@ def _utc_now() -> datetime:
 
 
 class DocumentReplayStore:
-    """Records each stream's position in one JSON Variable; its windows are the manifests of the landing.
+    """Store of each stream's position in one JSON Variable; the manifests of the landing are its windows.
 
     **One writer.** Variables have no compare-and-set: ``advance`` reads again right before it writes and reads back
-    right after, which catches a second writer nearly always but not between those two steps. When two do slip through,
-    the later write stands, the other's window stays landed and is never returned, and no event is skipped; use
-    the table store where two runs can meet. A live window counts as recorded if the links of the manifests reach it
-    from the window that the Variable names; a backfill window if its manifest exists.
+    right after, which detects a second writer, except between those steps. Then the later write wins, the window of the
+    other stays landed but is never returned, and no event is skipped. Use the table store where two runs can overlap. A
+    live window counts as recorded if the links of the manifests reach it from the window that the Variable names; a
+    backfill window if its manifest exists.
 
-    Gaps that no live window found are in a second Variable, so that a backfill never rewrites the position of a live
-    run beside it.
+    Gaps that no live window recorded are in a second Variable, so that a backfill never overwrites the position of a
+    concurrent live run.
 
     :param catalog: the landing's manifests; without it (``None``) only positions, gaps and resets can be used.
-    :param variables: where Variables are; the running Airflow's by default.
-    :param prefix: what the keys of the Variables begin with: letters, digits, ``_``, ``-`` and ``.``, at most 100.
-        Another one hides the positions recorded under the former.
+    :param variables: the storage of Variables; default: the running Airflow.
+    :param prefix: prefix of the keys of the Variables: letters, digits, ``_``, ``-`` and ``.``, at most 100. Another
+        prefix hides positions recorded under the former.
     :param clock: returns the present as an aware time.
-    :raises ConfigurationError: if ``prefix`` is not that.
+    :raises ConfigurationError: if ``prefix`` is invalid.
     """
 
     compares_and_sets = False
@@ -96,7 +96,7 @@ class DocumentReplayStore:
         self._clock = clock
 
     def key(self, stream: Stream) -> str:
-        """Return the key of the stream's Variable: prefix, topic and subscription to read, and a hash of the stream."""
+        """Return the key of the stream's Variable: prefix, readable topic and subscription, hash of the stream."""
         ending = f".{stream.key[:12]}"
         readable = f"{self._prefix}.{slug(stream.topic)}.{slug(stream.subscription)}"
         return readable[: _LONGEST_KEY - len(ending) - len(_GAPS_SUFFIX)] + ending
@@ -104,21 +104,21 @@ class DocumentReplayStore:
     def read(self, stream: Stream) -> Position:
         """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none.
 
-        :raises ReplayStoreCorruptError: if the Variable holds something else; the message says what and the remedy.
+        :raises ReplayStoreCorruptError: if the Variable has other content; the message names the fault and the remedy.
         """
         return self._load(stream).position
 
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to its end, in one write.
 
-        :raises PositionConflictError: if the position is no longer ``expected``, or another writer was seen.
+        :raises PositionConflictError: if the position is no longer ``expected``, or another writer was detected.
         """
         require_kind(stream, window, "live")
         document = self._load(stream)
         current = document.position
         is_expected = (current.replay_id, current.fence) == (expected.replay_id, expected.fence)
         follows = window.previous_window_id == current.window_id
-        # The first window of all names no window before it either, and may be offered again after a reset.
+        # The first window of a stream has no previous window either, and a caller may retry it after a reset.
         follows_reset = current.window_id is None and bool(document.resets)
         is_new = is_expected and follows and not follows_reset
         if not is_new and self._is_recorded(stream, document, window):
@@ -150,7 +150,7 @@ class DocumentReplayStore:
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
         """Check that the window's manifest, which is its record, is in the landing; record its gap.
 
-        :raises ReplayStoreError: if the manifest is not there.
+        :raises ReplayStoreError: if the manifest does not exist.
         """
         require_kind(stream, window, "backfill")
         catalog = self._required_catalog(stream)
@@ -165,11 +165,11 @@ class DocumentReplayStore:
             self.record_gap(stream, window.gap)
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows that any try of ``run`` made."""
+        """Return the recorded windows of all tries of ``run``."""
         return self._windows(stream, self._load(stream)).of_run(run)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        """Return the recorded windows that cover a part of ``[start, end)`` or may contain an event of it."""
         return self._windows(stream, self._load(stream)).overlapping(start, end)
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
@@ -189,9 +189,9 @@ class DocumentReplayStore:
         return sorted(gaps, key=lambda gap: gap.detected_at)
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position whatever it was (``None``: forget it), also where the Variable is corrupt.
+        """Set the position unconditionally (``None``: no position), also where the Variable is corrupt.
 
-        An audit record is kept with it: the most recent ones (see :data:`RESETS_KEPT`); dropping one is logged.
+        The Variable also stores the most recent audit records (see :data:`RESETS_KEPT`); dropping one is logged.
         """
         require_reset(stream, replay_id, reason, updated_by)
         now = self._clock()
@@ -200,7 +200,7 @@ class DocumentReplayStore:
         except ReplayStoreCorruptError as error:
             log.warning("%s: replacing a record that could not be read. %s", stream, error)
             reason = f"{reason} (the value before was unreadable: {error.__cause__})"
-            # The fence is lost with the rest: begin above any that was counted up to.
+            # The fence is lost too: begin above every fence that was in use.
             document = PositionDocument(stream, Position(fence=int(now.timestamp())))
         before = document.position
         moved = Position(replay_id, before.fence + 1, None, now, updated_by)
@@ -214,11 +214,11 @@ class DocumentReplayStore:
         return [recorded.reset for recorded in self._load(stream).resets]
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
-        """Check that the position does not stand on one of them; their manifests, which go next, are their record."""
+        """Check that the position refers to none of them. Their records are the manifests, which the caller deletes."""
         require_not_at_position(stream, self._load(stream).position, window_ids)
 
     def close(self) -> None:
-        """Do nothing: Variables hold nothing open."""
+        """Do nothing: Variables need no open connection."""
 
     def _load(self, stream: Stream) -> PositionDocument:
         key = self.key(stream)
@@ -244,7 +244,7 @@ class DocumentReplayStore:
             raise self._corrupt(stream, key, error, remedy) from error
 
     def _store(self, key: str, text: str) -> None:
-        """Write, and make sure that what was there before is not what is read from now on."""
+        """Write a text, and check that later reads do not return the previous text."""
         before = self._variables.get(key)
         self._variables.set(key, text, _DESCRIPTION)
         if self._variables.get(key) == before != text:

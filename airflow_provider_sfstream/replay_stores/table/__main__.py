@@ -1,4 +1,4 @@
-"""Upgrade the tables of a replay store, or show their revision: for those who do not let tasks change a schema."""
+"""Upgrade the tables of a replay store, or show their revision, where tasks have no right to change a schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_sfstream.replay_stores.table.engine import describe, engin
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 when it worked, 1 when it failed (2: called wrongly)."""
+    """Run the command line and return its exit code: 0 on success, 1 on failure, 2 for invalid arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_sfstream.replay_stores.table", description=__doc__
     )

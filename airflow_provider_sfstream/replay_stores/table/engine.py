@@ -1,4 +1,4 @@
-"""Engines for the table store: which URLs it takes, how it connects, and how its errors read."""
+"""Database engines of the table store: supported URLs, connections and error messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from airflow_provider_sfstream.redaction import remember_secrets
 from airflow_provider_sfstream.replay_stores.table.models import MYSQL
 
 CONNECT_SECONDS = 15
-"""How long to wait for a connection, and on SQLite for another writer to finish."""
+"""Seconds to wait for a connection, and on SQLite for another writer to finish."""
 
 LOCK_SECONDS = 60
-"""How long to wait on PostgreSQL and MySQL for a transaction that another process has open."""
+"""Seconds to wait on PostgreSQL and MySQL for an open transaction of another process."""
 
 _WRITES = "sfstream_writes"
 
@@ -25,11 +25,11 @@ _WRITES = "sfstream_writes"
 def engine_for(engine_or_url: Engine | URL | str) -> Engine:
     """Return an engine whose transactions are short, checked before use, and do not log values.
 
-    An engine that is given is used as it is, apart from its isolation level: READ COMMITTED, and BEGIN IMMEDIATE for
-    writes on SQLite.
+    A given engine is used unchanged, apart from its isolation level: READ COMMITTED, and BEGIN IMMEDIATE for writes on
+    SQLite.
 
-    :raises ConfigurationError: if the URL is malformed, the driver is not installed, or the database cannot keep
-        anything (SQLite in memory).
+    :raises ConfigurationError: if the URL is malformed, the driver is not installed, or the database does not persist
+        data (SQLite in memory).
     """
     if isinstance(engine_or_url, Engine):
         engine = engine_or_url
@@ -45,7 +45,7 @@ def engine_for(engine_or_url: Engine | URL | str) -> Engine:
 
 
 def describe(url: URL) -> str:
-    """Return the database of ``url`` as errors name it: backend, host and database, never a credential or option."""
+    """Return the name of the database in errors: backend, host and database, never a credential or option."""
     if url.get_backend_name() == "sqlite":
         return f"SQLite database {url.database}"
     port = "" if url.port is None else f":{url.port}"
@@ -54,14 +54,14 @@ def describe(url: URL) -> str:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Give a connection to read with. It holds no lock that a writer would wait for after its statements end."""
+    """Yield a connection for reads. After a statement ends it holds no lock that blocks a writer."""
     with _translated(engine), engine.connect() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Give a connection in one transaction: committed at the end, rolled back on any exception.
+    """Yield a connection in one transaction: committed at the end, rolled back on any exception.
 
     :raises IntegrityError: if another transaction inserted the same key meanwhile; nothing was written.
     """
@@ -75,12 +75,12 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 
 def _prepare(connection: Connection) -> None:
-    """Bound the waits of a transaction, and have values refused that a column cannot hold."""
-    # A worker that lost its network with a transaction open would be waited for until TCP gives it up.
+    """Limit the waits of a transaction, and make the database refuse values that do not fit their column."""
+    # Without a limit, the transaction of a worker that lost its network blocks others until TCP times out.
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
     elif connection.dialect.name in MYSQL:
-        # Without strict mode MySQL cuts what is too long, replay IDs too, and only warns.
+        # Without strict mode MySQL truncates long values, replay IDs too, and only warns.
         connection.exec_driver_sql(
             "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES'), "
             f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
@@ -112,11 +112,11 @@ def _create(url: URL | str) -> Engine:
         seconds = "timeout" if backend == "sqlite" else "connect_timeout"
         arguments: dict[str, Any] = {} if seconds in parsed.query else {seconds: CONNECT_SECONDS}
         if parsed.get_driver_name() == "pymysql" and parsed.password:
-            # The driver would encode it in Latin-1, the server compares it in UTF-8.
+            # The driver would encode the password in Latin-1, but the server compares it in UTF-8.
             arguments["password"] = str(parsed.password).encode()
         return create_engine(parsed, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments)
     except (ArgumentError, ValueError):
-        # These texts repeat the URL or parts of it, and with them the password.
+        # The messages of these errors repeat parts of the URL, and so may show the password.
         raise ConfigurationError(
             "The replay store's database URL is malformed (its text is withheld: it may hold a password). "
             "Use dialect+driver://user:password@host:port/database. Nothing was read or moved."
@@ -138,7 +138,7 @@ def _refuse_memory(url: URL) -> None:
 
 
 def _leave_transactions_to_us(connection: Any, record: object) -> None:
-    # The driver would begin a transaction on the first write only, after the reads it depends on.
+    # The driver begins a transaction only at the first write, after the reads that the write depends on.
     connection.isolation_level = None
 
 

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 
 MYSQL = ("mysql", "mariadb")
-"""What SQLAlchemy calls MySQL and MariaDB; MariaDB has either name, as the URL says."""
+"""SQLAlchemy's names of MySQL and MariaDB; MariaDB has either name, depending on the URL."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -53,11 +53,11 @@ ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), *MYSQL)
 
 
 class Base(DeclarativeBase):
-    """Root of the tables. No column of a new row has a database default: every value is this package's."""
+    """Root of the tables. No column of a new row has a database default: this package sets every value."""
 
 
 class StreamColumns:
-    """Which stream a row belongs to: the key that queries use, and the columns that people read."""
+    """The stream of a row: the key that queries use, and the columns for readers."""
 
     stream_key: Mapped[str] = mapped_column(Key, primary_key=True, sort_order=-20)
     org_id: Mapped[str] = mapped_column(Name, sort_order=-19)
@@ -67,7 +67,7 @@ class StreamColumns:
 
 
 class PositionRow(StreamColumns, Base):
-    """Where a stream stands. One row for each stream."""
+    """The position of a stream. One row for each stream."""
 
     __tablename__ = "sfstream_position"
 
@@ -83,8 +83,8 @@ class PositionRow(StreamColumns, Base):
 class WindowRow(StreamColumns, Base):
     """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
 
-    The covered span is null in rows of before revision 0002, ``contact_at`` in rows of before 0003, ``counts_from`` in
-    rows of before 0005.
+    The covered span is null in rows from before revision 0002, ``contact_at`` in rows from before 0003, ``counts_from``
+    in rows from before 0005.
     """
 
     __tablename__ = "sfstream_window"
@@ -123,7 +123,7 @@ class WindowRow(StreamColumns, Base):
 
 
 class GapRow(StreamColumns, Base):
-    """A span that can no longer be read. ``gap_key`` is a digest of the rest, so that recording twice is once."""
+    """A span that can no longer be read. ``gap_key`` is a digest of the rest, so that equal gaps share one row."""
 
     __tablename__ = "sfstream_gap"
 
@@ -137,7 +137,7 @@ class GapRow(StreamColumns, Base):
 
 
 class ResetRow(StreamColumns, Base):
-    """The audit record of a reset. ``fence`` is the position's fence after it, and so the order."""
+    """The audit record of a reset. ``fence`` is the position's fence after it, and defines the order."""
 
     __tablename__ = "sfstream_reset"
 
@@ -150,7 +150,7 @@ class ResetRow(StreamColumns, Base):
 
 
 class StatusRow(Base):
-    """What one kind of task last left of a stream or a folder of tables, for people to see."""
+    """The last status that one kind of task wrote about a stream or a folder of tables, for users."""
 
     __tablename__ = "sfstream_status"
 
@@ -162,7 +162,7 @@ class StatusRow(Base):
 
 
 def stream_columns(stream: Stream) -> dict[str, str]:
-    """Return the columns that every table begins with."""
+    """Return the first columns of every table."""
     return {
         "stream_key": stream.key,
         "org_id": stream.org_id,
@@ -173,7 +173,7 @@ def stream_columns(stream: Stream) -> dict[str, str]:
 
 
 def position_from_row(row: PositionRow | None) -> Position:
-    """Return the position of a row; of no row, the position that nothing was recorded for."""
+    """Return the position of a row; without a row, the empty position."""
     if row is None:
         return Position()
     return Position(
@@ -213,7 +213,7 @@ def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, re
 
 
 def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
-    """Return the window of a row and of the gap row that it names."""
+    """Return the window of a row and of the gap row that it refers to."""
     return ReplayWindow(
         window_id=row.window_id,
         kind=cast(WindowKind, row.kind),
@@ -234,7 +234,7 @@ def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
 
 
 def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
-    """Return what orders windows that end by where they do; of one end, backfill windows come before live ones.
+    """Return the sort key of windows by their end; at the same end, backfill windows sort before live ones.
 
     :raises ValueError: if the row has neither a time of contact nor an event time.
     """
@@ -247,7 +247,7 @@ def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
 def gap_key(gap: Gap) -> str:
     """Return a digest of the whole gap (64 hex digits): equal gaps have equal keys."""
     parts: tuple[Any, ...] = (gap.after, gap.resumed_at, _utc(gap.since), _utc(gap.detected_at), gap.reason)
-    if gap.uncertain:  # keys of gaps recorded before revision 0005 stay as they are
+    if gap.uncertain:  # keys of gaps recorded before revision 0005 stay unchanged
         parts = (*parts, gap.uncertain)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Creating and upgrading the tables, also when several tasks do it at the same moment."""
+"""Creation and upgrade of the tables, safe for several tasks at the same time."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _one_at_a_time = threading.Lock()
 
 
 def head() -> str:
-    """Return the revision that this version of the package works with."""
+    """Return the revision that this version of the package requires."""
     return cast("str", ScriptDirectory.from_config(_config()).get_current_head())
 
 
 def current(engine: Engine) -> str | None:
-    """Return the revision of the database; ``None`` where the tables were never created."""
+    """Return the revision of the database; ``None`` if the tables do not exist."""
     with reading(engine) as connection:
         return _revision(connection)
 
 
 def upgrade(engine: Engine) -> str:
-    """Create the tables, or bring them to the newest revision, and return that. Does nothing where they are current.
+    """Create the tables, or upgrade them to the newest revision, and return it. Do nothing if they are current.
 
-    Safe to call from several tasks at once: the first does it under a lock, the others wait and find it done. Where
-    the database has transactional DDL (SQLite, PostgreSQL) a failed upgrade leaves no trace; elsewhere (MySQL) the
-    next one goes on where it stopped.
+    Several tasks may call this at the same time: the first upgrades under a lock, the others wait and find the tables
+    current. Where the database has transactional DDL (SQLite, PostgreSQL) a failed upgrade changes nothing; elsewhere
+    (MySQL) the next upgrade continues where it stopped.
 
-    :raises ReplayStoreError: if the database is of a newer revision than this package, or cannot be changed.
+    :raises ReplayStoreError: if the database has a newer revision than this package, or cannot be changed.
     """
     newest = head()
     with _one_at_a_time, writing(engine) as connection, _locked(connection):
@@ -58,7 +58,7 @@ def upgrade(engine: Engine) -> str:
 
 
 def require_current(engine: Engine) -> None:
-    """Do nothing but check.
+    """Check the tables without changing them.
 
     :raises ReplayStoreError: if the tables are missing or of another revision than this package works with.
     """
@@ -97,7 +97,7 @@ def _config() -> Config:
 
 @contextmanager
 def _locked(connection: Connection) -> Iterator[None]:
-    """Hold the lock that upgrades take. SQLite needs none: BEGIN IMMEDIATE already is one."""
+    """Hold the lock of upgrades. SQLite needs none: BEGIN IMMEDIATE already locks."""
     backend = connection.dialect.name
     if backend == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -111,8 +111,8 @@ def _locked(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def _mysql_lock(connection: Connection) -> Iterator[None]:
-    """Hold a lock of the session: MySQL commits on every DDL statement, so one of the transaction would be gone."""
-    name = "CONCAT('sfstream_schema_', MD5(DATABASE()))"  # such locks are the server's, not the database's
+    """Hold a lock of the session: MySQL commits at every DDL statement, which would release a transaction's lock."""
+    name = "CONCAT('sfstream_schema_', MD5(DATABASE()))"  # these locks belong to the server, not to the database
     if connection.execute(text(f"SELECT GET_LOCK({name}, :seconds)"), {"seconds": _LOCK_SECONDS}).scalar() != 1:
         raise ReplayStoreError(
             "Another task has been upgrading the tables of the replay store for a minute; this one gave up "
@@ -121,6 +121,6 @@ def _mysql_lock(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        # It goes with the session too: on a connection that broke there is nothing left to release.
+        # The end of the session releases the lock too: a broken connection holds no lock.
         with suppress(SQLAlchemyError):
             connection.execute(text(f"SELECT RELEASE_LOCK({name})"))

@@ -35,12 +35,12 @@ def _utc_now() -> datetime:
 
 
 class TableReplayStore:
-    """Records positions, windows and gaps in tables of a database.
+    """Store of positions, windows and gaps in tables of a database.
 
     Guarantee: of any number of concurrent ``advance`` calls from one position exactly one succeeds, and it records
-    position, window and gap in one transaction. A process killed in the middle leaves none of them.
+    position, window and gap in one transaction. If the process is killed during the call, none of them is recorded.
 
-    :param engine_or_url: an SQLAlchemy engine, or a URL to make one from (see :func:`sqlalchemy_url`).
+    :param engine_or_url: an SQLAlchemy engine, or the URL of a database (see :func:`sqlalchemy_url`).
     :param migrate: create or upgrade the tables on first use. With ``False`` the store only checks them, so that its
         login needs no right to change the schema.
     :param clock: returns the present as an aware time.
@@ -71,7 +71,7 @@ class TableReplayStore:
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to its end, in one transaction.
 
-        :raises PositionConflictError: if the position is no longer ``expected``; the message names who moved it.
+        :raises PositionConflictError: if the position is no longer ``expected``; the message names the writer.
         """
         require_kind(stream, window, "live")
 
@@ -81,7 +81,7 @@ class TableReplayStore:
                 return recorded
             moved = advanced(expected, window, self._clock())
             if not _compare_and_set(session, stream, expected, moved):
-                # Another try of this very run may have been faster.
+                # Another try of the same run may have recorded the window first.
                 recorded = _position_if_recorded(session, stream, window)
                 if recorded is None:
                     raise PositionConflictError(conflict_message(stream, expected, _position(session, stream), window))
@@ -102,11 +102,11 @@ class TableReplayStore:
         self._write(stream, step)
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows that any try of ``run`` made."""
+        """Return the recorded windows of all tries of ``run``."""
         return self._windows(stream, WindowRow.run_key == run.key)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        """Return the recorded windows that cover a part of ``[start, end)`` or may contain an event of it."""
         answers = and_(
             WindowRow.covered_from < end,
             WindowRow.covered_until > start,
@@ -121,7 +121,7 @@ class TableReplayStore:
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
-        # Two queries, so that each is answered by the end of a span of an index.
+        # Two queries, so that each reads only the end of an index range.
         by_contact = _last(stream, WindowRow.contact_at, WindowRow.contact_at <= time)
         no_contact = and_(WindowRow.contact_at.is_(None), WindowRow.last_event_time < time)
         by_events = _last(stream, WindowRow.last_event_time, no_contact)
@@ -142,7 +142,7 @@ class TableReplayStore:
         return self._read(lambda session: [models.gap_from_row(row) for row in session.scalars(query)])
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position whatever it was (``None``: forget it), with an audit row in the same transaction."""
+        """Set the position unconditionally (``None``: no position), with an audit row in the same transaction."""
         require_reset(stream, replay_id, reason, updated_by)
 
         def step(session: Session) -> Position:
@@ -174,11 +174,11 @@ class TableReplayStore:
         return self._read(lambda session: [models.reset_from_row(row) for row in session.scalars(query)])
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
-        """Remove the rows of windows, in one transaction. Never of the one that the position stands on."""
+        """Delete the rows of windows, in one transaction, but never the window that the position refers to."""
         remove = delete(WindowRow).where(WindowRow.stream_key == stream.key, WindowRow.window_id.in_(window_ids))
 
         def step(session: Session) -> None:
-            # Locked, so that the position cannot come to stand on one of them meanwhile.
+            # Locked, so that the position cannot move to one of them meanwhile.
             row = session.get(PositionRow, stream.key, with_for_update=True)
             require_not_at_position(stream, models.position_from_row(row), window_ids)
             session.execute(remove.execution_options(synchronize_session=False))
@@ -204,7 +204,7 @@ class TableReplayStore:
             return query(session)
 
     def _write(self, stream: Stream, step: Callable[[Session], _Result]) -> _Result:
-        """Run ``step`` in one transaction; again, to look anew, when somebody inserted the same key meanwhile."""
+        """Run ``step`` in one transaction; run it again if another transaction inserted the same key meanwhile."""
         self._check_tables()
         for _ in range(_ATTEMPTS):
             try:
@@ -241,7 +241,7 @@ def _select(stream: Stream, condition: ColumnElement[bool]) -> Select[WindowRow,
 def _last(
     stream: Stream, end: InstrumentedAttribute[datetime | None], condition: ColumnElement[bool]
 ) -> Select[WindowRow, GapRow]:
-    """Return the query for the window with a replay ID to go on from whose ``end`` is the latest."""
+    """Return the query for the window with the latest ``end`` of those that have a replay ID to continue from."""
     query = _select(stream, and_(condition, WindowRow.through_replay_id.is_not(None)))
     order = (end.desc(), WindowRow.fence.is_(None), WindowRow.fence.desc(), WindowRow.window_id.desc())
     return query.order_by(*order).limit(1)
@@ -252,9 +252,9 @@ def _position(session: Session, stream: Stream) -> Position:
 
 
 def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow) -> Position | None:
-    """Return the position as it is now if ``window`` is recorded already.
+    """Return the current position if ``window`` is recorded already.
 
-    :raises PositionConflictError: if another end is recorded for it: two tries of one run were alive at once.
+    :raises PositionConflictError: if another end is recorded for it: two tries of one run were active at the same time.
     """
     row = session.get(WindowRow, (stream.key, window.window_id), populate_existing=True)
     if row is None:
@@ -266,7 +266,7 @@ def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow
 
 
 def _compare_and_set(session: Session, stream: Stream, expected: Position, moved: Position) -> bool:
-    """Move the position in one statement if it is still ``expected``, and say whether it was."""
+    """Move the position in one statement if it is still ``expected``, and return whether it was."""
     values: dict[str, Any] = {
         "replay_id": moved.replay_id,
         "fence": moved.fence,

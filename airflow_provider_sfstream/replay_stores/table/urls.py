@@ -1,4 +1,4 @@
-"""From the fields of a connection to the URL of a database. Pure."""
+"""Conversion of a connection's fields to the URL of a database. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRIVERS = {
     "mysql": "mysql+pymysql",
     "sqlite": "sqlite",
 }
-# What of a connection's extra means something to the driver. Airflow's hooks keep settings of their own there.
+# The keys of a connection's extra that the driver supports. Airflow's hooks store other settings there.
 _OPTIONS = {
     "postgresql+psycopg2": (
         "application_name",
@@ -66,18 +66,18 @@ def sqlalchemy_url(
     password: str | None,
     extra: Mapping[str, Any],
 ) -> URL:
-    """Return the URL of the database that an Airflow connection with these fields means.
+    """Return the URL of the database that the fields of an Airflow connection describe.
 
     Printing the URL hides the password.
 
-    :param conn_type: ``postgres``, ``mysql`` or ``sqlite``; or ``generic``, with a URL as its host, such as
+    :param conn_type: ``postgres``, ``mysql`` or ``sqlite``; or ``generic``, with a URL as its host, for example
         ``postgresql://db.example.com:5432/positions`` or ``sqlite:////srv/positions.db``.
-    :param host: the server; for ``sqlite`` the absolute path of the file (``schema`` is taken where it is empty).
+    :param host: the server; for ``sqlite`` the absolute path of the file (``schema`` is used if it is empty).
     :param schema: the database on the server.
-    :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are kept. For
-        ``mysql`` also ``ssl`` and ``ssl_mode``, as Airflow's MySQL connections have them.
-    :raises ConfigurationError: if the type is another one, a needed field is missing, or what the extra says about TLS
-        is not understood. Nothing was contacted.
+    :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are used. For
+        ``mysql`` also ``ssl`` and ``ssl_mode``, as in Airflow's MySQL connections.
+    :raises ConfigurationError: if the type is unsupported, a required field is missing, or the TLS settings of the
+        extra are invalid. Nothing was contacted.
     """
     if conn_type.lower() == "generic":
         conn_type, host, port, schema = _database_of_url(host, port, schema)
@@ -124,7 +124,7 @@ def _database_of_url(host: str | None, port: int | None, schema: str | None) -> 
 
 
 def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:
-    """Return the driver's options for ``ssl``, a mapping or its JSON, and ``ssl_mode``, one of MySQL's own words."""
+    """Return the driver's options for ``ssl``, a mapping or its JSON, and ``ssl_mode``, one of MySQL's values."""
     files = extra.get("ssl") or {}
     if isinstance(files, str):
         try:
@@ -147,7 +147,7 @@ def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:
         )
     if mode == "DISABLED":
         return {"ssl_disabled": "true"}
-    # The driver requires TLS once it is told anything about it; it checks certificate and name if it is given the CA.
+    # The driver requires TLS if any TLS option is set; it checks certificate and host name if the CA is set.
     if mode == "VERIFY_CA" or (mode == "REQUIRED" and not trusted):
         options["ssl_check_hostname"] = "false"
     return options

@@ -1,6 +1,6 @@
-"""What a connection's fields say about logging in: which OAuth flow, at which host, with what.
+"""Credentials from a connection's fields: OAuth flow, login host and secrets.
 
-Everything that can be wrong with the fields is found here, before any network. Neither reprs nor errors show a secret.
+This module validates all fields before any network access. Neither reprs nor errors show a secret.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Fields = Mapping[str, str | None]
 
 
 class _Secretive:
-    """What is made of secrets: no error shows them from then on."""
+    """Base of credentials. Once an instance exists, no error shows its secrets."""
 
     def __post_init__(self) -> None:
         self.remember()
 
     def remember(self) -> None:
-        """Leave the secrets out of every text, as those that were used last."""
+        """Register the secrets for redaction, as the most recently used ones."""
         remember_secrets(*(getattr(self, name, None) for name in _SECRETS))
 
 
@@ -54,7 +54,7 @@ class JwtBearer(_Secretive):
 
     @property
     def audience(self) -> str:
-        """The JWT's ``aud``: Salesforce's login or test host, or the login URL itself where it is neither's."""
+        """The JWT's ``aud``: Salesforce's login or test host; the login URL itself if it belongs to neither."""
         host = urlsplit(self.login_url).hostname or ""
         if not host.endswith(".salesforce.com"):
             return self.login_url
@@ -64,7 +64,7 @@ class JwtBearer(_Secretive):
 
 @dataclass(frozen=True)
 class RefreshToken(_Secretive):
-    """OAuth refresh token, from a login that a person made once."""
+    """OAuth refresh token, from an earlier interactive login of a user."""
 
     login_url: str
     consumer_key: str
@@ -88,7 +88,7 @@ class UsernamePassword(_Secretive):
 
 @dataclass(frozen=True)
 class GivenAccessToken(_Secretive):
-    """An access token from elsewhere. It cannot be renewed."""
+    """An access token from another source. It cannot be renewed."""
 
     instance_url: str
     access_token: str = field(repr=False)
@@ -101,16 +101,16 @@ _SECRETS = ("consumer_secret", "private_key", "refresh_token", "password", "acce
 
 
 def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credentials:
-    """Return the credentials that a connection's ``fields`` hold.
+    """Return the credentials in a connection's ``fields``.
 
     The flow is ``auth_flow`` (``client_credentials``, ``jwt_bearer``, ``refresh_token``, ``password`` or
-    ``access_token``) if given. Otherwise it follows from which of these is there: ``access_token``, ``refresh_token``,
-    ``private_key`` or ``private_key_file_path``, ``password``; two of them are contradictory. With none, it is client
-    credentials.
+    ``access_token``) if set. Otherwise it follows from which of these is set: ``access_token``, ``refresh_token``,
+    ``private_key`` or ``private_key_file_path``, ``password``; two of them are contradictory. If none is set, the flow
+    is client credentials.
 
     :param fields: ``login``, ``password``, ``security_token``, ``domain``, ``consumer_key``, ``consumer_secret``,
         ``private_key``, ``private_key_file_path``, ``instance``, ``instance_url``, ``auth_flow``, ``login_url``,
-        ``refresh_token``, ``access_token``; missing or ``None`` where not given.
+        ``refresh_token``, ``access_token``; missing or ``None`` if not set.
     :param allow_insecure: accept ``http://`` to an address that is not loopback.
     :raises ConfigurationError: naming the fields that are missing, contradictory or unusable.
     """
@@ -143,7 +143,7 @@ _FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
     "password": (("login", "password", "consumer_key", "consumer_secret"), "password"),
     "client_credentials": (("consumer_key", "consumer_secret"), ""),
 }
-"""By flow: the fields it needs, and the field whose presence asks for it."""
+"""Required fields of each flow, and the field whose presence selects the flow."""
 
 
 def _inferred_flow(fields: Fields) -> str:
@@ -177,8 +177,8 @@ def _credentials(flow: str, fields: Fields, login_url: str) -> Credentials:
 
 
 def login_url_from(fields: Fields) -> str:
-    """Return where to log in: ``login_url``, else ``domain``, else ``instance_url``, else ``instance``, else
-    ``https://login.salesforce.com``. A bare label such as ``test`` or ``mycompany.my`` stands for
+    """Return the login URL: ``login_url``, else ``domain``, else ``instance_url``, else ``instance``, else
+    ``https://login.salesforce.com``. A bare label like ``test`` or ``mycompany.my`` stands for
     ``https://{label}.salesforce.com``, as in Airflow's Salesforce provider.
     """
     for name in ("login_url", "domain", "instance_url", "instance"):

@@ -1,4 +1,4 @@
-"""One login as a conversation: which requests to send, and what the answers mean. Knows no network.
+"""The requests and responses of one login, without network access.
 
 Blocking and asyncio code drive the same steps. Source: "OAuth Authorization Flows" of the Salesforce help.
 """
@@ -32,7 +32,7 @@ from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 
 ASSERTION_SECONDS = 180
-"""How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
+"""Seconds that a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
 
 _LONGEST_REASON = 500
 _ID = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")
@@ -72,27 +72,27 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "Check login, password and security_token, and that the org still allows this login flow.",
     ),
 )
-"""What to do by a part of the lower-case error or its description; the first match counts."""
+"""Remedies by a part of the lower-case error or its description; the first match counts."""
 
 
 class Login:
-    """A login in progress: send ``request`` and give its response to :meth:`answer`, until ``request`` is ``None``.
+    """A login in progress: send ``request`` and pass its response to :meth:`answer`, until ``request`` is ``None``.
 
-    Then ``token`` is what the login gave.
+    Then ``token`` is the result.
 
     :param now: seconds since the epoch.
     :param allow_insecure: accept an instance URL without TLS that is not loopback.
     """
 
     def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
-        credentials.remember()  # a process may have had many others since they were made
+        credentials.remember()  # the process may have used many other secrets since their creation
         self.request: httpx.Request | None = None
         self.token: AccessToken | None = None
         self._steps = _steps(credentials, now, allow_insecure)
         self._advance(lambda: next(self._steps))
 
     def answer(self, response: httpx.Response) -> None:
-        """Take the response to ``request``, and replace ``request`` by the next one.
+        """Process the response to ``request``, and replace ``request`` by the next one.
 
         :raises AuthenticationError: naming host, cause and remedy, never a credential.
         """
@@ -123,8 +123,8 @@ def _steps(
         instance_url = _checked_instance(instance_url, token_url(credentials), allow_insecure)
     org_id, user_id = _identity(identity, token_url(credentials))
     if not org_id:
-        # The identity URL says it; a token given directly has none.
-        AccessToken(value, instance_url, "")  # refuses a token that no header can carry
+        # The identity URL contains the ids; a token from the connection has no identity URL.
+        AccessToken(value, instance_url, "")  # raises for a token that is invalid in a header
         url = f"{instance_url}/services/oauth2/userinfo"
         response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
         org_id, user_id = _user(response, given=isinstance(credentials, GivenAccessToken))
@@ -132,7 +132,7 @@ def _steps(
 
 
 def _checked_instance(instance_url: str, answered: str, allow_insecure: bool) -> str:
-    """Return where the token may be sent."""
+    """Return the origin that the token may be sent to."""
     try:
         return checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
     except ConfigurationError as error:
@@ -142,7 +142,7 @@ def _checked_instance(instance_url: str, answered: str, allow_insecure: bool) ->
 
 
 def token_url(credentials: Credentials) -> str:
-    """Return the OAuth token endpoint, or the org itself for a token given directly."""
+    """Return the OAuth token endpoint, or the org for a token from the connection."""
     if isinstance(credentials, GivenAccessToken):
         return credentials.instance_url
     return f"{credentials.login_url}/services/oauth2/token"
@@ -170,15 +170,14 @@ def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePa
 
 
 def _identity(url: str, answered: str) -> tuple[str, str | None]:
-    """Return org id and user id from an identity URL, ``https://host/id/{org id}/{user id}``; an empty org id where it
-    is another URL.
+    """Return org id and user id from ``https://host/id/{org id}/{user id}``; an empty org id for another URL.
 
     :param answered: the address that returned it, for the error.
-    :raises IdentityError: if it is no URL, or its ids are none of Salesforce's.
+    :raises IdentityError: if it is no URL, or its ids are not valid Salesforce ids.
     """
     try:
         parts = urlsplit(url).path.strip("/").split("/")
-    except ValueError:  # its text is left out: whoever answers with such a URL is no Salesforce host
+    except ValueError:  # without its text: a host with a malformed URL is not Salesforce's
         raise IdentityError(
             f"{answered} answered with an identity URL that cannot be read. Check that domain or login_url is a "
             "Salesforce login host, and any proxy on the way."
@@ -189,7 +188,7 @@ def _identity(url: str, answered: str) -> tuple[str, str | None]:
 
 
 def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str | None]:
-    """Return the ids, which become headers and names of folders; the user's is ``None`` where it is no id."""
+    """Return the valid ids, which become headers and folder names; the user's is ``None`` if it is invalid."""
     if not _ORG_ID.fullmatch(org_id):
         raise IdentityError(
             f"{answered} answered with an organization id that is none: it has 15 or 18 characters from 00D on. Check "
@@ -199,9 +198,9 @@ def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str 
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object that a response holds, empty if it holds none.
+    """Return the JSON object in a response, empty if it has none.
 
-    :raises LoginUnavailableError: if the host says that it is busy, whatever else it says.
+    :raises LoginUnavailableError: if the host reports that it is busy, independent of the body.
     """
     if response.status_code >= 500 or response.status_code == 429:
         raise LoginUnavailableError(
@@ -233,7 +232,7 @@ def _token_document(response: httpx.Response) -> dict[str, Any]:
 
 
 def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
-    """Return org id and user id from a userinfo answer. ``given``: the token came from the connection."""
+    """Return org id and user id from a userinfo response. ``given``: the token is from the connection."""
     document = _json_object(response)
     org_id = str(document.get("organization_id") or "")
     if response.status_code == 200 and org_id:

@@ -1,4 +1,4 @@
-"""Logging in to Salesforce: one token, kept until it is refused, renewed once for however many callers."""
+"""Logins to Salesforce: one token, cached until Salesforce refuses it, and renewed once for all callers."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_contex
 log = logging.getLogger(__name__)
 
 LOGIN_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-"""Seconds that each part of the up to two requests of a login may take."""
+"""Seconds for each phase of a request. A login has up to two requests."""
 
 _LONGEST_LOGIN = 120.0
-"""Seconds for all of it."""
+"""Seconds for a whole login."""
 _LARGEST_ANSWER = 1024 * 1024
 """Bytes."""
 
 
 class OAuthTokenProvider:
-    """Logs in with ``credentials`` when a token is first needed, and again after :meth:`invalidate`.
+    """Token provider that logs in with ``credentials`` at the first use, and again after :meth:`invalidate`.
 
     Guarantees: exactly one login for all callers that wait at the same time, threads and tasks alike; a failed login is
-    not remembered, the next caller tries anew; every network wait is bounded. Neither repr nor errors show a secret.
-    Credentials that are refused are read anew, so that rotating them ends no task that has begun with the old ones.
+    not cached, the next caller logs in again; every network wait is bounded. Neither repr nor errors show a secret.
+    Refused credentials are read again, so that a rotation does not fail tasks that started with the old ones.
 
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
-    :param allow_insecure: accept that the login leads to an org without TLS that is not loopback.
-    :param organization_id: the org that the login must lead to, where the connection names one.
-    :param read_again: gives the credentials as they are now, for when those that it has are refused. May block.
-    :param now: seconds since the epoch.
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
+    :param allow_insecure: accept an org without TLS at an address that is not loopback.
+    :param organization_id: the required org of the login, if the connection names one.
+    :param read_again: returns the current credentials, after Salesforce refused the former. May block.
+    :param now: returns the seconds since the epoch.
     :raises ConfigurationError: if the certificate authority or a proxy is unusable.
     """
 
@@ -75,9 +75,9 @@ class OAuthTokenProvider:
         return f"{type(self).__name__}({self._credentials!r})"
 
     def token(self) -> AccessToken:
-        """Return the current token, logging in if needed.
+        """Return the current token; log in if needed.
 
-        :raises AuthenticationError: if the login failed; a :class:`LoginUnavailableError` may pass.
+        :raises AuthenticationError: if the login failed; :class:`LoginUnavailableError` if that is temporary.
         """
         while True:
             waiting, leads = self._join()
@@ -104,24 +104,24 @@ class OAuthTokenProvider:
                 raise self._too_slow() from None
 
     def invalidate(self, token: AccessToken) -> None:
-        """Forget ``token``, which Salesforce refused. Does nothing if another one has taken its place."""
+        """Invalidate ``token``, which Salesforce refused. Do nothing if another token has replaced it."""
         with self._lock:
             if self._token is not None and self._token.value == token.value:
                 self._token = self._login = None
                 self._given_token_refused = isinstance(self._credentials, GivenAccessToken)
 
     def _join(self) -> tuple[Future[AccessToken], bool]:
-        """Return the login to wait for, and whether the caller is the one to do it."""
+        """Return the login to wait for, and whether the caller has to perform it."""
         with self._lock:
             if self._login is not None:
                 return self._login, False
             self._login = Future()
-            # Running, it cannot be cancelled with a task that waits for it.
+            # A running future cannot be cancelled together with a task that waits for it.
             self._login.set_running_or_notify_cancel()
             return self._login, True
 
     def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
-        """Do what :meth:`_alead` does, on an event loop of its own: only there can a login be ended in time."""
+        """Do what :meth:`_alead` does, on a separate event loop, where a login can be cancelled at its time limit."""
         done: Future[AccessToken] = Future()
 
         def run() -> None:
@@ -132,7 +132,7 @@ class OAuthTokenProvider:
 
         try:
             threading.Thread(target=run, name="sfstream-login", daemon=True).start()
-        except BaseException as error:  # interrupted before anybody logs in: the next caller does
+        except BaseException as error:  # interrupted before the login: the next caller logs in
             raise self._fail(waiting, error) from None
         return done.result()
 
@@ -152,7 +152,7 @@ class OAuthTokenProvider:
         login = self._new_login()
         try:
             async with asyncio.timeout(_LONGEST_LOGIN):
-                # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
+                # In a thread: reading the public certificate authorities blocks for tens of milliseconds.
                 context = await asyncio.to_thread(ssl_context, self._ca_pem)
                 while login.request is not None:
                     async with self._client(str(login.request.url), context) as client:
@@ -172,13 +172,13 @@ class OAuthTokenProvider:
         return Login(self._credentials, self._now(), allow_insecure=self._allow_insecure)
 
     def _changed_since(self, error: AuthenticationError) -> bool:
-        """Take the credentials as they are now, and return whether they are others than those that were refused."""
+        """Read the current credentials, and return whether they differ from the refused ones."""
         if self._read_again is None or error.retriable:
             return False
         try:
             current = self._read_again()
         except Exception as unreadable:
-            # Its text is left out: it may quote what it could not read.
+            # Without its text, which may quote a secret.
             log.warning("A login was refused, and its connection cannot be read again (%s).", type(unreadable).__name__)
             return False
         if current == self._credentials:
@@ -193,8 +193,8 @@ class OAuthTokenProvider:
         )
 
     def _client(self, url: str, context: ssl.SSLContext) -> httpx.AsyncClient:
-        # Without trust_env, which reads all proxies of the environment, those for other hosts too, and raises errors of
-        # its own for a proxy that it does not support.
+        # Without trust_env, which reads all proxies of the environment, those for other hosts too, and raises httpx
+        # errors for unsupported proxies.
         proxy = proxy_for(url, self._proxies)
         return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
 
@@ -202,7 +202,7 @@ class OAuthTokenProvider:
         if token is None:
             raise AssertionError("A login ended without a token and without an error.")
         expected = self._organization_id
-        # 15 and 18 characters name the same org; the last three are a checksum.
+        # Ids of 15 and 18 characters name the same org; the last three are a checksum.
         if expected and expected[:15] != token.org_id[:15]:
             raise AuthenticationError(
                 f"The login leads to org {token.org_id}, but the connection says organization_id "
@@ -214,12 +214,12 @@ class OAuthTokenProvider:
         return token
 
     def _fail(self, waiting: Future[AccessToken], error: BaseException) -> BaseException:
-        """Let the next caller log in anew, tell those who wait, and return what to raise."""
+        """Let the next caller log in again, pass the error to the waiting callers, and return the error to raise."""
         if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
             error = self._unreachable(error)
         with self._lock:
             self._login = None
-        # A leader that was interrupted says nothing about the login: who waited takes over.
+        # The interruption of a leader is no result of the login: a waiting caller logs in instead.
         waiting.set_exception(error if isinstance(error, Exception) else _AbandonedError())
         return error
 
@@ -242,7 +242,7 @@ class OAuthTokenProvider:
 
 
 class _AbandonedError(Exception):
-    """Whoever was logging in was interrupted."""
+    """Interruption of the caller that was logging in."""
 
 
 def _is_tls_fault(error: BaseException | None) -> bool:

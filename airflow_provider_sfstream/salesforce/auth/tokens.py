@@ -1,4 +1,4 @@
-"""The access token, where clients get it from, and which tokens Salesforce refused to a client."""
+"""Access tokens, token providers, and the refused tokens of a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_sfstream.redaction import remember_secrets
 
 @dataclass(frozen=True)
 class AccessToken:
-    """What a login gave: enough to call any Salesforce API. Neither its repr nor an error shows the token.
+    """Result of a login, sufficient to call any Salesforce API. Neither its repr nor an error shows the token.
 
     :param value: the access token (or session id) itself.
     :param instance_url: scheme and host of the org, without a path.
@@ -30,7 +30,7 @@ class AccessToken:
 
     def __post_init__(self) -> None:
         remember_secrets(self.value)
-        # Checked here, because libraries quote a header that they refuse, and with it the token.
+        # Checked here, because libraries quote an invalid header, and with it the token, in their errors.
         if not self.value or not self.value.isascii() or not self.value.isprintable() or " " in self.value:
             raise AuthenticationError(
                 "The access token is empty or not one line of printable ASCII. Check where it comes from."
@@ -38,10 +38,10 @@ class AccessToken:
 
 
 class TokenProvider(Protocol):
-    """Gives the current access token, and logs in when there is none. Safe for many threads and tasks at once."""
+    """Source of the current access token; logs in if there is none. Safe for concurrent threads and tasks."""
 
     def token(self) -> AccessToken:
-        """Return the current token, logging in if needed.
+        """Return the current token; log in if needed.
 
         :raises AuthenticationError: if the login failed.
         """
@@ -52,14 +52,14 @@ class TokenProvider(Protocol):
         ...
 
     def invalidate(self, token: AccessToken) -> None:
-        """Forget ``token``, which Salesforce refused. Does nothing if another one has taken its place."""
+        """Invalidate ``token``, which Salesforce refused. Do nothing if another token has replaced it."""
         ...
 
 
 class Session:
-    """The access tokens of one client. Safe for many threads and tasks at once.
+    """The access tokens of one client. Safe for concurrent threads and tasks.
 
-    :param token_provider: gives the access token, at the time of each call.
+    :param token_provider: source of the access token, read at each call.
     """
 
     def __init__(self, token_provider: TokenProvider) -> None:
@@ -77,7 +77,7 @@ class Session:
 
     @contextmanager
     def using(self, token: AccessToken) -> Iterator[None]:
-        """Remember that ``token`` was refused, if the block ends with :class:`SessionExpiredError`."""
+        """Record that ``token`` was refused if the block raises :class:`SessionExpiredError`."""
         try:
             yield
         except SessionExpiredError:
@@ -85,12 +85,12 @@ class Session:
             raise
 
     def refused(self, token: AccessToken) -> None:
-        """Remember that ``token`` was refused."""
+        """Record that ``token`` was refused."""
         with self._lock:
             self._refused.add(token)
 
     def renew(self) -> None:
-        """Forget the tokens that were refused, so that the next call logs in again. Any other token is kept."""
+        """Invalidate the refused tokens, so that the next call logs in again. Other tokens stay valid."""
         with self._lock:
             refused, self._refused = self._refused, set()
         for token in refused:

@@ -1,10 +1,10 @@
-"""The one table from what Salesforce or gRPC reports to this package's errors.
+"""Mapping of errors of the Pub/Sub API and of gRPC to errors of this package.
 
 The ``error-code`` trailer decides first, the gRPC status second: Salesforce sends the same fault with different
-statuses (``service.unavailable`` comes as INTERNAL). A status without a code is a transport fault, and those are
-retriable. Source: the error-code table of the Pub/Sub API guide, "Handling errors".
+statuses (``service.unavailable`` has INTERNAL). A status without a code is a transport fault, and is retriable. Source:
+the error-code table of the Pub/Sub API guide, "Handling errors".
 
-Pure: no gRPC here, statuses are names or numbers.
+Pure: does not import gRPC; statuses are names or numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.redaction import quoted
 
 CODE_PREFIX = "sfdc.platform.eventbus.grpc."
-"""What every ``error-code`` trailer begins with."""
+"""Prefix of every ``error-code`` trailer."""
 
 STATUS_NAMES = (
     "OK",
@@ -57,20 +57,20 @@ STATUS_NAMES = (
 
 
 class Rule(NamedTuple):
-    """What a code or text stands for: the error, what happened, and what to do."""
+    """Meaning of a code or text: the error class, the cause and the remedy."""
 
     error: type[SalesforceStreamError]
     happened: str
     remedy: str
 
     def report(self, subject: str, reported: Iterable[str]) -> SalesforceStreamError:
-        """Return the error, with its subject first and with what was reported."""
+        """Return the error; its message begins with the subject and contains the reported details."""
         return self.error(f"{subject}: {self.happened} ({', '.join(reported)}). {self.remedy}")
 
     def report_response(
         self, subject: str, status: int | None, code: str | None, message: str | None
     ) -> SalesforceStreamError:
-        """Return the error for an HTTP response, or for none: ``status`` is ``None`` then."""
+        """Return the error for an HTTP response, or for a missing one (``status`` is ``None``)."""
         text = quoted(message) if message and message.strip() else None
         reported = [each for each in (None if status is None else f"HTTP {status}", code, text) if each]
         return self.report(subject, reported or ["no answer"])
@@ -239,7 +239,7 @@ _BY_DETAILS: tuple[tuple[str, str, Rule], ...] = (
     ("INVALID_ARGUMENT", "replay id", _REPLAY_LOST),
     ("DEADLINE_EXCEEDED", "commitreplayrequest", _UNCOMMITTED_MANAGED),
 )
-"""A status whose text says more than the status: (status, part of the lower-case text, rule)."""
+"""Rules for a status with a certain text: (status, part of the lower-case text, rule)."""
 
 _BY_RESULT: tuple[tuple[str, Rule], ...] = (
     (
@@ -259,8 +259,8 @@ _BY_RESULT: tuple[tuple[str, Rule], ...] = (
         ),
     ),
 )
-"""Parts of the text with which one event of a publish request is refused. Source: "Platform Event Error Status Codes"
-of the Platform Events Developer Guide, which tells them of REST, SOAP and Apex."""
+"""Parts of the error text of one refused event of a publish request. Source: "Platform Event Error Status Codes" of the
+Platform Events Developer Guide, which documents them for REST, SOAP and Apex."""
 _REFUSED = Rule(PublishError, "the event was not published", "Mend it, then publish it again.")
 
 
@@ -269,11 +269,11 @@ def error_from(
 ) -> SalesforceStreamError:
     """Return the error for a failed call, ready to raise.
 
-    :param code: the ``error-code`` trailer, with or without its prefix; ``None`` where there was none.
-    :param status: the gRPC status, by name or number; ``None`` where there was none.
+    :param code: the ``error-code`` trailer, with or without its prefix; ``None`` if missing.
+    :param status: the gRPC status, by name or number; ``None`` if missing.
     :param details: the status text.
-    :param topic: what the call was about: a topic, or another name for the message.
-    :param rpc_id: the ``rpc-id`` trailer, which Salesforce support asks for.
+    :param topic: the subject of the call: a topic, or another name for the message.
+    :param rpc_id: the ``rpc-id`` trailer, which Salesforce support requires.
     """
     suffix = (code or "").strip().removeprefix(CODE_PREFIX)
     name = _status_name(status)
@@ -287,7 +287,7 @@ def error_from(
 
 
 def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
-    """Return the error for one event that a publish request was answered to have failed for, ready to raise.
+    """Return the error for one failed event in the response to a publish request, ready to raise.
 
     :param text: of the error in the event's result.
     """

@@ -1,9 +1,9 @@
-"""The one table from what Salesforce reports about a query, a describe or a query job to this package's errors.
+"""Mapping of Salesforce's errors of queries, describe calls and query jobs to errors of this package.
 
 The ``errorCode`` decides first, the HTTP status second. Sources: "Status Codes and Error Responses" of the REST API
-guide, "Bulk API 2.0 Errors" of the Bulk API 2.0 guide. Nothing of this changes anything in the org.
+guide, "Bulk API 2.0 Errors" of the Bulk API 2.0 guide. None of these requests changes the org.
 
-Pure: no HTTP here, statuses are numbers.
+Pure: no HTTP; statuses are numbers.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ _BY_CODE: dict[str, Rule] = {
 
 
 def query_error(status: int | None, code: str | None, message: str | None, *, what: str) -> SalesforceStreamError:
-    """Return the error for a request that was not answered as asked, ready to raise.
+    """Return the error for a request that failed, ready to raise.
 
-    :param status: HTTP status; ``None`` where no answer came, or not all of it.
-    :param code: the first ``errorCode`` of the answer, where it has one.
-    :param message: the ``message`` beside it, or what the network said.
-    :param what: the object, what was fetched of it, and how far, which the error begins with.
+    :param status: HTTP status; ``None`` if the response is missing or incomplete.
+    :param code: the first ``errorCode`` of the response, if it has one.
+    :param message: the ``message`` of that error, or the network's error text.
+    :param what: beginning of the error: the object, the requested data and the progress.
     """
     return _rule(status, code or "", message or "").report_response(what, status, code, message)
 

@@ -1,11 +1,11 @@
-"""The one table from what the Streaming API reports to this package's errors.
+"""Mapping of errors of the Streaming API to errors of this package.
 
-A refused Bayeux message says ``code:arguments:text``, on Salesforce mostly ``400::Some text``. Its cause may be nested
-in ``ext.sfdc.failureReason`` beside a general ``error`` (a handshake that is denied, a server that is too busy); it
-then decides. Codes are shared by faults that need different answers, so the text decides before the code. Source:
-"Streaming API Error Codes" and "Handling Streaming API Errors" of the Streaming API guide.
+The ``error`` of a refused Bayeux message has the form ``code:arguments:text``, on Salesforce mostly ``400::Some text``.
+The cause may be in ``ext.sfdc.failureReason`` beside a general ``error`` (a denied handshake, a busy server); it then
+decides. Faults with different remedies share codes, so the text decides before the code. Source: "Streaming API Error
+Codes" and "Handling Streaming API Errors" of the Streaming API guide.
 
-Pure: no HTTP here, statuses are numbers.
+Pure: no HTTP; statuses are numbers.
 """
 
 from __future__ import annotations
@@ -152,11 +152,11 @@ _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
 
 
 def error_from_reply(error: str | None, failure_reason: str | None = None, *, topic: str) -> SalesforceStreamError:
-    """Return the error for a Bayeux message that was answered ``"successful": false``, ready to raise.
+    """Return the error for a Bayeux reply with ``"successful": false``, ready to raise.
 
-    :param error: the answer's ``error``.
-    :param failure_reason: its ``ext.sfdc.failureReason``, which says more where there is one.
-    :param topic: what was subscribed to, or another name for the message.
+    :param error: the ``error`` of the reply.
+    :param failure_reason: its ``ext.sfdc.failureReason``, if present, which is more specific.
+    :param topic: the topic of the subscription, or another name for the message.
     """
     reported = [text.strip() for text in (failure_reason, error) if isinstance(text, str) and text.strip()]
     rule = next((rule for rule in map(_rule, reported) if rule is not None), None)
@@ -167,11 +167,11 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
 
 
 def error_from_status(status: int | None, text: str | None = None, *, topic: str) -> SalesforceStreamError:
-    """Return the error for an HTTP request without a usable answer, ready to raise.
+    """Return the error for an HTTP request without a usable response, ready to raise.
 
-    :param status: of the answer; ``None`` where none came, or not all of it.
-    :param text: what the network or the answer said.
-    :param topic: what the request was about.
+    :param status: of the response; ``None`` if it is missing or incomplete.
+    :param text: text of the network error or of the response.
+    :param topic: the subject of the request.
     """
     rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
     if status is not None and status >= 400:

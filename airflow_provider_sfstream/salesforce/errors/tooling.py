@@ -1,11 +1,11 @@
-"""The one table from what Salesforce's REST and Tooling API report to this package's errors.
+"""Mapping of errors of Salesforce's REST and Tooling APIs to errors of this package.
 
-A refused request is answered with a list of ``{"errorCode", "message"}``. The code decides first, the HTTP status
-second: one status stands for faults that need different answers. Source: "Status Codes and Error Responses" of the
-REST API guide, "ManagedEventSubscription" of the Tooling API guide. What Salesforce reports of custom channels is not
-documented: a second one of a name was seen to give ``DUPLICATE_DEVELOPER_NAME``, the rest is taken to be the same.
+The response to a refused request is a list of ``{"errorCode", "message"}``. The code decides first, the HTTP status
+second: faults with different remedies share a status. Source: "Status Codes and Error Responses" of the REST API guide,
+"ManagedEventSubscription" of the Tooling API guide. Errors of custom channels are not documented: Salesforce was
+observed to return ``DUPLICATE_DEVELOPER_NAME`` for a duplicate name; the others are assumed to be the same.
 
-Pure: no HTTP here, statuses are numbers.
+Pure: no HTTP; statuses are numbers.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ _NOT_SALESFORCE = Rule(
 def error_from_response(
     status: int | None, code: str | None, message: str | None, *, what: str, names_record: bool
 ) -> SalesforceStreamError:
-    """Return the error for a request that did not do what it was to do, ready to raise.
+    """Return the error for a request that failed, ready to raise.
 
-    :param status: HTTP status; ``None`` where no answer came, or not all of it.
-    :param code: the first ``errorCode`` of the answer, where it has one.
-    :param message: the ``message`` beside it, or what the network said.
-    :param what: what the request was about, which the error begins with.
-    :param names_record: whether the address names a record, so that "not found" is about that record.
+    :param status: HTTP status; ``None`` if the response is missing or incomplete.
+    :param code: the first ``errorCode`` of the response, if it has one.
+    :param message: the ``message`` of that error, or the network's error text.
+    :param what: the subject of the request, with which the error begins.
+    :param names_record: whether the URL names a record, so that "not found" is about that record.
     """
     rule = _rule(status, code or "", message or "", names_record)
     return rule.report_response(what, status, code, message)

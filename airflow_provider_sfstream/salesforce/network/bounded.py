@@ -1,4 +1,4 @@
-"""Answers of httpx that take no process down: so many bytes, unpacked, and so many seconds."""
+"""Reading of httpx responses within limits of decompressed bytes and of seconds."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import zlib
 import httpx
 
 UNPACKED = {"Accept-Encoding": "identity"}
-"""The header of requests whose answers are read here. A proxy may compress them all the same."""
+"""Header of requests whose responses this module reads. A proxy may still compress them."""
 _ZLIB_ENCODINGS = ("gzip", "x-gzip", "deflate")
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
 
 
 class UnusableAnswerError(httpx.TransportError):
-    """An answer is too large, too slow or cannot be unpacked; what had come of it was thrown away."""
+    """A response that is too large, too slow or cannot be decompressed; the part that arrived was discarded."""
 
 
 def read(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> httpx.Response:
-    """Return the whole of an answer that was asked for with ``stream=True``, and end it.
+    """Return the whole response of a request with ``stream=True``, and close it.
 
-    :param most_bytes: of its body, unpacked; no more than that is ever unpacked.
-    :param most_seconds: that the body may take. What one part of it may take is the client's own limit.
-    :raises UnusableAnswerError: if it is more, or cannot be unpacked.
-    :raises httpx.HTTPError: if it broke off.
+    :param most_bytes: maximum of its body, decompressed; no more is ever decompressed.
+    :param most_seconds: maximum for the body. The client limits the time for each part of it.
+    :raises UnusableAnswerError: if it exceeds a limit, or cannot be decompressed.
+    :raises httpx.HTTPError: if it is incomplete.
     """
     try:
         body = _Body(response, most_bytes, most_seconds)
@@ -46,7 +46,7 @@ async def aread(response: httpx.Response, *, most_bytes: int, most_seconds: floa
 
 
 class _Body:
-    """What has come of an answer, unpacked and within its limits."""
+    """The received part of a response, decompressed and within its limits."""
 
     def __init__(self, response: httpx.Response, most_bytes: int, most_seconds: float) -> None:
         self._response, self._most_bytes, self._most_seconds = response, most_bytes, most_seconds
@@ -66,7 +66,7 @@ class _Body:
     def whole(self) -> httpx.Response:
         if self._packed is not None and self._data and not self._packed.eof:
             raise UnusableAnswerError("the answer's packed body has no end")
-        # Without the headers that tell how the body came, which is here as it is.
+        # Without the headers about encoding and length: the body is already decompressed.
         headers = self._response.headers.multi_items()
         kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "date")]
         status, request = self._response.status_code, self._response.request
@@ -78,7 +78,7 @@ class _Body:
         if self._packed.eof:
             raise UnusableAnswerError("the answer goes on after the end of its packed body")
         try:
-            # One byte more than there may be, which then says that it is too large.
+            # One byte above the limit, which shows that the body is too large.
             return self._packed.decompress(chunk, self._most_bytes + 1 - len(self._data))
         except zlib.error as error:
             raise UnusableAnswerError("the answer's packed body cannot be unpacked") from error

@@ -1,6 +1,4 @@
-"""The way of a request: through the connection's own proxy, else the environment's; and how far it goes, which is asked
-only when the server itself does not answer.
-"""
+"""Selection of a request's proxy (the connection's, else the environment's), and diagnosis of an unreachable server."""
 
 from __future__ import annotations
 
@@ -20,20 +18,20 @@ _GRPC_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 
 
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
-    """Return the URL of the proxy for a request to ``url``; ``None``: straight there. No error shows its password.
+    """Return the URL of the proxy for a request to ``url``; ``None``: no proxy. No error shows its password.
 
-    :param proxies: proxy URL by scheme (``http``, ``https``); before ``HTTPS_PROXY`` and its like in the environment,
-        from which ``NO_PROXY`` excepts hosts.
-    :raises ConfigurationError: if that is no URL of a proxy.
+    :param proxies: proxy URL by scheme (``http``, ``https``); with precedence over ``HTTPS_PROXY`` and similar
+        variables of the environment, from which ``NO_PROXY`` excludes hosts.
+    :raises ConfigurationError: if it is not the URL of a proxy.
     """
     proxy = _proxy_for(url, proxies)
     return None if proxy is None else checked_proxy(proxy)
 
 
 def checked_proxy(url: object) -> str:
-    """Return the URL of a proxy, which no library will take for something else.
+    """Return the URL of a proxy, validated so that all libraries parse it in the same way.
 
-    :raises ConfigurationError: if it is none, or not one of an HTTP proxy. Its text is not shown.
+    :raises ConfigurationError: if it is not the URL of an HTTP proxy. The error does not show it.
     """
     text = url if isinstance(url, str) else ""
     remember_user_info(text)
@@ -42,7 +40,7 @@ def checked_proxy(url: object) -> str:
         usable = (
             bool(parts.hostname) and (parts.port or 1) > 0 and "@" not in f"{parts.path}{parts.query}{parts.fragment}"
         )
-    except ValueError:  # which quotes what it takes for the port
+    except ValueError:  # the error quotes a part of the URL as the port
         parts, usable = urlsplit(""), False
     if parts.scheme.startswith("socks"):
         raise _unsupported(
@@ -59,10 +57,10 @@ def checked_proxy(url: object) -> str:
 
 
 def check_grpc_proxy(host: str) -> None:
-    """Refuse a SOCKS proxy that the environment names for gRPC, which would pass it over and connect without a proxy.
+    """Raise if the environment names a SOCKS proxy for gRPC, which would ignore it and connect without a proxy.
 
-    :param host: the host to connect to, which ``no_grpc_proxy`` or ``no_proxy`` may except.
-    :raises ConfigurationError: if there is one. Nothing was contacted.
+    :param host: the host to connect to, which ``no_grpc_proxy`` or ``no_proxy`` may exclude.
+    :raises ConfigurationError: if a SOCKS proxy is set. Nothing was contacted.
     """
     name, proxy = _first_set(_GRPC_VARIABLES)
     if proxy.lower().startswith("socks") and "://" in proxy:
@@ -98,14 +96,14 @@ def _proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
 
 
 STEP_TIMEOUT = 5.0
-"""Seconds that TCP and TLS may take each."""
+"""Seconds for TCP and for TLS, each."""
 
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str] = NONE) -> str:
-    """Return a sentence on what could be reached of the server of ``url``. Never raises for what the network does.
+    """Return a sentence about the reachable part of the path to the server of ``url``. Never raise a network error.
 
     :param url: ``https://host:port`` or ``http://host:port``.
     :param context: how to verify TLS; ``None`` for plaintext.

@@ -1,4 +1,4 @@
-"""The timers of the way to Salesforce's event APIs, as a connection may set them. Imports no gRPC."""
+"""Timers of connections to Salesforce's event APIs, as set in an Airflow connection. Does not import gRPC."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SHORTEST, LONGEST = 0.1, 86_400.0
 class Timers:
     """Seconds, each from 0.1 to 86,400.
 
-    :param keepalive_seconds: without a byte from the server, after which the Pub/Sub API's connection is pinged while a
-        call is open; the time after which firewalls and load balancers drop idle connections has to be longer.
-    :param keepalive_timeout_seconds: without an answer to such a ping, after which the connection counts as lost.
-    :param connect_timeout_seconds: that an attempt to connect to the Pub/Sub API, TLS included, may take.
-    :param reconnect_seconds: between such attempts, at most; the pauses double from 0.1 on.
-    :param call_timeout_seconds: that a call other than a subscription may take; on the Streaming API a request, beyond
-        the time for which the server holds it. ``None``: 30, on the Streaming API 10.
-    :raises ConfigurationError: naming the one that is no such number. Nothing was contacted.
+    :param keepalive_seconds: without a byte from the server, after which the client pings the Pub/Sub API during an
+        open call; must be shorter than the idle timeouts of firewalls and load balancers.
+    :param keepalive_timeout_seconds: without a response to the ping, after which the connection counts as lost.
+    :param connect_timeout_seconds: maximum for an attempt to connect to the Pub/Sub API, including TLS.
+    :param reconnect_seconds: maximum between these attempts; the pauses double, starting from 0.1.
+    :param call_timeout_seconds: maximum for a call other than a subscription; on the Streaming API for a request, in
+        addition to the time for which the server holds it. ``None``: 30, on the Streaming API 10.
+    :raises ConfigurationError: naming the invalid timer. Nothing was contacted.
     """
 
     keepalive_seconds: float = 45.0
@@ -45,9 +45,9 @@ class Timers:
 
     @classmethod
     def from_fields(cls, given: Mapping[str, Any]) -> Self:
-        """Return the timers that ``given`` has by their names, as numbers or as text; ``None`` leaves the default.
+        """Return the timers in ``given``, by name, as numbers or as text; ``None`` selects the default.
 
-        :raises ConfigurationError: naming the field that is no number of seconds.
+        :raises ConfigurationError: naming the field that is not a number of seconds.
         """
         return cls(**{name: _number(value) for name, value in given.items() if value is not None})
 
@@ -56,7 +56,7 @@ TIMERS = tuple(field.name for field in fields(Timers))
 
 
 def _number(value: Any) -> Any:
-    """Return the number that a text says, for a connection's form stores text; anything else as it is."""
+    """Return the number in a text, because a connection's form stores text; return other values unchanged."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,6 +1,4 @@
-"""TLS of connections: the certificate authority to trust, addresses that may do without, and the check of an org's
-address before credentials are sent there.
-"""
+"""TLS of connections: trusted certificate authority, loopback exception, check of URLs that receive credentials."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ _PEM = "-----BEGIN "
 
 
 def load_ca(tls_ca: str | None) -> str | None:
-    """Return the PEM text of a custom certificate authority, given as PEM or as the path of a file.
+    """Return the PEM text of a custom certificate authority, passed as PEM text or as the path of a file.
 
-    ``None`` and the empty text mean the usual public ones.
+    ``None`` and the empty text select the public authorities.
 
-    :raises ConfigurationError: if the file cannot be read, or holds no certificate.
+    :raises ConfigurationError: if the file cannot be read, or contains no certificate.
     """
     if not tls_ca or not tls_ca.strip():
         return None
@@ -49,15 +47,15 @@ def load_ca(tls_ca: str | None) -> str | None:
 
 @lru_cache(maxsize=32)
 def ssl_context(ca_pem: str | None) -> ssl.SSLContext:
-    """Return a verifying TLS context that trusts ``ca_pem``, or the usual public authorities for ``None``.
+    """Return a verifying TLS context that trusts ``ca_pem``, or the public authorities for ``None``.
 
-    One for each authority in a process, since reading the usual ones takes some 50 ms of a core.
+    One context for each authority in a process, because reading the public authorities takes about 50 ms of CPU time.
     """
     return ssl.create_default_context(cadata=ca_pem) if ca_pem else httpx.create_ssl_context()
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether ``host`` is this very machine: ``localhost`` or an address of the loopback interface."""
+    """Return whether ``host`` is this machine: ``localhost`` or an address of the loopback interface."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -72,12 +70,12 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\.?|[0-9a-fA-F:.]
 def checked_origin(name: str, url: str, *, allow_insecure: bool) -> str:
     """Return scheme, host and port of ``url``, to which credentials may be sent.
 
-    :param name: what the URL is, in messages, which never quote it.
+    :param name: name of the URL in messages, which never quote it.
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :raises ConfigurationError: if it is no such URL, has a user name, or would send credentials in plaintext.
+    :raises ConfigurationError: if it is not a valid URL, has a user name, or would send credentials in plaintext.
     """
     try:
-        # urlsplit drops some control characters without a word.
+        # urlsplit silently drops some control characters.
         parts = urlsplit(url if url.isprintable() and " " not in url and "\\" not in url else "")
         host, port = parts.hostname or "", parts.port
     except ValueError:

@@ -1,4 +1,4 @@
-"""The asyncio client of the Pub/Sub API, for watching many topics from one event loop."""
+"""The asyncio client of the Pub/Sub API, which watches many topics from one event loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AsyncSubscribeCall:
     """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop.
 
     :param open_call: the multi-callable of an asyncio stub.
-    :param name: the topic, or whatever names the stream in messages.
+    :param name: the topic, or another name of the stream, for messages.
     """
 
     def __init__(self, open_call: Callable[..., Any], name: str, token: AccessToken) -> None:
@@ -50,15 +50,15 @@ class AsyncSubscribeCall:
         self._status: grpc.aio.AioRpcError | None = None
         self._call = open_call(metadata=call_metadata(token))
         self._call.add_done_callback(self._note_status)
-        # Not its read(), which forgets what has arrived once the call has ended.
+        # Not its read(), which discards received responses after the end of the call.
         self._responses: AsyncGenerator[Response, None] = aiter(self._call)
 
     async def exchange(self, request: Request, silence_timeout: float) -> Response:
-        """Send ``request``, if it asks for events, and return the next response.
+        """Send ``request``, if it requests events, and return the next response.
 
-        :param silence_timeout: seconds that this may take.
+        :param silence_timeout: maximum of seconds.
         :raises ServiceUnavailableError: if it takes longer.
-        :raises SalesforceStreamError: if the call has ended, for whatever reason.
+        :raises SalesforceStreamError: if the call has ended, for any reason.
         """
         try:
             async with asyncio.timeout(silence_timeout):
@@ -73,25 +73,25 @@ class AsyncSubscribeCall:
             raise error_from_call(self._status or end, self._name) from None
 
     async def aclose(self) -> None:
-        """End the call at once, at Salesforce too."""
+        """End the call immediately, at Salesforce too."""
         self._call.cancel()
         await self._responses.aclose()
 
     async def _send(self, request: Request) -> None:
-        # A call that the server has ended is not written to: what it sent before is still to be read, and then why.
+        # Never write to a call that the server ended: its remaining responses and its status must be read first.
         if request.num_requested and not self._call.done():
             with suppress(grpc.RpcError):
                 await self._call.write(request)
 
     def _note_status(self, call: Any) -> None:
-        """Keep the first status: a write that meets the end of the call replaces the server's with gRPC's INTERNAL."""
+        """Store the first status: a write after the end of the call replaces the server's status by gRPC's INTERNAL."""
         if self._status is None:
             code, details, trailers = (_result(get()) for get in (call.code, call.details, call.trailing_metadata))
             self._status = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers, details)
 
 
 def _result(ready: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of a coroutine that has nothing to wait for, such as the status of a call that has ended."""
+    """Return the result of a coroutine that does not wait, for example the status of an ended call."""
     try:
         ready.send(None)
     except StopIteration as end:
@@ -100,15 +100,15 @@ def _result(ready: Coroutine[Any, Any, Any]) -> Any:
 
 
 class AsyncPubSubClient(PubSubConnection):
-    """Reads one org's event bus from one event loop; also an async context manager that closes it.
+    """Reader of one org's event bus from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection
-    and one login; nothing blocks the loop, and there is no thread for each. Errors are those of
-    :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once when the token is refused;
-    ``subscribe`` leaves that to its caller, who knows where to resume.
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection and
+    one login; nothing blocks the loop, and subscriptions need no threads. Errors are those of
+    :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once if Salesforce refuses the
+    token; ``subscribe`` leaves that to its caller, who knows the replay ID to resume from.
 
-    Making one reads ``tls_ca`` if it is a file, and contacts nothing; it may be made in another thread. It then belongs
-    to the event loop that first uses it.
+    The constructor reads ``tls_ca`` if it is a file, and contacts nothing; it may run in another thread. The client
+    then belongs to the event loop that first uses it.
 
     All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
@@ -125,7 +125,7 @@ class AsyncPubSubClient(PubSubConnection):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection. Whatever still waits for it ends with :class:`RuntimeError`."""
+        """Close the connection. Pending calls raise :class:`RuntimeError`."""
         self._closed = True
         for asked in self._schemas.values():
             asked.cancel()
@@ -142,17 +142,17 @@ class AsyncPubSubClient(PubSubConnection):
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
         """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-        :param clock: monotonic seconds.
+        :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
         return await asyncio.to_thread(self._measure_time, clock)
 
     async def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id, however many wait for it.
+        """Return the Avro schema JSON of ``schema_id``. Send one request for each id, for all waiting callers.
 
-        A failure reaches everybody who waits, and is not remembered.
+        All waiting callers receive a failure, and it is not cached.
 
-        :raises SchemaError: if Salesforce's answer is not the schema of a record.
+        :raises SchemaError: if Salesforce's response is not the schema of a record.
         """
         asked = self._schemas.get(schema_id)
         if asked is None:
@@ -166,17 +166,17 @@ class AsyncPubSubClient(PubSubConnection):
     ) -> AsyncResponses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
-        A keepalive is an empty batch. At most 100 events are owed at any time. More are asked for only when the next
-        batch is, so that no more than that waits in memory, and never more than ``limit`` in total. Salesforce closes
-        a stream that owes nothing and is asked nothing for 60 seconds: that end is retriable like any other. Closing
-        the generator, or cancelling the task that waits for it, ends the call at Salesforce too.
+        A keepalive is an empty batch. At most 100 events are outstanding at any time. The client requests more only
+        when the caller asks for the next batch, so that no more than 100 are in memory, and never more than ``limit``
+        in total. After 60 seconds without outstanding events or requests Salesforce ends the stream, with a retriable
+        error. Closing the generator, or cancelling the task that waits for it, ends the call at Salesforce too.
 
-        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
-        :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce
-            sends a keepalive within 270 seconds while events are owed (Pub/Sub API proto, ``FetchResponse``).
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
+        :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce sends
+            a keepalive within 270 seconds while events are outstanding (Pub/Sub API proto, ``FetchResponse``).
+        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises ServiceUnavailableError: after ``silence_timeout``.
-        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, silence_timeout=silence_timeout)
         opening, following = first_request(topic, start), {"topic_name": topic}
@@ -187,14 +187,14 @@ class AsyncPubSubClient(PubSubConnection):
     ) -> AsyncResponses:
         """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
 
-        So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one
-        after 1,800 seconds, with a retriable error. A managed subscription has room for one stream at a time.
+        So the next stream begins with the same events, until a stream commits; and Salesforce ends this one after 1,800
+        seconds, with a retriable error. A managed subscription supports one stream at a time.
 
-        :param limit: as for :meth:`subscribe`; or the credit itself, so that events which do not count can be allowed.
+        :param limit: as for :meth:`subscribe`; or a :class:`Credit`, with which the caller can exclude events.
         :param silence_timeout: as for :meth:`subscribe`.
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SubscriptionBusyError: if another stream holds the managed subscription.
-        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        :raises SalesforceStreamError: if the stream ends for another reason.
         """
         name = subscription.description
         check_amounts(name, None if isinstance(limit, Credit) else limit, silence_timeout=silence_timeout)
@@ -229,7 +229,7 @@ class AsyncPubSubClient(PubSubConnection):
         try:
             schema_json = await self._get_schema(schema_id)
         except SessionExpiredError:
-            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            # Salesforce refuses a call without a session before it executes any part, so that a retry is safe.
             self.renew_session()
             schema_json = await self._get_schema(schema_id)
         parse(schema_json)
@@ -242,7 +242,7 @@ class AsyncPubSubClient(PubSubConnection):
             try:
                 info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
-                # The cause is left out: it repeats the details, which may repeat what was sent.
+                # Without the cause: its details may contain the request.
                 raise error_from_call(fault, f"schema {schema_id}") from None
         return str(info.schema_json)
 
@@ -259,7 +259,7 @@ class AsyncPubSubClient(PubSubConnection):
 
     @contextmanager
     def _closing_ends_it(self) -> Iterator[None]:
-        """Keep the cancellation of a call by :meth:`aclose` from passing for one of the task that waits for it."""
+        """Replace a cancellation by :class:`RuntimeError` if :meth:`aclose` cancelled the call, not the task."""
         try:
             yield
         except asyncio.CancelledError:

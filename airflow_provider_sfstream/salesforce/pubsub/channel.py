@@ -1,4 +1,4 @@
-"""What every client of the Pub/Sub API shares, blocking or asyncio: login, endpoint, channel, metadata, faults."""
+"""Common parts of the blocking and asyncio clients of the Pub/Sub API: login, endpoint, channel, metadata, faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
 
 CALL_TIMEOUT = 30.0
-"""Seconds that a call other than Subscribe may take, unless its timers say otherwise."""
+"""Seconds for a call other than Subscribe, if its timers do not set them."""
 
 _MIB = 1024 * 1024
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -35,28 +35,28 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # A FetchResponse is at most 3 MB, a PublishRequest at most 4 MB.
     ("grpc.max_receive_message_length", 16 * _MIB),
     ("grpc.max_send_message_length", 4 * _MIB),
-    # Else gRPC sends two pings on a connection without data, and next to none after these.
+    # By default gRPC sends two pings on a connection without data, and then almost none.
     ("grpc.http2.max_pings_without_data", 0),
-    # How long to wait between attempts is the caller's decision, who knows what is at stake.
+    # The caller decides on the wait between attempts.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``), but for SOCKS proxies."""
+"""Options of all channels. gRPC reads proxies from ``https_proxy`` and ``no_grpc_proxy``; SOCKS proxies are refused."""
 
 
 def channel_options(timers: Timers) -> tuple[tuple[str, int | str], ...]:
     """Return the options of a channel.
 
-    A server that is pinged more often than it wants ends the connection with "too many pings", which is a fault like
-    any other that passes; gRPC then doubles the time between the pings of this channel by itself.
+    A server that receives more pings than it allows ends the connection with "too many pings", a retriable fault; gRPC
+    then doubles the time between the pings of this channel.
     """
     return (
         *CHANNEL_OPTIONS,
         ("grpc.keepalive_time_ms", _milliseconds(timers.keepalive_seconds)),
         ("grpc.keepalive_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
-        # gRPC pings to measure the line too, and no other ping is sent while one is on its way, for 60 seconds.
+        # gRPC also pings to measure bandwidth; while that ping is unanswered, it sends no other for 60 seconds.
         ("grpc.http2.ping_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
-        # What gRPC calls so is how long it gives an attempt to connect.
+        # Despite its name, this option limits the time of an attempt to connect.
         ("grpc.min_reconnect_backoff_ms", _milliseconds(timers.connect_timeout_seconds)),
         ("grpc.max_reconnect_backoff_ms", _milliseconds(timers.reconnect_seconds)),
     )
@@ -68,7 +68,7 @@ def _milliseconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the Pub/Sub API listens, and whether the way there is encrypted."""
+    """Address of the Pub/Sub API, and whether the connection is encrypted."""
 
     target: str
     plaintext: bool = False
@@ -82,7 +82,7 @@ class Endpoint:
     def parse(cls, text: str, *, allow_insecure: bool = False) -> Endpoint:
         """Return the endpoint written as ``host:port``, ``https://host:port`` or ``http://host:port`` (plaintext).
 
-        :param allow_insecure: accept plaintext to another machine too. Access tokens then cross the network readable.
+        :param allow_insecure: accept plaintext to another machine too. The network then carries readable access tokens.
         :raises ConfigurationError: if it is none of these, or plaintext to an address that is not loopback.
         """
         try:
@@ -147,7 +147,7 @@ def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
 
 def error_from_call(call: Any, topic: str) -> SalesforceStreamError:
     """Return the error for a failed ``call`` (a :class:`grpc.RpcError` that is also a :class:`grpc.Call`)."""
-    # Through iter(), since asyncio calls of older gRPC have trailers whose keys() are pairs.
+    # Through iter(), because trailers of asyncio calls of older gRPC return pairs from keys().
     trailers: dict[str, Any] = dict(iter(call.trailing_metadata() or ()))
     status = call.code()
     return error_from(
@@ -166,20 +166,20 @@ def _text(value: Any) -> str | None:
 class PubSubConnection(ABC):
     """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio.
 
-    :param token_provider: gives the access token, at the time of each call.
+    :param token_provider: source of the access token, read at each call.
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
-        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, with precedence over ``HTTPS_PROXY`` of
+        the environment. gRPC reads its proxy from the environment.
     :param timers: of the connection and its calls.
-    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    :raises ConfigurationError: if endpoint or certificate authority are invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "avro"
     confirms_positions = True
     call_timeout: float
-    """Seconds that a call other than a subscription may take."""
+    """Seconds for a call other than a subscription."""
 
     def __init__(
         self,
@@ -203,11 +203,11 @@ class PubSubConnection(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Create the attributes that only one of the two clients has. Nothing is contacted."""
+        """Create the attributes that only one of the two clients has. Contact nothing."""
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again.
+        """Invalidate the access token that was refused last, so that the next call logs in again.
 
-        Any number of subscriptions may have been refused with one token: together they log in again once.
+        Subscriptions that were refused with the same token share one login.
         """
         self._session.renew()

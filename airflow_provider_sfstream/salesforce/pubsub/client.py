@@ -50,7 +50,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """What Salesforce says of a topic. ``schema_id`` is only its newest schema; events name their own."""
+    """Salesforce's description of a topic. ``schema_id`` is only its newest schema; events name their own."""
 
     name: str
     can_publish: bool
@@ -60,12 +60,12 @@ class TopicInfo:
 
 
 class PubSubClient(PubSubConnection):
-    """Reads and writes one org's event bus. Safe for several threads; also a context manager that closes it.
+    """Reader and writer of one org's event bus. Safe for several threads; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.EventSource`. All methods raise errors of
     :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` and
-    ``managed_subscribe`` log in again once when the token is refused; those leave that to their caller, who knows where
-    to resume.
+    ``managed_subscribe`` log in again once if Salesforce refuses the token; those leave that to their caller, who knows
+    the replay ID to resume from.
 
     All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
@@ -96,29 +96,29 @@ class PubSubClient(PubSubConnection):
         self._channel.close()
 
     def get_topic(self, topic: str) -> TopicInfo:
-        """Return what Salesforce knows of ``topic``.
+        """Return Salesforce's description of ``topic``.
 
-        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
+        :raises TopicNotFoundError: if it does not exist or is hidden from the user.
         """
         info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=check_topic(topic)), topic)
         return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
 
     def prove_contact(self, topic: str) -> None:
-        """Return once Salesforce has answered a GetTopic on the connection of the subscriptions, whatever it says.
+        """Return when Salesforce has answered a GetTopic on the connection of the subscriptions, also with a refusal.
 
-        HTTP/2 keeps the order of what the server sent: events that it sent before are here by then.
+        HTTP/2 preserves the order of the server's messages: events that it sent earlier have arrived by then.
 
-        :raises ContactError: if nothing answered within ``call_timeout_seconds``; it says what could be reached.
-        :raises SalesforceStreamError: if Salesforce answered with a fault of its own.
+        :raises ContactError: without an answer within ``call_timeout_seconds``; it names the last reachable step.
+        :raises SalesforceStreamError: if Salesforce answered with another fault.
         """
-        with self.in_contact(topic), suppress(AccessDeniedError, TopicNotFoundError):  # they are answers
+        with self.in_contact(topic), suppress(AccessDeniedError, TopicNotFoundError):  # these errors prove contact
             self.get_topic(topic)
 
     @contextmanager
     def in_contact(self, name: str) -> Iterator[None]:
-        """Say how far the way to Salesforce goes, if the block ends because nothing answers.
+        """Add the reachable part of the path to Salesforce to the error if the block raises :class:`ContactError`.
 
-        :param name: what the block reads.
+        :param name: the topic or subscription that the block reads.
         """
         try:
             yield
@@ -131,7 +131,7 @@ class PubSubClient(PubSubConnection):
             ) from None
 
     def get_schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id."""
+        """Return the Avro schema JSON of ``schema_id``. Send one request for each id."""
         return self._schemas.get(schema_id)
 
     def schema(self, schema_id: str) -> str:
@@ -139,10 +139,10 @@ class PubSubClient(PubSubConnection):
         return self._schemas.get(schema_id)
 
     def encoder(self, topic: str) -> EventEncoder:
-        """Return what writes events with the newest schema of ``topic``.
+        """Return the encoder of events for the newest schema of ``topic``.
 
         :raises PublishError: if the topic is not one that this user can publish to.
-        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
+        :raises TopicNotFoundError: if it does not exist or is hidden from the user.
         """
         info = self.get_topic(topic)
         if not info.can_publish or not info.schema_id:
@@ -165,9 +165,9 @@ class PubSubClient(PubSubConnection):
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
         """Publish ``events`` in order and return a result for each, in the same order.
 
-        Sends several requests where one would be too large. Where a request fails after an earlier one succeeded, its
-        events carry the error, and so do those that were then not sent. An event whose error is retriable may
-        have been published all the same.
+        Sends several requests if one would be too large. If a request fails after an earlier one succeeded, the results
+        of its events and of all later events, which are not sent, contain the error. An event with a retriable error
+        may nevertheless have been published.
 
         :raises PublishError: if an event is over 1 MB. Nothing was published.
         :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
@@ -197,15 +197,15 @@ class PubSubClient(PubSubConnection):
     ) -> Responses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
-        Asks for more events as soon as a response arrives, beside whoever consumes the batches, and for no more than
-        ``limit`` in total. Memory is bounded: a slow consumer stops the asking. The first batch, and any
-        fault, come with the first ``next``.
+        A thread requests more events as soon as a response arrives, concurrently with the consumer, and no more than
+        ``limit`` in total. Memory is bounded: a slow consumer stops the requests. The first ``next`` returns the first
+        batch or raises any fault.
 
-        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
-        :param idle_timeout: seconds without a response after which ``None`` is yielded, each time anew.
-        :param answer_within: unused: the Pub/Sub API has no way to ask for an empty response.
-        :raises ConfigurationError: at once, if an argument is unusable.
-        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
+        :param idle_timeout: seconds without a response after which ``None`` is yielded, repeatedly.
+        :param answer_within: unused: the Pub/Sub API cannot request an empty response.
+        :raises ConfigurationError: immediately, if an argument is invalid.
+        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, idle_timeout=idle_timeout)
         return self._batches(topic, start, limit, idle_timeout)
@@ -217,7 +217,7 @@ class PubSubClient(PubSubConnection):
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
         """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-        :param clock: monotonic seconds.
+        :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
         return self._measure_time(clock)
@@ -243,13 +243,13 @@ class PubSubClient(PubSubConnection):
     ) -> ManagedStream:
         """Open the stream of a managed subscription; see :class:`ManagedStream`. The caller closes it.
 
-        A managed subscription has room for one stream. Faults of the stream come with its first ``next``.
+        A managed subscription supports one stream at a time. The first ``next`` raises faults of the stream.
 
-        :param limit: events to ask for over the whole stream; the iteration ends when they have been returned.
-        :param idle_timeout: seconds without a response after which ``None`` is returned, each time anew.
-        :param recommit: a replay ID that is known to be committed, for the keepalive until another one is.
+        :param limit: events to request over the whole stream; the iteration ends when they have been returned.
+        :param idle_timeout: seconds without a response after which ``None`` is returned, repeatedly.
+        :param recommit: a committed replay ID, which the keepalive commits again until the first acknowledgement.
         :param commit_keepalive: seconds without a commit after which the committed replay ID is committed again.
-        :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+        :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
         :raises AuthenticationError: if the login failed.
         """
         check_amounts(subscription.description, limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
@@ -272,7 +272,7 @@ class PubSubClient(PubSubConnection):
         try:
             return self._call(method, request, what)
         except SessionExpiredError:
-            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            # Salesforce refuses a call without a session before it executes any part, so that a retry is safe.
             self.renew_session()
             return self._call(method, request, what)
 
@@ -282,5 +282,5 @@ class PubSubClient(PubSubConnection):
             try:
                 return method(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
-                # The cause is left out: it repeats the details, which may repeat what was sent.
+                # Without the cause: its details may contain the request.
                 raise error_from_call(fault, what) from None

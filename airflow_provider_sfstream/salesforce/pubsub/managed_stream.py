@@ -23,14 +23,14 @@ from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
 log = logging.getLogger(__name__)
 
 COMMIT_KEEPALIVE = 600.0
-"""Seconds without a commit after which the committed replay ID is committed again. After 1,800 seconds Salesforce would
-end the stream, and a keepalive may be 270 seconds away."""
+"""Seconds without a commit after which the committed replay ID is committed again. Salesforce ends the stream after
+1,800 seconds, and the next keepalive may arrive 270 seconds later."""
 
 _SECONDS_TO_FLUSH = 5.0
 
 
 def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
-    """Return the request that opens a stream, without a number of events yet. Later ones need not name it again."""
+    """Return the request that opens a stream, without a number of events. Later requests do not name the stream."""
     return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
 
 
@@ -42,21 +42,21 @@ def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
 class ManagedStream(Subscription):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 
-    Events begin after the replay ID committed last, else at the ``defaultReplay`` of the subscription. They
-    come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
-    ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the
-    iteration, but not the stream, so that what was read can be committed.
+    Events begin after the replay ID committed last, else at the ``defaultReplay`` of the subscription. The iterator
+    returns the same values as ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
+    ``idle_timeout`` seconds without either. A response to a commit only counts as neither. A limit ends the iteration,
+    but not the stream, so that the caller can commit the events.
 
-    :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. Events
-    that arrive meanwhile stay for the next ``next``. All requests go through one queue, in order.
+    :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. The next
+        ``next`` returns events that arrive meanwhile. All requests use one queue, in order.
 
-    Salesforce ends a stream on which nothing was committed for 1,800 seconds. So the replay ID that was acknowledged
-    last is committed again with the first response after ``commit_keepalive`` seconds without a commit. Until the first
-    acknowledgement only ``recommit`` can be; without it the stream ends then, with a retriable error.
+    Salesforce ends a stream on which nothing was committed for 1,800 seconds. So this class commits the last
+    acknowledged replay ID again with the first response after ``commit_keepalive`` seconds without a commit. Before the
+    first acknowledgement it commits ``recommit``; without that the stream ends, with a retriable error.
 
-    :param limit: events to ask for in total; ``None``: no limit.
-    :param recommit: a replay ID that is known to be committed.
-    :param clock: monotonic seconds.
+    :param limit: events to request in total; ``None``: no limit.
+    :param recommit: a committed replay ID.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ManagedStream(Subscription):
         """Return the next batch; see the class.
 
         :raises StopIteration: when the events that the limit allows have been returned.
-        :raises SalesforceStreamError: when the stream has ended otherwise.
+        :raises SalesforceStreamError: when the stream has ended for another reason.
         """
         if self._left == 0:
             raise StopIteration
@@ -111,7 +111,7 @@ class ManagedStream(Subscription):
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream has not ended yet, as far as is known."""
+        """Return whether no end of the stream has been received."""
         return self._end is None
 
     def allow(self, count: int) -> None:
@@ -123,17 +123,17 @@ class ManagedStream(Subscription):
             self._ask()
 
     def stop_fetching(self) -> None:
-        """Ask for no more events. The stream stays open for commits; events that were requested may still arrive."""
+        """Request no more events. The stream stays open for commits; events that were requested may still arrive."""
         with self._lock:
             self._credit.stop()
 
     def commit(self, replay_id: bytes) -> None:
-        """Ask Salesforce to go on after ``replay_id`` from the next stream on. Does not wait for the answer.
+        """Commit ``replay_id``, so that the next stream begins after it. Does not wait for the response.
 
         :param replay_id: of an event that this stream has delivered, or one that an empty batch with ``pending > 0``
             named.
         :raises ServiceUnavailableError: if the stream has ended. Nothing moved.
-        :raises SalesforceStreamError: the stream's own end, if that cannot be retried.
+        :raises SalesforceStreamError: the error that ended the stream, if it is not retriable.
         """
         if not 0 < len(replay_id) <= LONGEST:
             raise InvalidReplayIdError(f"{self._name}: a replay ID of {len(replay_id)} bytes is none. Nothing moved.")
@@ -146,10 +146,10 @@ class ManagedStream(Subscription):
         """Wait until the commit of ``replay_id``, or a later one, is acknowledged.
 
         :param timeout: seconds to wait at most.
-        :raises CommitError: if it was answered with an error. The stream goes on.
-        :raises ServiceUnavailableError: if no answer comes in time, or the stream ends before. The commit may have
-            been carried out or not: the next stream tells by where it begins.
-        :raises SalesforceStreamError: the stream's own end, if that cannot be retried.
+        :raises CommitError: if the response is an error. The stream continues.
+        :raises ServiceUnavailableError: if no response arrives in time, or the stream ends before. The result of the
+            commit is unknown until the next stream: its start shows the committed position.
+        :raises SalesforceStreamError: the error that ended the stream, if it is not retriable.
         """
         with self._session.using(self._token), self._answered:
             self._answered.wait_for(lambda: self._commits.outcome(replay_id) or self._end is not None, timeout)
@@ -165,10 +165,10 @@ class ManagedStream(Subscription):
             )
 
     def close(self) -> None:
-        """End the call. What has arrived and was not returned is forgotten.
+        """End the call. Discard received events that were not returned.
 
-        A commit that has not been answered gets up to five seconds for it, unless it was waited for in vain: cancelling
-        the call could lose it.
+        Wait up to five seconds for the response to an outstanding commit, unless an earlier wait for it timed out:
+        cancelling the call could lose the commit.
         """
         with self._answered:
             seconds = 0.0 if self._waited_in_vain else _SECONDS_TO_FLUSH
@@ -182,7 +182,7 @@ class ManagedStream(Subscription):
         super().close()
 
     def _is_finished(self) -> bool:
-        return False  # also when the limit is reached, answers to commits are to be read
+        return False  # responses to commits must be read even after the limit
 
     def _hand_over(self, arrival: tuple[int, Response, int]) -> None:
         size, response, _ = arrival
@@ -215,7 +215,7 @@ class ManagedStream(Subscription):
     def _keep_alive(self) -> None:
         committed = self._commits.acknowledged or self._recommit
         is_due = self._clock() - self._last_commit >= self._commit_keepalive
-        # Not behind an unanswered one: the answer to an older replay ID must not pass for that to a newer.
+        # Not while a commit is outstanding: the response to an older replay ID must not acknowledge a newer one.
         if committed is not None and is_due and not self._commits.unanswered:
             self._send_commit(committed)
 
@@ -226,7 +226,7 @@ class ManagedStream(Subscription):
         self._last_commit = self._clock()
 
     def _ended_without(self, replay_id: bytes, what: str) -> Exception:
-        """Return the error for a commit that the end of the stream has met, of the same kind as that end."""
+        """Return the error for a commit that the end of the stream interrupted, of the same class as that end."""
         return type(self._end or RuntimeError())(
             f"{self._name}: replay ID {replay_id.hex()} {what}, because the stream ended. Nothing is lost: events "
             f"after the committed position are delivered again. The end: {self._end}"

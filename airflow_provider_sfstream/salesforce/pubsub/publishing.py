@@ -1,4 +1,4 @@
-"""Events on their way to the bus: values, encoding, sizes, requests, results.
+"""Events to publish: values, encoding, sizes, requests, results.
 
 Salesforce writes dates and times as Avro longs, in milliseconds since the epoch, and names the real type in each
 field's ``doc``; see :func:`~airflow_provider_sfstream.salesforce.schemas.salesforce_type`.
@@ -41,7 +41,7 @@ def _new_key() -> str:
 class OutgoingEvent:
     """One event to publish: its Avro payload, and the schema id that the payload was written with.
 
-    :param correlation_key: comes back with the result; a new UUID if not given.
+    :param correlation_key: Salesforce returns it with the result; default: a new UUID.
     """
 
     payload: bytes = field(repr=False)
@@ -51,7 +51,7 @@ class OutgoingEvent:
 
 @dataclass(frozen=True)
 class PublishedEvent:
-    """The result for one event: the replay ID it got, or the error that kept it from the bus."""
+    """The result for one event: its replay ID, or the error for which it was not published."""
 
     correlation_key: str
     replay_id: bytes | None
@@ -59,12 +59,12 @@ class PublishedEvent:
 
 
 class EventEncoder:
-    """Writes rows as events of one schema.
+    """Encoder of rows as events of one schema.
 
     :param schema_json: the Avro schema of the event.
     :param created_by: the default of ``CreatedById``. Salesforce requires it and ``CreatedDate`` in the payload of a
         platform event (Pub/Sub API guide, "Publish RPC Method").
-    :raises SchemaError: if that is no schema of an event.
+    :raises SchemaError: if it is not the schema of an event.
     """
 
     def __init__(self, schema_json: str, schema_id: str, *, created_by: str | None = None) -> None:
@@ -76,7 +76,7 @@ class EventEncoder:
         self.field_names = frozenset(self._fields)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Refuse names that are not fields of the event.
+        """Raise if names are not fields of the event.
 
         :raises SchemaError: naming them, and the fields that it has.
         """
@@ -86,9 +86,9 @@ class EventEncoder:
             raise SchemaError(f"{self.event_name} has no field {', '.join(unknown)}; it has {known}.")
 
     def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent:
-        """Return an event with ``values`` by field name. Times need a time zone; ISO 8601 text will do, for dates too.
+        """Return an event with ``values`` by field name. Times need a time zone; times and dates may be ISO 8601 text.
 
-        ``CreatedDate`` defaults to now. Whether Salesforce keeps one that is given is not known.
+        ``CreatedDate`` defaults to now. It is not known whether Salesforce stores another value.
 
         :raises SchemaError: if a field is unknown, missing or of another type. Values are not part of the message.
         """
@@ -110,7 +110,7 @@ class EventEncoder:
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
             misfits = self._misfits(record) or ["A value"]
         if misfits:
-            # Without the cause, which would quote the value.
+            # Without the cause, which quotes the value.
             raise SchemaError(
                 f"{', '.join(misfits)} of a {self.event_name} is not of its type. Nothing was published."
             ) from None
@@ -127,7 +127,7 @@ class EventEncoder:
 
 
 def size_of(event: OutgoingEvent) -> int:
-    """Return how many bytes an event is in a request; :data:`MOST_EVENT_BYTES` at most may be published."""
+    """Return the bytes of an event in a request; the maximum is :data:`MOST_EVENT_BYTES`."""
     return _message(event).ByteSize()
 
 
@@ -147,9 +147,9 @@ def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield items as they come, in order, as many at a time as one publish request may have.
+    """Yield lists of items, in order, each as large as one publish request may be.
 
-    :param size: returns how many bytes the event of an item is.
+    :param size: returns the number of bytes of an item's event.
     """
     group: list[T] = []
     total = 0
@@ -171,7 +171,7 @@ def _message(event: OutgoingEvent) -> ProducerEvent:
 def results(topic: str, request: PublishRequest, response: PublishResponse) -> list[PublishedEvent]:
     """Return the result of each event of ``request``, in its order.
 
-    :raises PublishError: if Salesforce answered with another number of results.
+    :raises PublishError: if the response has another number of results.
     """
     if len(response.results) != len(request.events):
         raise PublishError(
@@ -193,12 +193,12 @@ def not_published(request: PublishRequest, error: SalesforceStreamError) -> list
 
 
 def event_value(field: dict[str, Any], value: Any) -> Any:
-    """Return a value for a field of an event's schema, as Avro takes it; one that needs no change as it is.
+    """Return a value for a field of an event's schema in the form that Avro requires, unchanged if possible.
 
-    Times need a time zone, and are no dates; either may be ISO 8601 text. A ``Decimal`` becomes the nearest double, and
-    a whole number that is written as one with a fraction (1.0, as pandas has integers with gaps) an integer.
+    Times need a time zone, and are not accepted as dates; both may be ISO 8601 text. A ``Decimal`` becomes the nearest
+    double, and a whole number of type float (1.0, the form of pandas for integers with gaps) an integer.
 
-    :raises ValueError: if a text is no date or time, or a time has no time zone.
+    :raises ValueError: if a text is not a date or time, or a time has no time zone.
     """
     kinds = _kinds(field["type"])
     if "long" in kinds and (named := salesforce_type(field)) in ("DateTime", "DateOnly"):
@@ -220,7 +220,7 @@ def _milliseconds(value: Any, *, is_date: bool) -> Any:
         value = date.fromisoformat(value) if is_date else datetime.fromisoformat(value)
     if isinstance(value, datetime):
         if is_date:
-            return value  # which day it is depends on where: no date
+            return value  # the day of a time depends on the time zone: not a date
         if value.utcoffset() is None:
             raise ValueError("a time needs a time zone")
         return (value - _EPOCH) // timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""One Subscribe call: a thread that keeps the pipe full beside a consumer that takes its time."""
+"""One Subscribe call: a reader thread requests events concurrently with a slow consumer."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from airflow_provider_sfstream.salesforce.topics import Topic
 
 MOST_EVENTS_WAITING = 2_000
 MOST_BYTES_WAITING = 16 * 1024 * 1024
-"""What may wait for a slow consumer before no more is asked for; up to 100 more events can still be on the way."""
+"""Bytes of waiting responses from which no more events are requested; up to 100 may still be outstanding."""
 MOST_BYTES_READ = 64 * 1024 * 1024
-"""What may wait before no more is read, whatever was asked for: HTTP/2 then holds up a server that sends unasked."""
+"""Bytes of waiting responses from which reading stops: HTTP/2 then blocks a server that sends unrequested events."""
 
 _PRESETS = {StartFrom.EARLIEST: ReplayPreset.EARLIEST, StartFrom.LATEST: ReplayPreset.LATEST}
 _SECONDS_TO_END = 10.0
@@ -45,13 +45,13 @@ Request = FetchRequest | ManagedFetchRequest
 Response = FetchResponse | ManagedFetchResponse
 
 _Arrival = tuple[int, Response, int]
-"""Bytes on the wire, response, time of arrival. After the last one comes the error that ended the call, or ``None``."""
+"""Bytes on the wire, response, time of arrival. The error that ended the call, or ``None``, follows the last one."""
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic``, if the Pub/Sub API can have it.
+    """Return ``topic`` if the Pub/Sub API supports its name.
 
-    :raises InvalidTopicError: if it cannot. Nothing was contacted.
+    :raises InvalidTopicError: if it does not. Nothing was contacted.
     """
     if Topic.parse(topic).api != "pubsub":
         raise InvalidTopicError(f"{topic} is on the Streaming API, not on the Pub/Sub API. Nothing was read or moved.")
@@ -59,10 +59,10 @@ def check_topic(topic: str) -> str:
 
 
 def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
-    """Refuse the arguments of a subscription that cannot be used, before anything is contacted.
+    """Raise if an argument of a subscription is invalid, before anything is contacted.
 
     :param seconds: the arguments that are times to wait, by name.
-    :raises ConfigurationError: naming the first unusable one.
+    :raises ConfigurationError: naming the first invalid one.
     """
     check_topic(topic)
     if start is StartFrom.COMMITTED:
@@ -75,10 +75,10 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
 
 
 def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
-    """Refuse a limit or a time to wait that cannot be used; see :func:`check_arguments`.
+    """Raise if a limit or a time to wait is invalid; see :func:`check_arguments`.
 
-    :param name: what is subscribed to.
-    :raises ConfigurationError: naming the first unusable one.
+    :param name: the topic or subscription, for messages.
+    :raises ConfigurationError: naming the first invalid one.
     """
     if limit is not None and limit < 1:
         raise ConfigurationError(f"{name}: limit={limit} must be at least 1, or None. Nothing was read.")
@@ -88,7 +88,7 @@ def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
 
 
 def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
-    """Return the request that opens a subscription, without a number of events yet."""
+    """Return the request that opens a subscription, without a number of events."""
     if isinstance(start, StartFrom):
         return FetchRequest(topic_name=topic, replay_preset=_PRESETS[start])
     return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=start)
@@ -97,8 +97,8 @@ def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
 def response_batch(name: str, response: Response, received_at: int) -> EventBatch:
     """Return the columns of a response that arrived at ``received_at`` (nanoseconds since the epoch).
 
-    :param name: what is subscribed to.
-    :raises ProtocolError: if a replay ID is none that a later run could go on from.
+    :param name: the topic or subscription, for messages.
+    :raises ProtocolError: if a replay ID is invalid, so that a later run could not resume from it.
 
     The generated parser and one loop over its events cost 0.4 µs an event; walking the wire format by hand, twice that.
     """
@@ -137,19 +137,19 @@ def sized_response(data: bytes) -> tuple[int, FetchResponse]:
 
 
 class Subscription:
-    """An open Subscribe call, and what other calls that deliver events share with it.
+    """An open Subscribe call, and the base of other calls that deliver events.
 
-    A reader thread asks for more events the moment a response arrives, before anybody looks at it, and hands responses
-    over. While too much waits for the consumer it stops asking, and far above that reading; the consumer's own reading
-    starts it again. Salesforce closes a stream that owes nothing and is asked nothing for 60 seconds: that end is
-    retriable like any other.
+    A reader thread requests more events when a response arrives, before the consumer processes it, and queues the
+    response. Above a limit of waiting bytes it stops requesting, and above a higher limit reading; when the consumer
+    reads, it resumes. After 60 seconds without outstanding events or requests Salesforce ends the stream, with a
+    retriable error.
 
-    :param open_call: the multi-callable of the RPC; its responses come with the bytes that they took on the wire, as
-        from :func:`sized_response`.
-    :param name: the topic, or whatever names the stream in messages.
-    :param opening: the first request, without a number of events yet.
-    :param following: the fields that all later requests have.
-    :param limit: events to ask for in total; ``None``: no limit.
+    :param open_call: the multi-callable of the RPC; each response is a pair with its bytes on the wire, as from
+        :func:`sized_response`.
+    :param name: the topic, or another name of the stream, for messages.
+    :param opening: the first request, without a number of events.
+    :param following: the fields of all later requests.
+    :param limit: events to request in total; ``None``: no limit.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Subscription:
         self._reader.start()
 
     def batches(self, idle_timeout: float) -> Responses:
-        """Yield batches as they come, and ``None`` after each ``idle_timeout`` seconds without one.
+        """Yield batches as they arrive, and ``None`` after each ``idle_timeout`` seconds without one.
 
         :raises SalesforceStreamError: when the call has ended for any reason but the limit.
         """
@@ -200,7 +200,7 @@ class Subscription:
             yield response_batch(self._name, response, received_at)
 
     def close(self) -> None:
-        """End the call at once. What has arrived and was not yielded is forgotten."""
+        """End the call immediately. Discard received events that were not yielded."""
         self._call.cancel()
         self._requests.put(None)
         with self._lock:
@@ -219,7 +219,7 @@ class Subscription:
                     self._bytes_waiting += size
                     self._ask()
                     finished = self._is_finished()
-                # Let gRPC's thread send that before the consumer, once it has something to do, keeps it waiting.
+                # Let gRPC's thread send the request before the consumer uses the CPU.
                 time.sleep(0)
                 self._hand_over((size, response, received_at))
                 if finished:
@@ -228,7 +228,7 @@ class Subscription:
                 self._wait_for_room()
         except grpc.RpcError:
             end = self._fault()
-        except Exception as error:  # handed to the consumer, whose loop must not wait for ever
+        except Exception as error:  # raised in the consumer, which must not wait forever
             end = error
         self._requests.put(None)
         self._ended(end)
@@ -238,7 +238,7 @@ class Subscription:
             self._has_room.wait_for(lambda: self._is_closed or self._bytes_waiting < MOST_BYTES_READ)
 
     def _is_finished(self) -> bool:
-        """Return whether nothing more is to be read. The lock is held."""
+        """Return whether all expected responses were read. The caller holds the lock."""
         return self._credit.exhausted
 
     def _hand_over(self, arrival: _Arrival) -> None:
@@ -248,7 +248,7 @@ class Subscription:
         self._arrived.put(end)
 
     def _ask(self) -> None:
-        """Top the pipe up, unless too much is waiting. The lock is held."""
+        """Request more events, unless too many bytes wait. The caller holds the lock."""
         if self._events_waiting >= MOST_EVENTS_WAITING or self._bytes_waiting >= MOST_BYTES_WAITING:
             return
         number = self._credit.request()

@@ -1,14 +1,14 @@
-"""Whether the Pub/Sub API has seen a change of a managed event subscription, which takes up to about two minutes.
+"""Wait until the Pub/Sub API has applied a change of a managed event subscription, up to about two minutes.
 
-Nothing but the Pub/Sub API itself can tell. So this subscribes: while it does not know a new subscription it answers
-"not found", and while it does not know that one was started, "stopped" (Pub/Sub API guide, "Managed Event
-Subscriptions"). A subscribe that succeeds is closed at once, and commits nothing: what was delivered to it is delivered
-again to whoever comes next.
+Only the Pub/Sub API reports this state. So this module subscribes: while the API has not applied the creation, it
+answers "not found"; while it has not applied a start, "stopped" (Pub/Sub API guide, "Managed Event Subscriptions"). The
+module closes a successful subscription immediately, and commits nothing: Salesforce delivers its events again to the
+next consumer.
 
-Meanwhile it holds the only place that a subscription has for a consumer. It never takes one from a consumer that is
-there (that one's presence is an answer too), but one that comes at that moment has to wait, at Salesforce for up to 15
-seconds. Therefore ask only where nobody can be using the subscription yet: right after it was created, started, stopped
-or deleted.
+Until then it is the one consumer that a managed subscription supports. It never replaces an active consumer (an active
+consumer is an answer too), but one that subscribes at that moment has to wait, at Salesforce for up to 15 seconds. So
+use this module only when no consumer can use the subscription yet: right after it was created, started, stopped or
+deleted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
 SILENCE = 5.0
-"""Seconds to wait for an answer: a refusal comes at once, an event when there is one, and a keepalive only after
-minutes. What counts is that the connection has carried another answer meanwhile."""
+"""Seconds to wait for a response: a refusal arrives immediately, an event if one exists, and a keepalive only after
+minutes. The proof is another response on the same connection meanwhile."""
 
 INTERVAL = 5.0
-"""Seconds between two questions."""
+"""Seconds between two attempts."""
 
 _EVERY_ORG_HAS = "/data/ChangeEvents"
 
 
 class Seen(Enum):
-    """What the Pub/Sub API makes of a managed event subscription."""
+    """State of a managed event subscription at the Pub/Sub API."""
 
     OPEN = "can be subscribed to"
     STOPPED = "is stopped"
@@ -47,10 +47,10 @@ class Seen(Enum):
 
 
 def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Seen:
-    """Return what the Pub/Sub API makes of ``subscription`` now. Logs in again once when the token is refused.
+    """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
 
-    :param silence: seconds to wait for an answer, before and after Salesforce has answered something else.
-    :raises SalesforceStreamError: for every other answer, such as a missing permission.
+    :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
+    :raises SalesforceStreamError: for every other response, for example a missing permission.
     """
     try:
         return _look(client, subscription, silence)
@@ -63,7 +63,7 @@ def _look(client: PubSubClient, subscription: ManagedSubscription, silence: floa
     try:
         with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
             if next(stream, None) is None:
-                client.prove_contact(_EVERY_ORG_HAS)  # a refusal that was sent before is here by then
+                client.prove_contact(_EVERY_ORG_HAS)  # a refusal that was sent before has arrived by then
                 next(stream, None)
     except TopicNotFoundError:
         return Seen.UNKNOWN
@@ -85,13 +85,13 @@ def wait_until_seen(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return once the Pub/Sub API sees ``subscription`` as ``expected``. An answer that may pass is asked for again.
+    """Wait until ``subscription`` has the state ``expected`` at the Pub/Sub API. Retry after temporary errors.
 
-    :param timeout: seconds within which the last question is begun.
-    :param interval: seconds between two questions.
+    :param timeout: seconds within which the last attempt begins.
+    :param interval: seconds between two attempts.
     :param silence: see :func:`look`.
-    :raises ServiceUnavailableError: if it does not within ``timeout``.
-    :raises SalesforceStreamError: for an answer that will not pass, such as a missing permission.
+    :raises ServiceUnavailableError: if it does not have that state within ``timeout``.
+    :raises SalesforceStreamError: for a permanent error, for example a missing permission.
     """
     deadline = now() + timeout
     while True:

@@ -1,4 +1,4 @@
-"""What remains of the org's allocations, through the REST API."""
+"""Client of the REST API for the org's remaining allocations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WHAT = "the org's allocations"
 
 
 class AllocationClient(RestApiClient):
-    """Reads what remains of allocations; a context manager that closes its connections. Each read is one API request.
+    """Reader of remaining allocations; a context manager that closes its connections. Each read is one API request.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
     :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
@@ -23,16 +23,16 @@ class AllocationClient(RestApiClient):
     needs_version = "tells allocations"
 
     def all(self) -> dict[str, Allocation]:
-        """Return every allocation of which the org has something, by name. Salesforce's numbers lag a little behind.
+        """Return every allocation with a maximum above 0, by name. Salesforce updates the numbers with a small delay.
 
         :raises SalesforceStreamError: if they cannot be read.
         """
         return allocations_from(self._rest.request("GET", "limits", what=_WHAT))
 
     def get(self, *names: str) -> list[Allocation]:
-        """Return the allocations of these names, all as they are at one moment.
+        """Return the allocations of these names, from one response.
 
-        :raises AllocationUnknownError: if Salesforce tells nothing of one.
+        :raises AllocationUnknownError: if Salesforce does not report one of them.
         :raises SalesforceStreamError: if they cannot be read.
         """
         found = self.all()
@@ -42,11 +42,11 @@ class AllocationClient(RestApiClient):
         return [found[name] for name in names]
 
     def delivered(self, now: datetime) -> dict[str, int]:
-        """Return how many events were delivered to all clients in the 24 hours to the last full hour: ``platform
-        events`` and ``change events``. Two requests.
+        """Return the numbers of events delivered to all clients in the 24 hours up to the last full hour: ``platform
+        events`` and ``change events``. Sends two requests.
 
-        It says what an allocation went to; how much of one remains, ``/limits`` alone says, which counts otherwise. A
-        kind that Salesforce has no number for is left out.
+        The numbers show the use of an allocation. Only ``/limits``, which counts differently, reports how much remains.
+        Kinds without a number are not in the result.
 
         :raises SalesforceStreamError: if they cannot be read: not every edition has ``PlatformEventUsageMetric``.
         """

@@ -1,4 +1,4 @@
-"""Clients of one part of the REST API, and of objects of the Tooling API: queries, and records by their ID."""
+"""Base clients of the REST API and of objects of the Tooling API: queries, and records by their ID."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
 
 class RestApiClient:
-    """A context manager that closes its connections. Nothing is contacted before the first request.
+    """Base of REST clients; a context manager that closes its connections. The first request connects.
 
-    :param token_provider: gives the access token, at the time of each request.
+    :param token_provider: source of the access token, read at each request.
     :param api_version: of ``first_api_version`` or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
     :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     first_api_version: ClassVar[int] = FIRST_API_VERSION
-    """The first version that has this part."""
+    """The first API version that supports the client."""
     needs_version: ClassVar[str]
-    """What needs it, for the error: "API version '30.0' is none that" and this."""
+    """End of the error's sentence "API version '30.0' is none that ...", which names the feature."""
 
     def __init__(
         self,
@@ -58,10 +58,9 @@ class RestApiClient:
         self.close()
 
     def server_time(self) -> datetime:
-        """Return what time it is at the org, aware, in whole seconds, by the ``Date`` of an answer (RFC 9110). No API
-        request is counted for it.
+        """Return the org's time, aware, in whole seconds, from a ``Date`` header (RFC 9110). No counted API request.
 
-        :raises SalesforceStreamError: if the org does not answer, or without a time.
+        :raises SalesforceStreamError: if the org does not respond, or its response has no time.
         """
         return self._rest.server_time()
 
@@ -71,16 +70,16 @@ class RestApiClient:
 
 
 class ToolingRecordsClient(RestApiClient):
-    """Requests for records of the Tooling API. Errors are those of
+    """Client for records of the Tooling API. Errors are those of
     :mod:`airflow_provider_sfstream.salesforce.errors.tooling`."""
 
     checked: ClassVar[tuple[str, str]]
-    """The object that :meth:`check` reads, and how an error names it."""
+    """The object that :meth:`check` reads, and its name in errors."""
 
     def check(self) -> None:
-        """Read something, to see that this user may.
+        """Read one record, to check the permission of this user.
 
-        :raises SalesforceStreamError: naming what does not work.
+        :raises SalesforceStreamError: naming the failed step.
         """
         kind, what = self.checked
         self._query(f"SELECT Id FROM {kind} LIMIT 1", what)  # noqa: S608
@@ -93,7 +92,7 @@ class ToolingRecordsClient(RestApiClient):
         return rows
 
     def _post(self, kind: str, full_name: str, metadata: Mapping[str, Any], what: str) -> str | None:
-        """Create a record; return its ID, where Salesforce tells it."""
+        """Create a record; return its ID, if the response contains it."""
         body = {"FullName": full_name, "Metadata": metadata}
         created = self._rest.request("POST", f"tooling/sobjects/{kind}", what=what, body=body)
         return str(created["id"]) if created.get("id") else None
@@ -104,15 +103,15 @@ class ToolingRecordsClient(RestApiClient):
         self._rest.request("PATCH", _path(kind, record_id), what=what, body=body, names_record=True)
 
     def _delete(self, kind: str, record_id: str, what: str) -> bool:
-        """Delete a record; return whether it was there until now."""
+        """Delete a record; return whether it existed until now."""
         try:
             self._rest.request("DELETE", _path(kind, record_id), what=what, names_record=True)
         except TopicNotFoundError:
-            return False  # somebody else was faster
+            return False  # another client deleted it first
         return True
 
     def _get(self, kind: str, record_id: str, what: str) -> dict[str, Any] | None:
-        """Return a record with its settings, ``None`` if there is none (any more)."""
+        """Return a record with its settings, ``None`` if it does not exist (any more)."""
         try:
             row = self._rest.request("GET", _path(kind, record_id), what=what, names_record=True)
         except TopicNotFoundError:

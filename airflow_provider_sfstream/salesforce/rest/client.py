@@ -28,30 +28,30 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-"""Seconds. Salesforce may take long over metadata."""
+"""Seconds. Salesforce may need long for metadata."""
 TIME_TIMEOUT = 10.0
-"""Seconds in which the org has to answer what time it is: a drain waits for that, and a late answer measures little."""
+"""Seconds for a request of the org's time: a drain waits for it, and a late response is an inexact measurement."""
 _UNCACHED = {**UNPACKED, "Cache-Control": "no-cache"}
 _LAST_YEAR = 9999
-"""Times of this year have no later ones that Python can represent."""
+"""The last year that Python can represent: no later time exists."""
 LONGEST_CALL = 300.0
-"""Seconds that the body of an answer may take altogether."""
+"""Seconds for the whole body of a response."""
 LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes."""
 
 
 class RestClient:
-    """Sends requests below ``/services/data/v{version}`` of the org that the login leads to. Not for several threads.
+    """Client for requests below ``/services/data/v{version}`` of the login's org. Not thread-safe.
 
-    Logs in again once when Salesforce refuses the token, which it does before doing anything. Nothing else is repeated
-    here. Errors are those of :mod:`airflow_provider_sfstream.exceptions`. An answer is at most 16 MiB.
+    Logs in again once if Salesforce refuses the token, which it does before it executes a request. Does not retry
+    otherwise. Errors are those of :mod:`airflow_provider_sfstream.exceptions`. A response is at most 16 MiB.
 
-    :param token_provider: gives the access token, at the time of each request.
-    :param api_version: as addresses have it, for example ``"62.0"``.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param token_provider: source of the access token, read at each request.
+    :param api_version: in the form of URLs, for example ``"62.0"``.
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
     :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :raises ConfigurationError: if the certificate authority is unusable. Nothing was contacted.
+    :raises ConfigurationError: if the certificate authority is invalid. Nothing was contacted.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class RestClient:
         body: Mapping[str, Any] | None = None,
         names_record: bool = False,
     ) -> dict[str, Any]:
-        """Send one request and return the JSON object of its answer, empty where it has no body.
+        """Send one request and return the JSON object of its response, empty if it has no body.
 
-        :param path: below ``/services/data/v{version}/``, its parts quoted.
-        :param what: what it is about, which an error begins with.
-        :param parameters: of the query string.
-        :param body: sent as JSON.
+        :param path: path below ``/services/data/v{version}/``, with quoted segments.
+        :param what: subject of the request, with which an error begins.
+        :param parameters: parameters of the query string.
+        :param body: request body, sent as JSON.
         :param names_record: whether ``path`` names a record, so that "not found" means that record.
         :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
         """
@@ -118,7 +118,7 @@ class RestClient:
             try:
                 response = self._response(method, url, headers=headers, **arguments)
             except (httpx.HTTPError, httpx.InvalidURL) as fault:
-                # The cause is left out: it holds the request, and with it the token.
+                # Without the cause: it contains the request, and with it the token.
                 text = f"{type(fault).__name__}: {fault}"
                 raise error_from_response(None, None, text, what=what, names_record=names_record) from None
             document = _document(response)
@@ -127,7 +127,7 @@ class RestClient:
         return document
 
     def server_time(self) -> datetime:
-        """See :meth:`RestApiClient.server_time`. The list of API versions, which anybody may read, is asked for."""
+        """Return the org's time; see :meth:`RestApiClient.server_time`. Reads the public list of API versions."""
         what = "the org's time"
         try:
             url = f"{self._origin(self._session.token())}/services/data"
@@ -135,8 +135,8 @@ class RestClient:
             response = client.send(
                 client.build_request("GET", url, headers=_UNCACHED, timeout=TIME_TIMEOUT), stream=True
             )
-            response.close()  # the header is enough
-            if not response.is_success:  # a proxy or a portal on the way has a clock of its own
+            response.close()  # only the header is needed
+            if not response.is_success:  # the error may be from a proxy or portal, with another clock
                 status, reason = response.status_code, response.reason_phrase
                 raise error_from_response(status, None, reason, what=what, names_record=False)
             return _date(response)
@@ -158,12 +158,12 @@ class RestClient:
         proxy = proxy_for(url, self._proxies)
         if proxy not in self._clients:
             try:
-                # Without trust_env, which would also send the credentials of a .netrc file in place of the token.
+                # Without trust_env, which would send the credentials of a .netrc file in place of the token.
                 client = httpx.Client(
                     verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
                 )
             except (ValueError, ImportError, httpx.InvalidURL):
-                # The cause is left out: it quotes the proxy's URL, and a password in it.
+                # Without the cause: it quotes the proxy's URL, with a password.
                 raise ConfigurationError(
                     "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL "
                     "must begin with http:// or https://. Nothing was sent."
@@ -175,8 +175,8 @@ class RestClient:
 def _date(response: httpx.Response) -> datetime:
     """Return the time of a response that its origin sent now.
 
-    :raises KeyError: if it has none.
-    :raises ValueError: if that is no time with a time zone, or a cache sent the response.
+    :raises KeyError: if it has no time.
+    :raises ValueError: if the time is invalid or has no time zone, or a cache sent the response.
     """
     date = parsedate_to_datetime(response.headers["Date"])
     if date.tzinfo is None or date.year >= _LAST_YEAR or response.headers.get("Age", "").strip() not in ("", "0"):
@@ -192,7 +192,7 @@ def _error(response: httpx.Response, document: Any, what: str, names_record: boo
 
 
 def _document(response: httpx.Response) -> Any:
-    """Return the JSON of a response; an empty object where it has no body, ``None`` where it is no JSON."""
+    """Return the JSON of a response; an empty object if it has no body, ``None`` if it is not JSON."""
     if not response.content:
         return {}
     try:
@@ -202,7 +202,7 @@ def _document(response: httpx.Response) -> Any:
 
 
 def _first_error(document: Any) -> tuple[str | None, str | None]:
-    """Return code and message of the first error of an answer: a list of errors, or a result that holds one."""
+    """Return code and message of the first error of a response: a list of errors, or a result with errors."""
     errors = document.get("errors") if isinstance(document, dict) else document
     first = errors[0] if isinstance(errors, list) and errors else None
     if not isinstance(first, dict):
@@ -221,10 +221,10 @@ def measured_server_time(
 ) -> ServerTime | None:
     """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-    :param clock: monotonic seconds.
+    :param clock: returns monotonic seconds.
     :raises SalesforceStreamError: if the login failed.
     """
-    token_provider.token()  # a login that fails is an error of the run, and no missing measurement
+    token_provider.token()  # a failed login is an error of the run, not a missing measurement
     client = RestClient(
         token_provider,
         api_version=DEFAULT_API_VERSION,

@@ -1,4 +1,4 @@
-"""Records of custom channels and their members, through the Tooling API."""
+"""Tooling API client for records of custom channels and their members."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MEMBERS = "the members of the org's channels"
 
 @dataclass(frozen=True)
 class EventChannelRecord:
-    """A custom channel as the org has it.
+    """Record of a custom channel in the org.
 
     :param id: 18 characters, beginning with ``0YL``.
     :param name: its full name: ``Sales__chn``.
-    :param type: ``data`` or ``event``; cannot be changed once the record exists.
+    :param type: ``data`` or ``event``; cannot change after creation.
     """
 
     id: str
@@ -38,10 +38,10 @@ class EventChannelRecord:
 
 @dataclass(frozen=True)
 class ChannelMemberRecord:
-    """A member of a channel as the org has it; its channel and entity cannot be changed once the record exists.
+    """Record of a channel member in the org; its channel and entity cannot change after creation.
 
     :param id: 18 characters, beginning with ``0v8``.
-    :param name: its full name: ``Sales_chn_AccountChangeEvent``, as a rule.
+    :param name: its full name: usually ``Sales_chn_AccountChangeEvent``.
     """
 
     id: str
@@ -54,12 +54,12 @@ class ChannelMemberRecord:
 
 
 class EventChannelClient(ToolingRecordsClient):
-    """Creates, reads, changes and deletes custom channels and their members; a context manager that closes its
-    connections.
+    """Client that creates, reads, changes and deletes custom channels and their members; also a context manager.
 
-    Reading needs the user permission "View Setup and Configuration", all else "Customize Application". An open
-    subscription sees a change within about 10 minutes. What a member is removed from is no longer delivered: this class
-    just does it, its callers ask first. Errors are those of :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". Changes
+    affect an open subscription within about 10 minutes. Salesforce no longer delivers the events of a removed member:
+    callers ask for confirmation, this class does not. Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
     """
 
     first_api_version = FIRST_API_VERSION
@@ -67,7 +67,7 @@ class EventChannelClient(ToolingRecordsClient):
     checked = _MEMBER, _MEMBERS
 
     def find(self, name: str) -> EventChannelRecord | None:
-        """Return the record of the channel with a full name; ``None`` if the org has none, or hides it."""
+        """Return the record of the channel with a full name; ``None`` if it does not exist or is hidden."""
         developer_name, what = name.removesuffix("__chn"), f"channel {name}"
         where = f"DeveloperName = {soql_text(developer_name)}"
         for row in self._query(f"SELECT Id, NamespacePrefix FROM {_CHANNEL} WHERE {where}", what):  # noqa: S608
@@ -77,9 +77,9 @@ class EventChannelClient(ToolingRecordsClient):
         return None
 
     def create(self, name: str, channel_type: ChannelType, label: str) -> EventChannelRecord:
-        """Create a channel without members, and return it as Salesforce stored it.
+        """Create a channel without members, and return the stored record.
 
-        :raises AlreadyExistsError: if the org has one of this name.
+        :raises AlreadyExistsError: if the name exists in the org.
         :raises ConfigurationError: if Salesforce does not accept a value.
         """
         what = f"channel {name}"
@@ -90,21 +90,21 @@ class EventChannelClient(ToolingRecordsClient):
         return record
 
     def relabel(self, record: EventChannelRecord, label: str) -> None:
-        """Change the label of a channel: nothing else of it can be changed.
+        """Change the label of a channel, its only mutable field.
 
-        :raises TopicNotFoundError: if it is gone.
+        :raises TopicNotFoundError: if it does not exist any more.
         """
         self._patch(_CHANNEL, record.id, record.name, {"channelType": record.type, "label": label}, str(record))
 
     def delete(self, record: EventChannelRecord) -> bool:
-        """Delete a channel; return whether it was there until now."""
+        """Delete a channel; return whether it existed until now."""
         return self._delete(_CHANNEL, record.id, str(record))
 
     def members(self, channel: str) -> Sequence[ChannelMemberRecord]:
-        """Return the members of a channel, by entity. Takes a request for each member of any channel of the org.
+        """Return the members of a channel, by entity. Sends one request for each member of any channel of the org.
 
-        Salesforce gives the settings of one record at a time, and how a query tells a member's channel is not
-        documented.
+        Salesforce returns the settings of one record per request, and does not document a query for the channel of a
+        member.
         """
         rows = self._query(f"SELECT Id FROM {_MEMBER}", _MEMBERS)  # noqa: S608
         found = (self._get(_MEMBER, str(row["Id"]), f"channel member {row['Id']}") for row in rows)
@@ -115,8 +115,8 @@ class EventChannelClient(ToolingRecordsClient):
     def add(self, channel: str, member: ChannelMember) -> None:
         """Add a member to a channel.
 
-        :raises AlreadyExistsError: if the channel has it, or another one has its name.
-        :raises ConfigurationError: if Salesforce does not accept a value, such as a field that is not there.
+        :raises AlreadyExistsError: if the channel has this member, or another one has its name.
+        :raises ConfigurationError: if Salesforce does not accept a value, for example a missing field.
         """
         what = f"member {member.entity} of channel {channel}"
         self._post(_MEMBER, member_name(channel, member.entity), _metadata(channel, member), what)
@@ -124,13 +124,13 @@ class EventChannelClient(ToolingRecordsClient):
     def change(self, record: ChannelMemberRecord, member: ChannelMember) -> None:
         """Change filter and enriched fields of a member.
 
-        :raises TopicNotFoundError: if it is gone.
+        :raises TopicNotFoundError: if it does not exist any more.
         :raises ConfigurationError: if Salesforce does not accept a value.
         """
         self._patch(_MEMBER, record.id, record.name, _metadata(record.channel, member), str(record))
 
     def remove(self, record: ChannelMemberRecord) -> bool:
-        """Take a member out of its channel; return whether it was there until now."""
+        """Remove a member from its channel; return whether it existed until now."""
         return self._delete(_MEMBER, record.id, str(record))
 
 

@@ -1,4 +1,4 @@
-"""Topics of an org and definitions of its platform events, through the REST and Tooling APIs."""
+"""REST and Tooling API clients for topics of an org and definitions of its platform events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OBJECT = "CustomObject"
 
 @dataclass(frozen=True)
 class EventTopic:
-    """A topic of the org: its name, as drains have it, and what its events are."""
+    """A topic of the org: its name, as in drains, and the kind of its events."""
 
     topic: str
     events: str
@@ -25,25 +25,25 @@ class EventTopic:
 
 @dataclass(frozen=True)
 class EventTopics:
-    """The topics that a user sees, and the kinds of topics that could not be looked for, with the reason."""
+    """The topics that the user can see, and the kinds of topics that could not be listed, with the reason."""
 
     topics: Sequence[EventTopic]
     unseen: Sequence[str]
 
 
 class EventTopicClient(ToolingRecordsClient):
-    """Lists topics. Of custom channels only with the user permission "View Setup and Configuration".
+    """Client that lists topics; custom channels only with the user permission "View Setup and Configuration".
 
     Names of events are those of describeGlobal (REST API guide, "Describe Global"): platform events end with ``__e``,
-    change events with ``ChangeEvent``. Standard platform events have no such ending, and are not told apart there.
+    change events with ``ChangeEvent``. Standard platform events have no suffix, so it cannot identify them.
     """
 
     needs_version = "lists topics"
 
     def all(self) -> EventTopics:
-        """Return all topics that the user sees, by kind and name. Takes four requests, more for long lists.
+        """Return all topics that the user can see, by kind and name. Sends four requests, more for long lists.
 
-        :raises SalesforceStreamError: if the org cannot be asked.
+        :raises SalesforceStreamError: if a request fails.
         """
         kinds: dict[str, Callable[[], Iterator[EventTopic]]] = {
             "events": self._events,
@@ -86,7 +86,7 @@ class EventTopicClient(ToolingRecordsClient):
 
 
 class EventDefinitionClient(ToolingRecordsClient):
-    """Reads definitions of platform events; a context manager that closes its connections.
+    """Reader of definitions of platform events; a context manager that closes its connections.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
     :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
@@ -96,11 +96,11 @@ class EventDefinitionClient(ToolingRecordsClient):
     checked = _OBJECT, "the definitions of the org's objects"
 
     def retention(self, topic: str) -> timedelta | None:
-        """Return how long Salesforce retains the events of ``topic``; ``None`` if its definition does not say it, or
-        the org has none or hides it from this user.
+        """Return the retention of the events of ``topic``; ``None`` if the definition does not state it, does not exist
+        or is hidden from this user.
 
-        Takes one request for a custom platform event, and none for any other topic. Where other objects of the org
-        have the same developer name (``Order__c`` besides ``Order__e``), it takes one more, and one for each of them.
+        Sends one request for a custom platform event, and none for any other topic. If other objects of the org have
+        the same developer name (``Order__c`` besides ``Order__e``), it sends one more, and one for each of them.
 
         :raises SalesforceStreamError: if the definition cannot be read.
         """
@@ -108,7 +108,7 @@ class EventDefinitionClient(ToolingRecordsClient):
         return retention_by_event_type(self.event_type(topic.removeprefix("/event/"))) if by_kind is None else by_kind
 
     def event_type(self, name: str) -> str | None:
-        """Return ``HighVolume`` or ``StandardVolume``; ``None`` if the org has no such event, or hides it.
+        """Return ``HighVolume`` or ``StandardVolume``; ``None`` if the event does not exist or is hidden.
 
         :param name: of a custom platform event: ``Order__e``, with a namespace ``Shop__Order__e``.
         :raises SalesforceStreamError: if the definition cannot be read.
@@ -127,7 +127,7 @@ class EventDefinitionClient(ToolingRecordsClient):
 
     def _definitions(self, where: str, what: str) -> Iterator[Mapping[str, Any]]:
         try:
-            # Metadata may be selected only where one record is returned.
+            # Salesforce allows Metadata only in queries that return one record.
             yield from self._query(f"SELECT Id, NamespacePrefix, Metadata FROM {_OBJECT} WHERE {where}", what)  # noqa: S608
             return
         except RequestRejectedError:

@@ -1,4 +1,4 @@
-"""The HTTP session that simple-salesforce sends its requests through: our logins, TLS, proxies, time limits."""
+"""The HTTP session of simple-salesforce, with the logins, TLS, proxies and time limits of this package."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from airflow_provider_sfstream.salesforce.auth.tokens import Session
 from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
 
 LARGEST_ANSWER = 256 * 1024 * 1024
-"""Bytes of one answer, unpacked. It is held in memory."""
+"""Bytes of one decompressed response, which is in memory."""
 TIMEOUT = (10.0, 300.0)
-"""Seconds to connect, and to wait for more of an answer. Salesforce gives a query up to two minutes."""
+"""Seconds to connect, and to wait for the next part of a response. Salesforce allows two minutes for a query."""
 
 _PART = 64 * 1024
 _PASSING = (502, 503, 504)
 
 
 def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mapping[str, str]) -> requests.Session:
-    """Return a session for requests to the org that ``tokens`` lead to, over HTTPS only. The caller closes it.
+    """Return a session for HTTPS requests to the org of ``tokens``. The caller closes it.
 
-    A request that Salesforce refuses for its token is sent again once, after a new login. Requests that only read are
-    repeated where the connection or the service failed in passing.
+    If Salesforce refuses the token of a request, the session logs in and sends it again, once. It retries read-only
+    requests after temporary faults of the connection or the service.
 
-    :param proxies: proxy URL by scheme, before the environment's.
-    :raises AuthenticationError: if a login was needed and failed.
-    :raises ConfigurationError: if the org's address is not one of HTTPS. Nothing was sent to it.
+    :param proxies: proxy URL by scheme, with precedence over the environment.
+    :raises AuthenticationError: if a login failed.
+    :raises ConfigurationError: if the org's URL is not an HTTPS URL. Nothing was sent to it.
     """
     instance_url = tokens.token().instance_url
     if urlsplit(instance_url).scheme != "https":
@@ -42,7 +42,7 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
             "https:// address of the org (login_url, instance_url). Nothing was sent to it."
         )
     session = _Session()
-    # Without trust_env, which would also send the credentials of a .netrc file, and take CA files from elsewhere.
+    # Without trust_env, which would send the credentials of a .netrc file, and use CA files of the environment.
     session.trust_env = False
     session.auth = _TokenAuth(tokens)
     session.max_redirects = 0
@@ -54,7 +54,7 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
 
 
 class _Session(requests.Session):
-    """Reads each answer at once, and no more of it than there may be, however small it came."""
+    """Session that reads each response immediately, up to a limit of decompressed bytes."""
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         response = super().send(request, **{**options, "stream": True})
@@ -67,12 +67,12 @@ class _Session(requests.Session):
                     f"{urlsplit(str(request.url)).path}: an answer is larger than {LARGEST_ANSWER // 2**20} MiB and "
                     "was thrown away. Ask for fewer records at a time (bulk_page_records). The replica is as it was."
                 )
-        response._content = bytes(body)  # what requests itself does, without a limit
+        response._content = bytes(body)  # as in requests, but with a limit
         return response
 
 
 class _TokenAuth(AuthBase):
-    """Signs each request with the token of the moment."""
+    """Authentication that adds the current token to each request."""
 
     def __init__(self, tokens: Session) -> None:
         self._tokens = tokens
@@ -83,7 +83,7 @@ class _TokenAuth(AuthBase):
         return request
 
     def _sign(self, request: requests.PreparedRequest) -> bool:
-        """Add the token, if ``request`` goes to the org that it is of."""
+        """Add the token if ``request`` is for the token's org."""
         self._token = self._tokens.token()
         if urlsplit(self._token.instance_url).netloc.lower() != urlsplit(str(request.url)).netloc.lower():
             return False
@@ -91,7 +91,7 @@ class _TokenAuth(AuthBase):
         return True
 
     def _again(self, response: requests.Response, **options: Any) -> requests.Response:
-        """Send a request whose token was refused once more; Salesforce refuses it before doing anything."""
+        """Send a request with a refused token again, once; Salesforce has not executed any part of it."""
         if response.status_code != 401:
             return response
         response.close()
@@ -107,13 +107,13 @@ class _TokenAuth(AuthBase):
 
 
 class _Adapter(HTTPAdapter):
-    """Verifies certificates with one TLS context, as all clients of this package do, and never waits for ever."""
+    """Adapter that verifies certificates with the TLS context of this package, and limits every wait."""
 
     def __init__(self, ssl_context: ssl.SSLContext) -> None:
         self._ssl_context = ssl_context
         repeat = Retry(
             total=4,
-            other=0,  # what no retry mends, such as a certificate
+            other=0,  # permanent errors, for example of a certificate
             backoff_factor=0.5,
             status_forcelist=_PASSING,
             allowed_methods=("GET",),
@@ -129,7 +129,7 @@ class _Adapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, **options, ssl_context=self._ssl_context)
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Leave certificates to the context: requests would trust the public authorities beside it."""
+        """Use only the certificates of the context: requests would also trust the public authorities."""
         conn.cert_reqs, conn.ca_certs, conn.ca_cert_dir = "CERT_REQUIRED", None, None
 
     def send(self, request: Any, *args: Any, **options: Any) -> requests.Response:

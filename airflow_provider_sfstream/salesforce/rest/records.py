@@ -1,4 +1,4 @@
-"""Records of an org, whole and as they are now: through the REST API or Bulk API 2.0, by simple-salesforce."""
+"""Client for complete current records of an org: REST API or Bulk API 2.0, with simple-salesforce."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ FIRST_API_VERSION = 47
 """The first API version with query jobs (Bulk API 2.0 guide, "Create a Query Job")."""
 
 Record = dict[str, str | None]
-"""A record's values by field name, each as text, the way Salesforce writes it in CSV; ``None`` is null."""
+"""A record's values by field name, each as text in Salesforce's CSV form; ``None`` is null."""
 
 _LONGEST_FIELD = 2**24
-"""Characters of one value of a CSV file. Python's own limit, 2^17, is as long as Salesforce's long text areas."""
+"""Characters of one value of a CSV file. Python's default, 2^17, is the length of Salesforce's long text areas."""
 
 
 _MOST_EMPTY_PAGES = 10
-"""One after the other. Salesforce has not been seen to send any."""
+"""Maximum of consecutive empty pages. Salesforce was not observed to send any."""
 
 
 class RecordClient:
-    """Reads records, deleted ones of the recycle bin included. A context manager that closes its connections.
+    """Reader of records, including deleted ones in the recycle bin. A context manager that closes its connections.
 
-    It uses one login, renewed once for each request that is refused for it. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.query`. Not for several threads.
+    It uses one login, and renews it once for each request with a refused token. Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.query`. Not thread-safe.
 
-    :param token_provider: gives the access token, at the time of each request.
+    :param token_provider: source of the access token, read at each request.
     :param api_version: 47.0 or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``https``), before the environment's ``HTTPS_PROXY``.
-    :param job_wait: seconds between two looks at a query job, and before the first.
-    :raises ConfigurationError: if an argument is unusable, or the org's address is not one of HTTPS.
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``https``), with precedence over ``HTTPS_PROXY`` of the environment.
+    :param job_wait: seconds before the first and between two polls of a query job.
+    :raises ConfigurationError: if an argument is invalid, or the org's URL is not an HTTPS URL.
     :raises AuthenticationError: if the login failed.
     """
 
@@ -67,7 +67,7 @@ class RecordClient:
         self._announced: int | None = None
         self._session.hooks["response"].append(self._note_number)
         self.salesforce = Salesforce(
-            session_id="of the session",  # which signs each request by itself, see record_session
+            session_id="of the session",  # which authenticates each request, see record_session
             instance_url=tokens.token().instance_url,
             version=version,
             session=self._session,
@@ -86,9 +86,9 @@ class RecordClient:
         self._session.close()
 
     def describe(self, entity: str) -> dict[str, str]:
-        """Return the type of each field of ``entity`` that the user may see, by name, as describe calls them.
+        """Return the describe type of each field of ``entity`` that the user may see, by field name.
 
-        :raises SalesforceStreamError: such as ``AccessDeniedError`` if the org has none, or hides it from the user.
+        :raises SalesforceStreamError: for example ``AccessDeniedError`` if the entity does not exist or is hidden.
         """
         with self._errors(f"{entity}: its fields"):
             described = getattr(self.salesforce, entity).describe()
@@ -97,7 +97,7 @@ class RecordClient:
     def count(self, entity: str) -> int:
         """Return the number of records.
 
-        :raises SalesforceStreamError: if it cannot be had.
+        :raises SalesforceStreamError: if the request fails.
         """
         with self._errors(f"{entity}: its number of records"):
             return int(self.salesforce.query(soql.count(entity), include_deleted=True)["totalSize"])
@@ -105,8 +105,8 @@ class RecordClient:
     def query(self, entity: str, columns: Sequence[str], ids: Sequence[str] = ()) -> Iterator[Record]:
         """Yield columns of all records, or of those with these ids, page by page through the REST API.
 
-        :param ids: at most as many as :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_url` says.
-        :raises SalesforceStreamError: naming how many records came before.
+        :param ids: at most :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_url`.
+        :raises SalesforceStreamError: naming the number of records read before.
         """
         fetched = 0
         progress = _Progress()
@@ -130,9 +130,9 @@ class RecordClient:
     ) -> Iterator[Record]:
         """Yield columns of all records, or of those with these ids, through a query job of Bulk API 2.0.
 
-        :param ids: at most as many as :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_body` says.
-        :param page_records: records of one page, which is held in memory.
-        :raises SalesforceStreamError: naming how many records came before.
+        :param ids: at most :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_body`.
+        :param page_records: records of one page, which is in memory.
+        :raises SalesforceStreamError: naming the number of records read before.
         """
         fetched = 0
         progress = _Progress()
@@ -153,13 +153,13 @@ class RecordClient:
             fetched += len(records)
 
     def _note_number(self, response: requests.Response, **_: Any) -> None:
-        """Keep the number of records that Salesforce says for a page of a query job, which the library does not."""
+        """Store the number of records that Salesforce reports for a page of a query job; the library drops it."""
         number = response.headers.get("Sforce-NumberOfRecords")
         self._announced = int(number) if number and number.isdigit() else None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Turn what the libraries raise into the error of this package. Causes are left out: they hold the request."""
+        """Convert errors of the libraries to errors of this package, without causes, which contain the request."""
         try:
             yield
         except SalesforceError as fault:
@@ -178,25 +178,25 @@ class RecordClient:
 
 
 class _Progress:
-    """Sees to it that a query whose pages lead nowhere ends."""
+    """Check that stops a query with endless pages."""
 
     def __init__(self) -> None:
         self._empty = 0
         self._seen: set[str] = set()
 
     def check(self, records: int) -> None:
-        """Take note of a page.
+        """Record a page.
 
-        :raises ValueError: if there are only empty ones.
+        :raises ValueError: if there are too many consecutive empty pages.
         """
         self._empty = 0 if records else self._empty + 1
         if self._empty > _MOST_EMPTY_PAGES:
             raise ValueError(f"{self._empty} empty pages, one after the other")
 
     def follow(self, path: Any) -> None:
-        """Take note of where the next page is, as the answer has it.
+        """Record the path of the next page.
 
-        :raises ValueError: if it was there before, or is no path on this host: the token would go somewhere else.
+        :raises ValueError: if the path is a repetition, or not on this host, which would receive the token.
         """
         if not isinstance(path, str) or not path.startswith("/services/") or path in self._seen:
             raise ValueError(f"a page whose next page is {path!r}")
@@ -222,7 +222,7 @@ def _of_csv(row: Mapping[str | None, Any], columns: Sequence[str]) -> Record:
 
 
 def _first_error(content: Any) -> tuple[str | None, str]:
-    """Return code and message of the first error of an answer, which is a list of errors, or whatever else came."""
+    """Return code and message of the first error of a response; no code and its text if it is not a list of errors."""
     first = content[0] if isinstance(content, list) and content else content
     if isinstance(first, dict):
         code = first.get("errorCode")

@@ -1,4 +1,4 @@
-"""Records of managed event subscriptions, through the Tooling API."""
+"""Tooling API client for records of managed event subscriptions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class ManagedEventSubscriptionRecord:
-    """A managed event subscription as the org has it.
+    """Record of a managed event subscription in the org.
 
     :param id: 18 characters, beginning with ``18x``.
-    :param topic_name: cannot be changed once the record exists.
-    :param default_replay: ``LATEST`` or ``EARLIEST``: where the subscription begins while nothing has been committed.
-    :param error_recovery_replay: the same, for when the committed replay ID can no longer be read.
+    :param topic_name: topic; cannot change after creation.
+    :param default_replay: ``LATEST`` or ``EARLIEST``: start of the subscription before the first commit.
+    :param error_recovery_replay: the same, if the committed replay ID can no longer be read.
     :param state: ``RUN``; ``STOP``, which also discards the committed replay ID.
-    :param version: API version of the record's metadata, where Salesforce tells it.
+    :param version: API version of the record's metadata, if Salesforce reports it.
     """
 
     id: str
@@ -50,7 +50,7 @@ class ManagedEventSubscriptionRecord:
     version: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON has it."""
+        """Return the record as a JSON object."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -58,12 +58,12 @@ class ManagedEventSubscriptionRecord:
 
 
 class ToolingClient(ToolingRecordsClient):
-    """Creates, reads, changes and deletes managed event subscriptions; a context manager that closes its connections.
+    """Client that creates, reads, changes and deletes managed event subscriptions; also a context manager.
 
-    Reading needs the user permission "View Setup and Configuration", all else "Customize Application". Changes are
-    seen by the Pub/Sub API up to about two minutes later. Stopping and deleting discard the committed replay ID
-    (Metadata API guide, "ManagedEventSubscription"): this class just does it, its callers ask first. Errors are those
-    of :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". The Pub/Sub
+    API applies changes up to about two minutes later. Stopping and deleting discard the committed replay ID (Metadata
+    API guide, "ManagedEventSubscription"): callers ask for confirmation, this class does not. Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
     """
 
     first_api_version = FIRST_API_VERSION
@@ -80,10 +80,10 @@ class ToolingClient(ToolingRecordsClient):
         error_recovery_replay: ReplayPreset,
         state: SubscriptionState,
     ) -> ManagedEventSubscriptionRecord:
-        """Create a record and return it as Salesforce stored it.
+        """Create a record and return it as stored by Salesforce.
 
-        :raises AlreadyExistsError: if the org has one of this name.
-        :raises ConfigurationError: if Salesforce does not accept a value, such as a topic that the org does not have.
+        :raises AlreadyExistsError: if the name exists in the org.
+        :raises ConfigurationError: if Salesforce does not accept a value, for example a missing topic.
         """
         settings = {
             "label": label,
@@ -99,19 +99,19 @@ class ToolingClient(ToolingRecordsClient):
     def get(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord:
         """Return the record of ``subscription``.
 
-        :raises TopicNotFoundError: if the org has none, or hides it from this user.
+        :raises TopicNotFoundError: if it does not exist or is hidden from this user.
         """
         return _record(self._row(subscription))
 
     def find(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
-        """Return the record of ``subscription``, ``None`` if the org has none or hides it from this user."""
+        """Return the record of ``subscription``, ``None`` if it does not exist or is hidden from this user."""
         row = self._find_row(subscription)
         return None if row is None else _record(row)
 
     def list(self) -> Sequence[ManagedEventSubscriptionRecord]:
-        """Return every record of the org, by developer name. Takes a request for each: there are at most 200.
+        """Return every record of the org, by developer name. Sends one request for each; the maximum is 200.
 
-        Salesforce gives the metadata of one record at a time.
+        Salesforce returns the metadata of one record per request.
         """
         rows = self._query(f"SELECT Id FROM {_OBJECT}", _ALL)  # noqa: S608
         found = (self.find(ManagedSubscription.parse(str(row["Id"]))) for row in rows)
@@ -126,11 +126,11 @@ class ToolingClient(ToolingRecordsClient):
         error_recovery_replay: ReplayPreset | None = None,
         state: SubscriptionState | None = None,
     ) -> ManagedEventSubscriptionRecord:
-        """Change what is given and return the record as Salesforce stored it. The topic cannot be changed.
+        """Change the settings that are not ``None`` and return the stored record. The topic cannot change.
 
-        Salesforce replaces all settings at once: what somebody else changes at the same moment is put back.
+        Salesforce replaces all settings together, which reverts a concurrent change by another client.
 
-        :raises TopicNotFoundError: if the org has none, or hides it from this user.
+        :raises TopicNotFoundError: if it does not exist or is hidden from this user.
         :raises ConfigurationError: if Salesforce does not accept a value.
         """
         row = self._row(subscription)
@@ -146,7 +146,7 @@ class ToolingClient(ToolingRecordsClient):
         return self.get(ManagedSubscription.parse(record.id))
 
     def delete(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
-        """Delete the record and return what it was; ``None`` if the org has none, or hides it from this user."""
+        """Delete the record and return its last state; ``None`` if it does not exist or is hidden from this user."""
         record = self.find(subscription)
         if record is None:
             return None
@@ -168,7 +168,7 @@ class ToolingClient(ToolingRecordsClient):
         else:
             field, value = "DeveloperName", str(subscription.developer_name)
         what = f"managed event subscription {subscription.text}"
-        # Metadata may be selected only where one record comes back.
+        # Salesforce allows Metadata only in queries that return one record.
         rows = self._query(
             f"SELECT Id, DeveloperName, Metadata FROM {_OBJECT} WHERE {field} = {soql_text(value)} LIMIT 1",  # noqa: S608
             what,
@@ -181,7 +181,7 @@ class ToolingClient(ToolingRecordsClient):
 
 
 def _metadata(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under the names that Salesforce has for them."""
+    """Return settings under Salesforce's field names."""
     return {_METADATA[name]: value for name, value in settings.items()}
 
 

@@ -34,25 +34,25 @@ _NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 
 
 class AsyncStreamingClient:
-    """Reads one org's event streams from one event loop; also an async context manager that closes it.
+    """Reader of one org's event streams from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. Every subscription has a CometD
-    session of its own, so that none can end another's; all share one login. Nothing blocks the loop. Errors are those
-    of :mod:`airflow_provider_sfstream.exceptions`, never aiosfstream's or aiohttp's. ``schema`` logs in again once when
-    the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. Every subscription has its own CometD
+    session, so that a failure affects only one; all share one login. Nothing blocks the loop. Errors are those of
+    :mod:`airflow_provider_sfstream.exceptions`, never aiosfstream's or aiohttp's. ``schema`` logs in again once if
+    Salesforce refuses the token; ``subscribe`` leaves that to its caller, who knows the replay ID to resume from.
 
-    Making one reads certificate authorities, and contacts nothing; it may be made in another thread. It then belongs to
-    the event loop that first uses it.
+    The constructor reads certificate authorities, and contacts nothing; it may run in another thread. The client then
+    belongs to the event loop that first uses it.
 
-    :param token_provider: gives the access token, at the time of each call.
+    :param token_provider: source of the access token, read at each call.
     :param api_version: 37.0 or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
     :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :param connection_timeout: seconds that opening a connection may take.
-    :param max_pending_count: event messages that may wait for their consumer before no more are read.
+    :param connection_timeout: seconds for opening a connection.
+    :param max_pending_count: event messages that wait for their consumer at most; above that, reading stops.
     :param json_dumps: serialises messages; ``json_loads`` parses each. By default orjson where it is installed.
-    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "json"
@@ -98,7 +98,7 @@ class AsyncStreamingClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End every subscription; who waits for one gets a ``RuntimeError``. May be called again."""
+        """End every subscription; waiting callers receive a ``RuntimeError``. May be called again."""
         self._closed = True
         await self._schemas.aclose()
         await asyncio.gather(*(subscription.aclose() for subscription in list(self._subscriptions)))
@@ -111,9 +111,9 @@ class AsyncStreamingClient:
         return (await self._session.atoken()).org_id
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again.
+        """Invalidate the access token that was refused last, so that the next call logs in again.
 
-        Any number of subscriptions may have been refused with one token: together they log in again once.
+        Subscriptions that were refused with the same token share one login.
         """
         self._session.renew()
 
@@ -124,13 +124,13 @@ class AsyncStreamingClient:
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
         """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-        :param clock: monotonic seconds.
+        :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
         return await asyncio.to_thread(self._measure_time, clock)
 
     def how_far(self) -> str:
-        """Return a sentence on what can be reached of the org at this moment. Blocks, for 10 seconds at most."""
+        """Return a sentence about the reachable part of the path to the org. Blocks for at most 10 seconds."""
         url = self._session.token().instance_url
         return how_far(url, self._ssl if url.startswith("https:") else None, self._proxies)
 
@@ -140,9 +140,9 @@ class AsyncStreamingClient:
         return await self._schemas.get(schema_id)
 
     async def check(self, topic: str | None = None) -> None:
-        """Open a session, and subscribe to ``topic`` if one is given. Nothing is read.
+        """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
 
-        :raises SalesforceStreamError: naming what does not work.
+        :raises SalesforceStreamError: naming the failed step.
         """
         name = topic or f"Streaming API {self.api_version}"
         if topic is not None:
@@ -155,21 +155,20 @@ class AsyncStreamingClient:
     ) -> AsyncResponses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
-        A batch is what has come, up to 1,000 events. The first one is empty: the subscription stands. A poll that
-        Salesforce answers without events, after 110 seconds at most, is an empty batch too. While its consumer is
-        busy no more than ``max_pending_count`` messages are read
-        ahead; Salesforce ends a session that has not polled for 40 seconds, and that end is retriable like any other
-        (Streaming API guide, "Clients and Timeouts"). Closing the generator, or cancelling the task that waits for it,
-        ends the session at Salesforce too.
+        A batch contains the received events, up to 1,000. The first one is empty: the subscription is active. A poll
+        that Salesforce answers without events, after 110 seconds at most, is an empty batch too. While the consumer is
+        busy the client prefetches at most ``max_pending_count`` messages; Salesforce ends a session that has not polled
+        for 40 seconds, with a retriable error (Streaming API guide, "Clients and Timeouts"). Closing the generator, or
+        cancelling the task that waits for it, ends the session at Salesforce too.
 
-        The API has no way to ask for a number of events: what comes beyond ``limit`` is thrown away.
+        The API cannot request a number of events: the client discards events beyond ``limit``.
 
         :param limit: events to yield over the whole subscription, at most.
-        :param silence_timeout: seconds without any answer after which the connection counts as lost.
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :param silence_timeout: seconds without any response after which the connection counts as lost.
+        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises ContactError: after ``silence_timeout``.
         :raises SchemaError: if an event message has no replay ID.
-        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, silence_timeout=silence_timeout)
         return self._batches(topic, start, limit, silence_timeout)
@@ -190,11 +189,11 @@ class AsyncStreamingClient:
         silence_timeout: float,
         answer_within: float | None = None,
     ) -> AsyncGenerator[EventBatch | None, None]:
-        """Do what :meth:`subscribe` does, and yield ``None`` first when the subscription stands.
+        """Do what :meth:`subscribe` does, but yield ``None`` first, when the subscription is active.
 
-        :param answer_within: seconds that Salesforce is asked to hold a poll at most. It is free to do so. An empty
-            batch proves contact, and no more: Salesforce may answer polls for hours without the events that it has
-            stored (Salesforce Knowledge 005321562).
+        :param answer_within: requested maximum of seconds for which Salesforce holds a poll; it may ignore this. An
+            empty batch only proves contact: Salesforce may answer polls for hours without the events that it has stored
+            (Salesforce Knowledge 005321562).
         """
         replay_id = check_arguments(topic, start, limit, silence_timeout=silence_timeout)
         async with self._opened(topic, replay_id, held=answer_within) as subscription:
@@ -209,7 +208,7 @@ class AsyncStreamingClient:
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop.
 
-        :param arguments: of :class:`CometdClient`, to replace or add.
+        :param arguments: additional or replacing arguments of :class:`CometdClient`.
         """
         chosen = {"proxy": proxy_for("https://", self._proxies), **self._cometd_arguments, **arguments}
         return CometdClient(SessionAuthenticator(self._session), **chosen)

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonD
 from airflow_provider_sfstream.salesforce.streaming.subscription import check_arguments
 
 SILENCE_TIMEOUT = 180.0
-"""Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
+"""Seconds without any response after which a connection counts as lost. Salesforce answers a poll within 110."""
 
 _SECONDS_TO_END = 10.0
 
@@ -27,15 +27,15 @@ T = TypeVar("T")
 
 
 class StreamingClient:
-    """Reads one org's event streams; also a context manager that closes it.
+    """Reader of one org's event streams; also a context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.source.EventSource`. It drives an :class:`AsyncStreamingClient` on an
-    event loop in a thread of its own, so that the connection is kept up, and up to ``max_pending_count`` messages are
-    read ahead, while the caller is busy. For any thread, but not from inside an event loop. What a signal handler
-    raises, such as a task's time limit, reaches the caller at once.
+    An :class:`~airflow_provider_sfstream.streams.source.EventSource`. It runs an :class:`AsyncStreamingClient` on an
+    event loop in a separate thread, which polls and prefetches up to ``max_pending_count`` messages while the caller is
+    busy. Any thread may call it, except from inside an event loop. Exceptions of signal handlers, for example a task's
+    time limit, reach the caller immediately.
 
     :param token_provider: and all other arguments: see :class:`AsyncStreamingClient`.
-    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "json"
@@ -80,7 +80,7 @@ class StreamingClient:
         return self._client.api_version
 
     def close(self) -> None:
-        """End every subscription and free what they used. May be called again."""
+        """End every subscription and release its resources. May be called again."""
         if not self._loop.closed:
             try:
                 self._loop.run(self._client.aclose())
@@ -94,30 +94,30 @@ class StreamingClient:
         return self._loop.run(self._client.org_id())
 
     def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again."""
+        """Invalidate the access token that was refused last, so that the next call logs in again."""
         self._client.renew_session()
 
     def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or where there is none to get.
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or if Salesforce returns none.
 
-        Asks Salesforce once for each id.
+        Send one request for each id.
         """
         return self._loop.run(self._client.schema(schema_id))
 
     def check(self, topic: str | None = None) -> None:
-        """Open a session, and subscribe to ``topic`` if one is given. Nothing is read.
+        """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
 
-        :raises SalesforceStreamError: naming what does not work.
+        :raises SalesforceStreamError: naming the failed step.
         """
         self._loop.run(self._client.check(topic))
 
     def prove_contact(self, topic: str) -> None:
-        """Return once Salesforce has answered the polls of the open subscriptions to ``topic``, with events or without;
-        where none is open, once it has opened a session.
+        """Return when Salesforce has answered the polls of the open subscriptions to ``topic``, with events or without;
+        if none is open, when it has opened a session.
 
-        :raises ContactError: if it does not, within the 110 seconds for which it may hold a poll (what it advises, if
-            it does), and ``connection_timeout``; it says what could be reached.
-        :raises SalesforceStreamError: if it answers with a fault.
+        :raises ContactError: if it does not within the 110 seconds for which it may hold a poll (or the advised time)
+            plus ``connection_timeout``; the error names the reachable part of the path.
+        :raises SalesforceStreamError: if the response is a fault.
         """
         open_ones = [steps for steps in self._open if steps.topic == topic]
         if not open_ones:
@@ -132,7 +132,7 @@ class StreamingClient:
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
         """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-        :param clock: monotonic seconds.
+        :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
         return self._client.measure_server_time(clock)
@@ -148,16 +148,16 @@ class StreamingClient:
     ) -> Responses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
-        Memory is bounded: what waits for a slow consumer is ``max_pending_count`` messages and what the network holds.
-        The first ``next`` connects; any fault of that comes with it.
+        Memory is bounded: at most ``max_pending_count`` messages and the network's buffers wait for a slow consumer.
+        The first ``next`` connects, and raises faults of the connection.
 
-        :param limit: events to yield over the whole subscription, at most; what comes beyond is thrown away.
-        :param idle_timeout: seconds without an answer, once the subscription stands, after which ``None`` is yielded,
-            each time anew.
+        :param limit: events to yield over the whole subscription, at most; further events are discarded.
+        :param idle_timeout: seconds without a response on an active subscription after which ``None`` is yielded,
+            repeatedly.
         :param answer_within: see :meth:`AsyncStreamingClient.responses`.
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises RuntimeError: if an event loop runs in this thread.
-        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, idle_timeout=idle_timeout)
         return self._batches(topic, start, limit, idle_timeout, answer_within)
@@ -183,7 +183,7 @@ class StreamingClient:
                 self._loop.run(steps.aclose())
 
     def _in_contact(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``coroutine``; say how far the way to the org goes, if it does not answer."""
+        """Return the result of ``coroutine``; add the reachable part of the path to a :class:`ContactError`."""
         try:
             return self._loop.run(coroutine)
         except ContactError as error:
@@ -191,7 +191,7 @@ class StreamingClient:
 
 
 class _Steps:
-    """Waits for the next answer for a limited time, without ending the wait when the time is over."""
+    """Reader of the responses of a subscription with a time limit that does not cancel the read."""
 
     def __init__(self, topic: str, responses: AsyncGenerator[EventBatch | None, None]) -> None:
         self.topic = topic
@@ -200,7 +200,7 @@ class _Steps:
         self._subscribed = False
 
     async def next(self, seconds: float) -> EventBatch | None:
-        """Return the next answer, ``None`` if there is none within ``seconds`` of a standing subscription.
+        """Return the next response; ``None`` after ``seconds`` without one on an active subscription.
 
         :raises StopAsyncIteration: at the end.
         """
@@ -220,7 +220,7 @@ class _Steps:
                 return batch
 
     async def answered(self) -> None:
-        """Return when there is an answer, which :meth:`next` then returns, or raise what ended the subscription."""
+        """Wait for a response, which :meth:`next` then returns, or raise the error that ended the subscription."""
         task = self._task = self._task or self._begin()
         await asyncio.wait({task})
         failure = task.exception()
@@ -228,9 +228,9 @@ class _Steps:
             raise failure
 
     async def end(self) -> None:
-        """End the subscription of a closed client. If somebody waits for it, that ends it.
+        """End the subscription of a closed client, unless a waiting caller already ends it.
 
-        Left to the end of the event loop, its generators would be closed in any order, and asyncio would log that.
+        Otherwise the end of the event loop would close its generators in any order, and asyncio would log that.
         """
         if self._task is None:
             await self._responses.aclose()
@@ -253,27 +253,27 @@ class _Steps:
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:
-    """Mark the task's error as seen: asyncio would log it if nobody waits for the task any more."""
+    """Mark the task's error as retrieved: otherwise asyncio logs it if no caller waits for the task."""
     if not task.cancelled():
         task.exception()
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, begun with the first use.
+    """An event loop in a separate thread, which the first use starts.
 
-    What a signal handler raises (Ctrl-C, a task's time limit) strikes the caller while it waits, never the loop or a
-    library in it, which could take it for a fault of the network.
+    Exceptions of signal handlers (Ctrl-C, a task's time limit) interrupt the waiting caller, never the loop or a
+    library in it, which could mistake them for network faults.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Made where no signal strikes: half a loop would be left behind, or one that nobody runs.
+        # Created in its own thread, where no signal interrupts: otherwise an incomplete or unused loop could remain.
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=_serve, args=(self._loop,), name="sfstream-streaming", daemon=True)
         self.closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``coroutine``. Interrupted, it is cancelled.
+        """Return the result of ``coroutine``; cancel it on an interruption.
 
         :raises RuntimeError: if this is closed, or an event loop runs in the calling thread.
         """
@@ -290,7 +290,7 @@ class _LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel what is left, and end the thread."""
+        """Cancel the remaining tasks, and end the thread."""
         with self._lock:
             self.closed = True
         if self._thread.is_alive():
@@ -313,7 +313,7 @@ class _LoopThread:
 
 
 def _serve(made: Future[asyncio.AbstractEventLoop]) -> None:
-    with asyncio.Runner() as runner:  # cancels what is left, and closes the loop
+    with asyncio.Runner() as runner:  # cancels the remaining tasks, and closes the loop
         loop = runner.get_loop()
         made.set_result(loop)
         loop.run_forever()

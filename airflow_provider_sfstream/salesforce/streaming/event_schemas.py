@@ -1,4 +1,4 @@
-"""Avro schemas of events over REST, for who reads the Streaming API, which carries none."""
+"""Avro schemas of events over REST, for clients of the Streaming API, which has no schemas."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT = 30.0
-"""Seconds that a request may take."""
+"""Seconds for a request."""
 
 
 class EventSchemas:
-    """Gets each schema once, however many wait for it. Belongs to the event loop that first uses it.
+    """Loader of schemas, with one request for each. Belongs to the event loop that first uses it.
 
-    JSON payloads can be read without a schema. So one that Salesforce does not give (the user may not call REST, the
-    id is unknown) is no error: it is ``None``, with one warning in the log. A failure that may pass is raised.
+    JSON payloads can be read without a schema. So a schema that Salesforce does not return (the user may not call REST,
+    the id is unknown) is no error: it is ``None``, with one warning in the log. A temporary failure is raised.
 
-    :param session: gives the access token.
+    :param session: source of the access token.
     :param ssl_context: for an org reached over TLS.
     :param api_version: for example ``"62.0"``.
     :param proxies: see :func:`~airflow_provider_sfstream.salesforce.network.proxies.proxy_for`.
@@ -46,10 +46,10 @@ class EventSchemas:
         self._asked: dict[str, asyncio.Task[str | None]] = {}
 
     async def get(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or where there is none to get.
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or if Salesforce returns none.
 
-        It is that of the payload, as the Pub/Sub API's GetSchema gives it (Platform Events Developer Guide, "Get the
-        Event Schema", ``payloadFormat=COMPACT``). Logs in again once when the token is refused.
+        It is the schema of the payload, as returned by the Pub/Sub API's GetSchema (Platform Events Developer Guide,
+        "Get the Event Schema", ``payloadFormat=COMPACT``). Logs in again once if Salesforce refuses the token.
 
         :raises ServiceUnavailableError: if Salesforce cannot be reached.
         :raises AuthenticationError: if the login failed.
@@ -69,7 +69,7 @@ class EventSchemas:
             raise
 
     async def aclose(self) -> None:
-        """End the requests that are under way; who waits for one gets a ``RuntimeError``."""
+        """Cancel the running requests; waiting callers receive a ``RuntimeError``."""
         asked, self._asked = list(self._asked.values()), {}
         for task in asked:
             task.cancel()
@@ -109,7 +109,7 @@ class EventSchemas:
                     answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
                     response = await aread(answer, most_bytes=LARGEST_SCHEMA, most_seconds=CALL_TIMEOUT)
             except httpx.HTTPError as fault:
-                # The cause is left out: it holds the request, and with it the token.
+                # Without the cause: it contains the request, and with it the token.
                 raise error_from_status(None, f"{type(fault).__name__}: {fault}", topic=what) from None
             error = error_from_status(response.status_code, topic=what)
             if isinstance(error, SessionExpiredError) or (
@@ -119,7 +119,7 @@ class EventSchemas:
         return response.status_code, response.text
 
     def _client(self, url: str) -> httpx.AsyncClient:
-        # Made for each request: there is one for each schema, and a connection kept open would be closed by then.
+        # One client for each request: requests for schemas are rare, and an idle connection would be closed by then.
         return httpx.AsyncClient(
             verify=self._ssl_context, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy_for(url, self._proxies)
         )

@@ -1,4 +1,4 @@
-"""One subscription on the Streaming API: a CometD session, its messages as batches, its faults as our errors."""
+"""One subscription on the Streaming API: a CometD session, its messages as batches, and its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
     """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2.
 
     :param seconds: the arguments that are times to wait, by name.
-    :raises ConfigurationError: naming the first unusable argument. Nothing was contacted.
+    :raises ConfigurationError: naming the first invalid argument. Nothing was contacted.
     """
     Topic.parse(topic, "streaming")
     if limit is not None and limit < 1:
@@ -64,7 +64,7 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
 def message_batch(topic: str, messages: Sequence[EventMessage], received_at: int) -> EventBatch:
     """Return the columns of event messages that arrived at ``received_at`` (nanoseconds since the epoch).
 
-    :raises SchemaError: if one has no replay ID, so that it could neither be landed nor resumed from.
+    :raises SchemaError: if one has no replay ID, so that it can neither be landed nor be a position.
     """
     replay_ids: list[bytes] = []
     event_ids: list[str | None] = []
@@ -92,7 +92,7 @@ def message_batch(topic: str, messages: Sequence[EventMessage], received_at: int
 
 
 def _text(value: Any) -> str | None:
-    """Return ``value`` if it is text that can be stored: parsed JSON can hold halves of surrogate pairs."""
+    """Return ``value`` if it is text that can be stored: parsed JSON can contain unpaired surrogates."""
     if not isinstance(value, str):
         return None
     return value if value.isascii() or value.encode(errors="ignore").decode() == value else None
@@ -108,9 +108,9 @@ def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[
 
 
 def _honour_cancellation() -> None:
-    """End here if the task was cancelled while it connected, and a library on the way took that for something else.
+    """Raise the cancellation of the task if a library swallowed it while it connected.
 
-    It would then wait for events that nobody wants any more.
+    Otherwise the task would wait for events without a consumer.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -120,7 +120,7 @@ def _honour_cancellation() -> None:
 class StreamingSubscription:
     """A CometD session that is subscribed to one topic. Its methods raise only this package's errors.
 
-    :param session: where the token of ``authenticator`` comes from; it is told when Salesforce refused that.
+    :param session: source of the token of ``authenticator``; it records the token if Salesforce refused it.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class StreamingSubscription:
         self._closed = False
 
     async def open(self, *, subscribe: bool = True) -> None:
-        """Log in, shake hands and subscribe. :meth:`aclose` is due afterwards, whatever came of it.
+        """Log in, shake hands and subscribe. Call :meth:`aclose` afterwards, also after an error.
 
-        :param subscribe: leave out the last step otherwise.
+        :param subscribe: ``False`` skips the subscription.
         """
         with self._own_errors():
             await self._cometd.open()
@@ -151,9 +151,9 @@ class StreamingSubscription:
     async def next_batch(self, most: int, silence_timeout: float) -> EventBatch:
         """Return the next events, at most ``most``; an empty batch when Salesforce answered without any.
 
-        Cancelled, it has taken nothing.
+        A cancelled call consumes nothing.
 
-        :raises ContactError: after ``silence_timeout`` seconds without an answer.
+        :raises ContactError: after ``silence_timeout`` seconds without a response.
         """
         with self._own_errors():
             try:
@@ -174,7 +174,7 @@ class StreamingSubscription:
         return message_batch(self._topic, messages, time.time_ns())
 
     async def aclose(self) -> None:
-        """End the session at Salesforce, as far as it can be reached, and free what it used."""
+        """End the session at Salesforce, if it can be reached, and release its resources."""
         self._closed = True
         await self._cometd.close()
 
@@ -193,14 +193,14 @@ class StreamingSubscription:
         token = self._authenticator.token
         if isinstance(error, SessionExpiredError) and token is not None:
             self._session.refused(token)
-        # The cause is left out: it may repeat what was sent.
+        # Without the cause: it may contain the request.
         raise error from None
 
     def _error_from(self, fault: BaseException) -> SalesforceStreamError:
-        if isinstance(fault.__cause__, SalesforceStreamError):  # a login's error behind aiosfstream's
+        if isinstance(fault.__cause__, SalesforceStreamError):  # a login's error is the cause of aiosfstream's
             return fault.__cause__
         text = str(fault) or type(fault).__name__
-        if isinstance(fault, UnreadableMessageError):  # it would be no other the next time
+        if isinstance(fault, UnreadableMessageError):  # a retry would receive the same message
             return SchemaError(
                 f"{self._topic}: {text} {_NOT_SKIPPED} Look for a proxy on the way that changes answers."
             )

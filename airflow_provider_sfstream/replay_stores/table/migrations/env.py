@@ -1,4 +1,4 @@
-"""What Alembic runs for every command. The caller gives the connection, already in its transaction."""
+"""The Alembic environment, run for every command. The caller passes a connection in an open transaction."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What revisions do to tables, so that an upgrade that was killed half way can be run again.
+"""Idempotent steps of migrations, so that an upgrade that was killed can be run again.
 
-MySQL commits after every statement that changes a table, so each step looks first whether it was done before.
+MySQL commits after every statement that changes a table, so each step first checks whether it is already done.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sqlalchemy.sql.schema import SchemaItem
 _MYSQL = ("mysql", "mariadb")
 
 REPLAY_ID = sa.LargeBinary(64).with_variant(mysql.VARBINARY(64), *_MYSQL)
-"""The type of columns that hold a replay ID."""
+"""The type of columns with a replay ID."""
 
 TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), *_MYSQL)
-"""The type of columns that hold a point in time, to the microsecond."""
+"""The type of columns with a point in time, in microseconds."""
 
-# Whatever the server's defaults are: transactions, text of any script, and keys compared as they are.
+# Independent of the server's defaults: transactions, text of any script, and binary comparison of keys.
 _OPTIONS: dict[str, Any] = {
     f"{dialect}_{name}": value
     for dialect in _MYSQL

@@ -1,4 +1,4 @@
-"""The Streaming API client: aiosfstream's own, made safe to trust with events that cannot be got back."""
+"""Client of the Streaming API: aiosfstream's client without silent loss of events."""
 
 from __future__ import annotations
 
@@ -38,49 +38,49 @@ from airflow_provider_sfstream.salesforce.topics import channel_of
 LOGGER = logging.getLogger(__name__)
 
 _ANY_LOOP = cast(asyncio.AbstractEventLoop, object())
-"""In the place of aiocometd's event loop until :meth:`CometdClient.open` knows which one it is."""
+"""Placeholder of aiocometd's event loop until :meth:`CometdClient.open` sets it."""
 
 
 class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     """aiosfstream's client of the Streaming API, with its interface, and these guarantees.
 
-    * Event messages are received in the order in which the server sent them, without a gap, until an error. Any trouble
-      of the connection is such an error, raised by :meth:`receive` after everything that had arrived; nothing is
-      reconnected behind the application's back. Open again, the same client too, and subscribe from the durable
-      position: what was received twice is a duplicate, nothing is missing.
+    * Event messages are received in the order in which the server sent them, without a gap, until an error. Any fault
+      of the connection is an error: :meth:`receive` raises it after all messages that had arrived, and the client never
+      reconnects implicitly. Open a client again, also the same one, and subscribe from the durable position: messages
+      may be duplicates, but none is missing.
     * Cancelling :meth:`receive` loses nothing.
-    * Replay markers are stored when the application says so: ``async with client.replay_storage(message): ...``, in
-      the order of arrival. ``ReplayMarkerStoragePolicy.AUTOMATIC``, aiosfstream's default, stores them before a message
-      is handled: at most once.
-    * A response is never held whole in memory; while ``max_pending_count`` messages wait, no more is read.
-    * Every wait for the network is bounded, opening too.
+    * The application decides when replay markers are stored: ``async with client.replay_storage(message): ...``, in the
+      order of arrival. ``ReplayMarkerStoragePolicy.AUTOMATIC``, aiosfstream's default, stores them before a message is
+      handled: at most once.
+    * A response is never completely in memory; while ``max_pending_count`` messages wait, reading stops.
+    * Every wait for the network is bounded, also in :meth:`open`.
     * Neither repr nor logs nor errors show a secret.
 
-    Make it anywhere; it belongs to the event loop that opens it. A channel can be subscribed to with one filter. Use
-    one client for each channel: with more, events may come with the response to a later ``subscribe`` while older ones
-    are still on their way.
+    The constructor may run anywhere; the client belongs to the event loop that opens it. A channel supports one filter
+    at a time. Use one client for each channel: with more, the response to a later ``subscribe`` may contain events
+    while older ones are still in transit.
 
-    :param authenticator: any of aiosfstream's; for this package's logins, a
+    :param authenticator: an authenticator of aiosfstream; for logins of this package, a
         :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.http.SessionAuthenticator`.
-    :param replay: where subscriptions start: a ``ReplayOption``, a mapping of replay markers, or a
-        ``ReplayMarkerStorage``. The client's :attr:`replay_storage` is made from it.
-    :param replay_fallback: where to start instead when Salesforce refuses a replay ID, and only then. Without it that
-        is a ``ServerError``. Events are lost either way: choose knowingly.
-    :param connection_timeout: seconds for each request; a held ``/meta/connect`` gets as much more as the server says
-        that it holds it.
-    :param max_pending_count: event messages to have waiting; 0 or less: any number.
+    :param replay: start of subscriptions: a ``ReplayOption``, a mapping of replay markers, or a
+        ``ReplayMarkerStorage``. It becomes the client's :attr:`replay_storage`.
+    :param replay_fallback: start used only if Salesforce refuses a replay ID. Without it the refusal is a
+        ``ServerError``. Either way events are lost, so set it deliberately.
+    :param connection_timeout: seconds for each request; a held ``/meta/connect`` has in addition the time for which the
+        server holds it.
+    :param max_pending_count: maximum of waiting event messages; 0 or less: no maximum.
     :param json_dumps: returns JSON text for a list of dicts. ``None``: orjson where installed, else the standard
         library.
     :param json_loads: parses the JSON text of one message. ``None``: as above.
-    :param loop: the event loop that will open the client, if it must be a certain one.
+    :param loop: the required event loop of :meth:`open`, if any.
     :param api_version: of the Streaming API, for example ``"62.0"``; 37.0 and up.
-    :param ssl: TLS context. ``None`` verifies against the usual authorities.
+    :param ssl: TLS context. ``None`` verifies against the public authorities.
     :param proxy: URL of an HTTP proxy. ``None``: the environment's, if any.
-    :param allow_insecure: accept plaintext to an instance that is not this machine.
-    :param held: seconds that the server is asked to hold a poll without events, at most (Bayeux, ``advice.timeout``).
-        ``None``: as long as it likes, 110 seconds at Salesforce.
-    :raises ConfigurationError: if the API version is unusable.
-    :raises TypeError: if ``authenticator`` or ``replay`` is nothing of the kind.
+    :param allow_insecure: accept plaintext to an instance on another machine.
+    :param held: requested maximum of seconds for which the server holds a poll without events (Bayeux,
+        ``advice.timeout``). ``None``: the server's default, 110 seconds at Salesforce.
+    :raises ConfigurationError: if the API version is invalid.
+    :raises TypeError: if ``authenticator`` or ``replay`` has another type.
     """
 
     def __init__(
@@ -127,18 +127,18 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
 
     @property
     def heartbeats(self) -> int:
-        """How many times since :meth:`open` the server answered without events: it is there, and has none."""
+        """The number of responses without events since :meth:`open`, which prove contact."""
         return 0 if self._incoming_queue is None else self._queue.heartbeats
 
     @translate_errors  # type: ignore[untyped-decorator]
     async def open(self) -> None:
-        """Log in, shake hands and connect. The client may have been open before.
+        """Log in, shake hands and connect. A closed client can be opened again.
 
-        :raises ClientInvalidOperation: if it is open, or another event loop was given to it.
+        :raises ClientInvalidOperation: if it is open, or belongs to another event loop.
         :raises AuthenticationError: aiosfstream's, if the login failed.
         :raises ConfigurationError: if the instance would be reached in plaintext without ``allow_insecure``.
         :raises ServerError: if the server refused the handshake or the first connect.
-        :raises TransportError: if it was not reached in time, or its answer was none.
+        :raises TransportError: if the server was not reached in time, or its response is invalid.
         """
         if not self.closed or self._opening:
             raise ClientInvalidOperation("Client is already open.")
@@ -149,7 +149,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         try:
             await self.auth.authenticate()
             self.url = self.get_cometd_url(self.auth.instance_url)
-            # aiosfstream's own open() logs the authenticator, and with some of them their secrets.
+            # open() of aiosfstream logs the authenticator, which may show secrets.
             await super(aiosfstream.Client, self).open()
         except BaseException:
             await self._release()
@@ -159,9 +159,9 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
 
     @translate_errors  # type: ignore[untyped-decorator]
     async def close(self) -> None:
-        """Say goodbye and release everything, quietly. Messages that still wait can be received afterwards.
+        """Disconnect and release all resources, without raising. Waiting messages can be received afterwards.
 
-        Whoever waits in :meth:`receive` gets a ``ClientInvalidOperation``, which ends an ``async for``.
+        A pending :meth:`receive` raises ``ClientInvalidOperation``, which ends an ``async for``.
         """
         if self._incoming_queue is not None:
             self._queue.end(ClientInvalidOperation(_CLOSED))
@@ -169,11 +169,11 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
 
     @translate_errors  # type: ignore[untyped-decorator]
     async def subscribe(self, channel: str) -> None:
-        """Subscribe to ``channel`` from where ``replay`` says.
+        """Subscribe to ``channel`` from the start in ``replay``.
 
-        :raises ClientInvalidOperation: if the client is closed, or the channel subscribed to with another filter.
-        :raises ServerError: if Salesforce refused. The session lasts.
-        :raises TransportError: if the request failed; it may have cost events, so that this ends the session.
+        :raises ClientInvalidOperation: if the client is closed, or the channel is subscribed with another filter.
+        :raises ServerError: if Salesforce refused. The session stays open.
+        :raises TransportError: if the request failed; events may be lost, so this ends the session.
         """
         for subscribed in self.subscriptions:
             if subscribed != channel and channel_of(subscribed) == channel_of(channel):
@@ -210,11 +210,11 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     async def receive_many(self, most: int, *, heartbeats: bool = False, refused: bool = False) -> list[EventMessage]:
         """Wait for an event message; return all that wait, in order. Cancelling it loses none.
 
-        :param most: messages to return at most, from 1 up.
-        :param heartbeats: return no messages when the server answered that there are none.
-        :param refused: return messages with a ``refusal``, too. Otherwise one is a ``TransportError``, after all that
-            came before it, and is not passed over.
-        :raises: what :meth:`receive` raises.
+        :param most: messages to return at most, at least 1.
+        :param heartbeats: return an empty list when the server answered without events.
+        :param refused: return messages with a ``refusal``, too. Otherwise one raises ``TransportError``, after all
+            earlier messages, and is not skipped.
+        :raises: the errors of :meth:`receive`.
         """
         if most < 1:
             raise ValueError(f"most={most} must be at least 1.")
@@ -238,7 +238,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
 
     @staticmethod
     def create_replay_storage(replay_param: Any) -> ReplayMarkerStorage | None:
-        """Return the storage for the ``replay`` argument, ``None`` if it is nothing of the kind."""
+        """Return the storage for the ``replay`` argument; ``None`` if it has another type."""
         if isinstance(replay_param, ArrivalOrderStorage):
             return replay_param
         if isinstance(replay_param, ReplayMarkerStorage):
@@ -263,7 +263,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         return self._incoming_queue
 
     async def _mark(self, queue: EventQueue, messages: list[EventMessage]) -> None:
-        """Store the markers of what is about to be returned, where the policy is AUTOMATIC."""
+        """Store the markers of messages before they are returned, if the policy is AUTOMATIC."""
         if self.replay_storage_policy is not ReplayMarkerStoragePolicy.AUTOMATIC:
             return
         try:

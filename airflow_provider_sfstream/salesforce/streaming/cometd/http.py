@@ -1,6 +1,4 @@
-"""The Streaming API over HTTP: login, address, encryption, proxy, cookies, errors, and responses read message by
-message while they arrive.
-"""
+"""HTTP of the Streaming API: login, URL, encryption, proxy, cookies, errors, and incremental responses."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _QUOTED = 500
 
 
 class HttpError(TransportError):  # type: ignore[misc]
-    """Salesforce, or something on the way to it, answered with an HTTP error instead of Bayeux messages.
+    """HTTP error of Salesforce, or of an intermediary, in place of Bayeux messages.
 
     :param status: the HTTP status.
     :param text: the beginning of the body, at most 500 characters.
@@ -47,17 +45,17 @@ class HttpError(TransportError):  # type: ignore[misc]
 
 
 class NoAnswerError(TransportError):  # type: ignore[misc]
-    """Nothing answered: the server was not reached, or was silent for too long."""
+    """Missing response: the server was not reached, or did not respond in time."""
 
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """What a request needs besides its content.
+    """Connection options of a request.
 
-    :param ssl: TLS context; ``None`` verifies against the usual authorities.
+    :param ssl: TLS context; ``None`` verifies against the public authorities.
     :param proxy: URL of the proxy; ``None``: the environment's (``HTTPS_PROXY``, ``NO_PROXY``).
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param timeout: seconds without any answer, or without the next part of one, after which a request has failed.
+    :param timeout: seconds without any response, or without the next part of one, after which a request has failed.
     """
 
     ssl: ssl.SSLContext | None = None
@@ -77,7 +75,7 @@ class HttpOptions:
 def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> str:
     """Return the URL of an instance's CometD endpoint.
 
-    :raises ConfigurationError: if it is no URL, or would be reached in plaintext and is not this machine.
+    :raises ConfigurationError: if it is not a URL, or is a plaintext URL of another machine.
     """
     return f"{checked_origin('The instance URL', instance_url, allow_insecure=allow_insecure)}/cometd/{api_version}"
 
@@ -85,7 +83,7 @@ def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> 
 def new_session(url: str) -> aiohttp.ClientSession:
     """Return an HTTP session for one CometD session.
 
-    It keeps cookies, which Salesforce routes by, exactly as they came; for an IP address only if that is this machine.
+    It stores cookies, by which Salesforce routes, unchanged; for an IP address only if that is this machine.
     """
     loopback = is_loopback(urlsplit(url).hostname or "")
     return aiohttp.ClientSession(
@@ -96,9 +94,9 @@ def new_session(url: str) -> aiohttp.ClientSession:
 
 
 def transport_error(error: BaseException) -> TransportError:
-    """Return the error for what the HTTP library raised.
+    """Return the error for an exception of the HTTP library.
 
-    Its own error is not kept as the cause: its repr may show the request's headers. What TLS raised is.
+    The exception is not the cause of the error, because its repr may show the request's headers. A TLS error is.
     """
     text = "the server did not answer in time" if isinstance(error, TimeoutError) else str(error)
     unreached = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError)
@@ -116,7 +114,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Response:
-    """The response to ``request``. ``events`` is for its reader to count them.
+    """The response to ``request``. ``events`` is a counter for its reader.
 
     :param json_loads: parses the text of one message.
     """
@@ -131,12 +129,12 @@ class Response:
         self._ending: Message | None = None
 
     async def messages(self, first_patience: float, patience: float) -> AsyncGenerator[list[Message], None]:
-        """Yield messages in order, those together that became complete together.
+        """Yield lists of messages in order; one list has the messages that one chunk completed.
 
-        :param first_patience: seconds that the body may take to begin.
-        :param patience: seconds between its parts. The time that the caller takes does not count.
+        :param first_patience: seconds until the body begins.
+        :param patience: seconds between its parts, without the time of the caller.
         :raises TimeoutError: if the server took longer.
-        :raises TransportError: if the body is, or ends, not as it must. All complete messages were yielded before.
+        :raises TransportError: if the body is invalid or incomplete. All complete messages were yielded before.
         """
         splitter = MessageSplitter()
         chunk = await self._chunk(first_patience)
@@ -157,14 +155,14 @@ class Response:
             raise self._http_error(began) from None
 
     def note(self, message: Message) -> None:
-        """Keep a message that is no event: the reply, or one with which the server ends the session."""
+        """Store a message that is not an event: the reply, or one with which the server ends the session."""
         if self._reply is None and is_matching_response(message, self.request):
             self._reply = message
         elif not message.get("successful", True) or message["channel"] == MetaChannel.DISCONNECT:
             self._ending = message
 
     def reply(self) -> Message:
-        """Return the reply to the request, when all messages were read.
+        """Return the reply to the request, after all messages were read.
 
         :raises ServerError: if the server ended the session instead.
         :raises TransportError: if it did not reply.
@@ -183,7 +181,7 @@ class Response:
             return chunk
 
     def _parse(self, splitter: MessageSplitter, chunk: bytes) -> tuple[list[Message], TransportError | None]:
-        """Return the messages that ``chunk`` completes and, after them, what could not be read."""
+        """Return the messages that ``chunk`` completes, and the error of the first unreadable one."""
         messages: list[Message] = []
         try:
             for raw in splitter.feed(chunk):
@@ -209,12 +207,12 @@ def as_object(value: Any) -> Message:
 
 
 class SessionAuthenticator(AuthenticatorBase):  # type: ignore[misc]
-    """Gives aiosfstream the access token of a :class:`Session`, and a new one when Salesforce refused it.
+    """Authenticator of aiosfstream with the access token of a :class:`Session`, renewed if Salesforce refuses it.
 
     Its repr shows no secret. A login that fails raises aiosfstream's ``AuthenticationError``, whose ``__cause__`` is
     the error of :mod:`airflow_provider_sfstream.exceptions`.
 
-    :param session: the session, which other clients may share, or where its tokens come from.
+    :param session: the session, which other clients may share, or a token provider.
     """
 
     def __init__(self, session: Session | TokenProvider) -> None:
@@ -231,7 +229,7 @@ class SessionAuthenticator(AuthenticatorBase):  # type: ignore[misc]
         return self._token
 
     async def renew(self) -> None:
-        """Forget the token in use, which Salesforce refused, and log in again unless another client has done so.
+        """Invalidate the token in use, which Salesforce refused, and log in again unless another client has done so.
 
         :raises AuthenticationError: if the login failed.
         """

@@ -1,4 +1,4 @@
-"""Bayeux messages out of a response body, one by one as its bytes arrive, each with the raw bytes of its ``data``."""
+"""Incremental parser of Bayeux messages in a response body, which preserves the raw bytes of each ``data``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ JsonLoads = Callable[[str], Any]
 JsonDumps = Callable[[Any], str | bytes]
 
 LARGEST_MESSAGE = 16 * 1024 * 1024
-"""Bytes. Salesforce allows an event of 1 MB; a larger body without an end of a message is not one of its answers."""
+"""Bytes. Salesforce allows events of 1 MB; a longer body without the end of a message is not from Salesforce."""
 
-# All of JSON's punctuation is ASCII, and no byte of a longer UTF-8 sequence is: bytes can be scanned as they come.
+# All of JSON's punctuation is ASCII, and no byte of a longer UTF-8 sequence is, so bytes can be scanned undecoded.
 _IN_STRING = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _STRING = rb'"' + _IN_STRING + rb'"'
 _WITHIN_STRING = re.compile(_IN_STRING, re.DOTALL)
@@ -38,15 +38,15 @@ _WHITESPACE = b" \t\r\n"
 
 
 class UnreadableMessageError(TransportError):  # type: ignore[misc]
-    """One message cannot be read, and would not be if it came again; everything before it was delivered."""
+    """An unreadable message, which a retry cannot repair; all earlier messages were delivered."""
 
 
 class EventMessage(dict[str, Any]):
-    """An event message, as aiosfstream's users know it.
+    """An event message in the form of aiosfstream.
 
     ``data``: the raw bytes of the value of its ``data`` member, UTF-8 JSON exactly as received. ``arrival`` grows from
-    message to message, where a replay marker storage counts them. ``refusal`` is set where the parser refused the
-    message and its replay ID can be read: of ``data`` it then has ``event`` and ``schema`` alone, beside the raw bytes.
+    message to message if a replay marker storage counts them. ``refusal`` is set if the parser refused the message but
+    its replay ID is readable: its ``data`` member then has only ``event`` and ``schema``, besides the raw bytes.
     """
 
     __slots__ = ("arrival", "data", "refusal")
@@ -59,23 +59,23 @@ class EventMessage(dict[str, Any]):
 
 
 class RawMessage(NamedTuple):
-    """The bytes of one JSON object of a response body. ``values`` are where the values of its members that are
-    objects or arrays begin and end in it."""
+    """The bytes of one JSON object of a response body. ``values`` are the start and end offsets of those members that
+    are objects or arrays."""
 
     body: bytes
     values: dict[int, int]
 
     def data(self) -> bytes | None:
-        """Return the bytes of the value of the ``data`` member, ``None`` if there is none.
+        """Return the bytes of the value of the ``data`` member; ``None`` if it is missing.
 
         As in a parsed object, the last member of that name counts. Expects a body that is valid JSON.
         """
         return self.members()[0].get("data")
 
     def members(self) -> tuple[dict[str, bytes], bool]:
-        """Return the bytes of the members' values by name, and whether that is all there is between the brackets.
+        """Return the bytes of the members' values by name, and whether the object has no other content.
 
-        No value is looked into: it may be one that a parser refuses.
+        It does not parse values: they may be ones that a parser refuses.
         """
         found: dict[str, bytes] = {}
         position = 1
@@ -93,7 +93,7 @@ class RawMessage(NamedTuple):
         return found, not found and self.body[1:].strip(_WHITESPACE) == b"}"
 
     def __str__(self) -> str:
-        """Return what can be said of a message that cannot be read, without showing its content."""
+        """Return a description of an unreadable message, without its content."""
         named = _REPLAY_ID.search(self.body)
         replay_id = "no replayId" if named is None else f"replayId {int(named[1])}"
         return f"a message of {len(self.body)} bytes with {replay_id}"
@@ -102,7 +102,7 @@ class RawMessage(NamedTuple):
 class MessageSplitter:
     """Splits the body of one response, an array of messages or one message, in time linear in its length.
 
-    Only the message that has not arrived in full is held, at most :data:`LARGEST_MESSAGE` bytes of it.
+    It stores only the incomplete message, at most :data:`LARGEST_MESSAGE` bytes.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class MessageSplitter:
     def feed(self, chunk: bytes) -> Iterator[RawMessage]:
         """Yield the messages that ``chunk`` completes, in order. Exhaust it before feeding the next chunk.
 
-        :raises TransportError: at what cannot be part of an array of messages.
+        :raises TransportError: at bytes that are invalid in an array of messages.
         :raises UnreadableMessageError: if a message is too large.
         """
         self._buffer += chunk
@@ -136,13 +136,13 @@ class MessageSplitter:
     def end(self) -> None:
         """Check that the body was complete.
 
-        :raises TransportError: if it broke off.
+        :raises TransportError: if it is incomplete.
         """
         if not self._ended:
             raise TransportError("The response broke off: its array of messages has no end.")
 
     def _begin(self) -> bool:
-        """Go to the beginning of a message, if there is one yet."""
+        """Move to the beginning of a message, if it has arrived."""
         between = _BETWEEN.match(self._buffer, self._position)
         self._position = self._position if between is None else between.end()
         if self._position == len(self._buffer):
@@ -164,7 +164,7 @@ class MessageSplitter:
         return True
 
     def _to_bracket(self) -> bool:
-        """Go to the next bracket outside of strings, if it has arrived; never look at a byte twice."""
+        """Move to the next bracket outside of strings, if it has arrived; never read a byte twice."""
         while True:
             pattern = _WITHIN_STRING if self._in_string else _UP_TO_BRACKET
             scanned = pattern.match(self._buffer, self._position)
@@ -180,7 +180,7 @@ class MessageSplitter:
             self._in_string = not self._in_string
 
     def _bracket(self) -> bool:
-        """Take one bracket; return whether it ends the message."""
+        """Process one bracket; return whether it ends the message."""
         byte = self._buffer[self._position]
         if byte in _OPEN:
             if self._depth == 1:
@@ -210,17 +210,17 @@ class MessageSplitter:
 
 
 def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
-    """Return the message, an :class:`EventMessage` where it has ``data``.
+    """Return the message, an :class:`EventMessage` if it has ``data``.
 
-    What a parser refuses of an event (a number out of range, half of a surrogate pair, nesting) is in its payload:
-    where its replay ID can be read all the same, it is a message with a ``refusal``.
+    Values of an event that a parser refuses (a number out of range, an unpaired surrogate, nesting) are in its payload:
+    if its replay ID is readable, it becomes a message with a ``refusal``.
 
     :param json_loads: applied to the text of the whole message.
     :raises UnreadableMessageError: if it cannot be parsed, or is not a message.
     """
     try:
         message = json_loads(raw.body.decode("utf-8"))
-    except Exception as error:  # whatever a custom loader raises
+    except Exception as error:  # a custom loader may raise any exception
         reason = f"cannot be parsed: {type(error).__name__}."
         event = _event_by_parts(raw)
         if event is None:
@@ -235,17 +235,17 @@ def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
 
 
 def default_loads(text: str) -> Any:
-    """Parse JSON, with orjson where it is installed."""
+    """Parse JSON, with orjson if it is installed."""
     return json.loads(text) if orjson is None else orjson.loads(text)
 
 
 def default_dumps(value: Any) -> str:
-    """Serialise as JSON, with orjson where it is installed."""
+    """Serialise as JSON, with orjson if it is installed."""
     return json.dumps(value) if orjson is None else orjson.dumps(value).decode("utf-8")
 
 
 def _event_by_parts(raw: RawMessage) -> EventMessage | None:
-    """Return an event message with what places it in its stream; ``None`` if that cannot be read without doubt."""
+    """Return an event message with its channel and replay ID; ``None`` if they are not certainly readable."""
     message = _members_of(raw)
     data = message.get("data", b"")
     of_data = _members_of(_object(data))
@@ -266,7 +266,7 @@ def _members_of(raw: RawMessage | None) -> dict[str, bytes]:
 
 
 def _object(body: bytes) -> RawMessage | None:
-    """Return the bytes of a JSON object as those of a message, ``None`` if it is none."""
+    """Return the bytes of a JSON object as a raw message; ``None`` if it is not an object."""
     try:
         [found] = MessageSplitter().feed(body)
     except (TransportError, ValueError):
@@ -275,7 +275,7 @@ def _object(body: bytes) -> RawMessage | None:
 
 
 def _parsed(value: bytes) -> Any:
-    """Return what a short piece of JSON says, ``None`` if that cannot be told."""
+    """Return the value of a short JSON text; ``None`` if it cannot be parsed."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
@@ -287,7 +287,7 @@ def _name(quoted: bytes) -> str:
         return quoted[1:-1].decode("utf-8", "replace")
     try:
         return str(json.loads(quoted))
-    except ValueError:  # in a message that no parser takes
+    except ValueError:  # in a message that parsers refuse
         return quoted.decode("utf-8", "replace")
 
 

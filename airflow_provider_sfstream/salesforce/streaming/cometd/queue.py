@@ -1,4 +1,4 @@
-"""Where event messages wait between the connection and the application, and what ended the connection after them."""
+"""Queue of event messages between the connection and the application, and the error that ended the connection."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import Event
 
 
 class EventQueue:
-    """Event messages in the order they arrived. For one event loop; any number of takers, one putter.
+    """Event messages in the order of arrival. For one event loop; any number of consumers, one producer.
 
-    Nothing is taken out before it can be handed over in the same step of the event loop: a taker that is cancelled
-    loses nothing.
+    A message is removed and returned in the same step of the event loop: a cancelled consumer loses nothing.
 
-    ``heartbeats`` counts the answers of the server that brought no event.
+    ``heartbeats`` counts the responses of the server without events.
 
-    :param most: messages from which :meth:`space` waits; 0 or less: never.
+    :param most: number of messages from which :meth:`space` waits; 0 or less: never.
     """
 
     def __init__(self, most: int) -> None:
@@ -30,16 +29,16 @@ class EventQueue:
         self._taken = asyncio.Event()
 
     def qsize(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         return len(self._messages)
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended the connection, to be raised when no message waits any more; ``None`` while it lasts."""
+        """The error that ended the connection, raised after the last waiting message; ``None`` while it is open."""
         return self._failure
 
     def put(self, message: EventMessage) -> None:
-        """Add a message. Never blocks. Once the connection has ended there may be a gap before it: it is dropped."""
+        """Add a message, without blocking. Drop it after the end of the connection: earlier messages may be missing."""
         if self._failure is None:
             self._messages.append(message)
             self._changed.set()
@@ -51,26 +50,26 @@ class EventQueue:
             await self._taken.wait()
 
     def heartbeat(self, *, told: bool = True) -> None:
-        """Note that the server answered without events.
+        """Record that the server answered without events.
 
-        :param told: whether a taker is told of it.
+        :param told: whether a consumer is notified.
         """
         self.heartbeats += 1
         self._unseen_heartbeats += told
         self._changed.set()
 
     def forget_heartbeats(self) -> None:
-        """Tell no taker of those that came so far."""
+        """Discard the heartbeats that no consumer has received."""
         self._unseen_heartbeats = 0
 
     def end(self, failure: BaseException) -> None:
-        """Note what ended the connection; the first one counts."""
+        """Record the error that ended the connection; the first one counts."""
         if self._failure is None:
             self._failure = failure
         self._changed.set()
 
     def replace_failure(self, failure: BaseException) -> None:
-        """Have ``failure`` raised from now on."""
+        """Replace the error that consumers receive from now on."""
         self._failure = failure
 
     async def take(self, most: int, *, heartbeats: bool = False) -> list[EventMessage]:
@@ -87,6 +86,6 @@ class EventQueue:
         return taken
 
     def put_back(self, messages: Sequence[EventMessage]) -> None:
-        """Put messages back that were taken, in front of all others."""
+        """Return messages to the queue, in front of all others."""
         self._messages.extendleft(reversed(messages))
         self._changed.set()

@@ -1,4 +1,4 @@
-"""From which replay ID a CometD subscription starts, and the storage of replay markers by arrival order."""
+"""Start replay IDs of CometD subscriptions, and the storage of replay markers by arrival order."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def is_replay_id_refused(error: ServerError) -> bool:
 
 
 class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
-    """Base of replay marker storages whose marker is simply that of the event message handled last.
+    """Base of replay marker storages whose marker is that of the event message handled last.
 
     aiosfstream compares creation dates, as text, to decide whether a marker is newer: with the dates that Salesforce
-    really sends, a marker then stalls, or moves back. Replay IDs cannot be compared either. What counts is the order in
-    which messages arrive, which is that of the stream: handle them in that order.
+    sends, a marker then stalls, or moves back. Replay IDs cannot be compared either. The order of arrival, which is the
+    order of the stream, decides: handle messages in that order.
 
-    The wire's replay map is keyed by the channel without a filter, as Salesforce demands; the storage by the name that
-    was subscribed to, in both directions. 0 is a replay ID and is sent.
+    The wire's replay map has the channel without a filter as its key, as required by Salesforce; the storage has the
+    subscribed name, in both directions. 0 is a replay ID and is sent.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
         self._marking = asyncio.Lock()
 
     def fall_back(self, subscription: str, replay_id: int) -> None:
-        """Send ``replay_id`` with the next attempt to subscribe to ``subscription``, whatever is stored."""
+        """Send ``replay_id`` with the next attempt to subscribe to ``subscription``, in place of the stored one."""
         self._fallbacks[subscription] = replay_id
 
     async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
@@ -68,7 +68,7 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
             message.setdefault("ext", {})["replay"] = {channel: int(replay_id)}
 
     async def extract_replay_id(self, message: dict[str, Any]) -> None:
-        """Store the replay marker of ``message``: it, and with it all that arrived before, has been handled.
+        """Store the replay marker of ``message``, which means that it and all earlier messages were handled.
 
         :raises ReplayError: if the message has no replay ID.
         """
@@ -83,9 +83,9 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
 
 
 class ReplayFrom(ArrivalOrderStorage):
-    """Starts every subscription after one replay ID, and stores nothing.
+    """Storage that starts every subscription after one replay ID, and stores nothing.
 
-    :param replay_id: sent exactly so: a replay ID, 0 too, or -1 (new events only) or -2 (all retained events).
+    :param replay_id: sent unchanged: a replay ID, 0 too, or -1 (new events only) or -2 (all retained events).
     """
 
     def __init__(self, replay_id: int) -> None:
@@ -108,7 +108,7 @@ class ReplayFrom(ArrivalOrderStorage):
 
 
 class MappingMarkers(ArrivalOrderStorage):
-    """Keeps replay markers in a mapping, by the name that was subscribed to."""
+    """Storage of replay markers in a mapping, by the subscribed name."""
 
     def __init__(self, mapping: MutableMapping[str, ReplayMarker]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class MappingMarkers(ArrivalOrderStorage):
         return f"{type(self).__name__}({type(self.mapping).__name__} of {len(self.mapping)})"
 
     async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        """Return the marker, ``None`` if there is none."""
+        """Return the marker, ``None`` if it is missing."""
         return self.mapping.get(subscription)
 
     async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
@@ -127,10 +127,10 @@ class MappingMarkers(ArrivalOrderStorage):
 
 
 class AdaptedStorage(ArrivalOrderStorage):
-    """Makes any of aiosfstream's storages follow the rules of :class:`ArrivalOrderStorage`.
+    """Adapter of aiosfstream's storages to the rules of :class:`ArrivalOrderStorage`.
 
     Its ``get_replay_id``, ``get_replay_marker``, ``set_replay_marker`` and ``incoming`` are called as before, and its
-    ``extract_replay_id`` where it has its own.
+    ``extract_replay_id`` if it overrides that.
     """
 
     def __init__(self, storage: ReplayMarkerStorage) -> None:
@@ -142,12 +142,12 @@ class AdaptedStorage(ArrivalOrderStorage):
         return f"{type(self).__name__}({self.storage!r})"
 
     async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
-        """Let the storage see what arrived, too."""
+        """Pass arrived messages to the storage, too."""
         await super().incoming(payload, headers)
         await self.storage.incoming(payload, headers)
 
     async def get_replay_id(self, subscription: str) -> int | None:
-        """Return what the storage says, its default too."""
+        """Return the storage's replay ID, or its default."""
         replay_id: int | None = await self.storage.get_replay_id(subscription)
         return replay_id
 
@@ -182,7 +182,7 @@ def replay_id_of(message: dict[str, Any]) -> int:
 
 
 def _date_of(message: dict[str, Any]) -> str:
-    """Return the creation date of a message as aiosfstream words it, empty where it has none: nothing compares it."""
+    """Return the creation date of a message in aiosfstream's form, empty if missing: no code compares it."""
     try:
         return str(ReplayMarkerStorage.get_message_date(message))
     except (ReplayError, KeyError, TypeError, AttributeError):

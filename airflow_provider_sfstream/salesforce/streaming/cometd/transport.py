@@ -1,4 +1,4 @@
-"""aiocometd's long-polling transport, failing fast: no event is lost silently, because no trouble is survived."""
+"""aiocometd's long-polling transport, with every fault as the end of the session: no silent loss of events."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import Event
 from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
 
 HELD_SECONDS = 110.0
-"""How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
+"""Seconds for which the server may hold a ``/meta/connect`` by default (Streaming API guide, "Clients and
 Timeouts")."""
 
 SUBSCRIBE_FIRST_SECONDS = 5.0
-"""How long polling waits for the first subscription: events come with the responses to both, and there is no telling
-which of two responses under way at once holds the older ones. The server waits for a poll much longer."""
+"""Seconds for which polling waits for the first subscription: the responses to both contain events, and the order of
+two concurrent responses is unknown. The server waits for a poll much longer."""
 
 DISCONNECT_SECONDS = 2.0
-"""How long saying goodbye may take."""
+"""Seconds for a disconnect."""
 
 _TLS_CLOSE_SECONDS = 0.25
 
@@ -50,15 +50,14 @@ _TLS_CLOSE_SECONDS = 0.25
 class CometdTransport(TransportBase):  # type: ignore[misc]
     """One Bayeux session over long polling.
 
-    A response that did not arrive in full may have carried events that the server will not send again, and so may one
-    that nobody waited for. Whatever goes wrong therefore ends the session for good: what had arrived stays in the
-    queue, in order and without a gap, and after it comes the error. The application opens a new session from its
-    durable position.
+    An incomplete response, or one without a waiting request, may have contained events that the server does not send
+    again. So any fault ends the session permanently: received messages stay in the queue, in order and without a gap,
+    followed by the error. The application opens a new session from its durable position.
 
-    :param queue: where event messages go.
-    :param http: how to reach the server.
-    :param held: seconds that the server is asked to hold a ``/meta/connect``. It may hold it for longer. ``None``: as
-        long as it likes.
+    :param queue: the queue of event messages.
+    :param http: options of requests.
+    :param held: requested seconds for which the server holds a ``/meta/connect``. It may hold it longer. ``None``: the
+        server's default.
     """
 
     def __init__(self, *, queue: EventQueue, http: HttpOptions, held: float | None = None, **options: Any) -> None:
@@ -87,7 +86,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         return self._last_reply
 
     async def connect(self) -> Message:
-        """Connect; where the server agrees, keep polling until the session ends.
+        """Connect; if the server agrees, poll until the session ends.
 
         :return: the reply to the first ``/meta/connect``, which the server is asked not to hold.
         :raises TransportError: if the request failed.
@@ -102,7 +101,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         return reply
 
     async def disconnect(self) -> None:
-        """Stop polling and, if the server may still know the session, say goodbye. Quietly, and within a short time."""
+        """Stop polling and, if the server may still have the session, disconnect quickly, without raising."""
         self._state = TransportState.DISCONNECTING
         try:
             await self._stop_connect_task()
@@ -116,7 +115,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
 
     async def subscribe(self, channel: str) -> Message:
         """Subscribe to ``channel``, see :meth:`CometdClient.subscribe`."""
-        self._subscribing = True  # an answer to a poll that was sent before says nothing of the channel
+        self._subscribing = True  # a response to an earlier poll proves nothing about the channel
         self._queue.forget_heartbeats()
         try:
             reply: Message = await super().subscribe(channel)
@@ -136,7 +135,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 reply = await self._connect(**self._advice)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # told to whoever reads, also what a signal handler raised just here
+        except BaseException as error:  # the reader receives it, also an exception of a signal handler
             self._fail(error)
 
     async def _connect(self, **fields: Any) -> Message:
@@ -154,7 +153,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             raise ServerError(f"The server ended the session: it advises reconnect={advised!r}.", reply)
 
     def _fail(self, error: BaseException) -> None:
-        """End the session: nothing that arrives from now on is delivered."""
+        """End the session: later messages are not delivered."""
         self._queue.end(error)
         self._is_gone = self._is_gone or isinstance(error, ServerError)
         if self.state in (TransportState.CONNECTING, TransportState.CONNECTED):
@@ -163,9 +162,10 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             self._connect_task.cancel()
 
     async def _send_payload_with_auth(self, payload: list[Message]) -> Message:
-        """Send; once in a session, send again with a new access token if the one in use was refused.
+        """Send; once in a session, send again with a new access token if Salesforce refused the one in use.
 
-        Salesforce refuses a request before doing any of it. A second refusal is not the token's age: it is an error.
+        Salesforce refuses a request before it executes any part. A second refusal has another cause than the token's
+        age: an error.
         """
         token = None if self._auth is None else self._auth.access_token
         refusal: HttpError | None = None
@@ -208,7 +208,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         try:
             return await self._exchange(payload, headers)
         except HttpError as error:
-            remember_secrets(headers.get("Authorization", "").rpartition(" ")[2])  # a stock authenticator's
+            remember_secrets(headers.get("Authorization", "").rpartition(" ")[2])  # of any authenticator
             error.text = redacted(error.text)
             if error.status == 401:  # another token may be accepted
                 raise
@@ -221,7 +221,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         except asyncio.CancelledError:
             self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
             raise
-        except BaseException as error:  # what a signal handler raised just here
+        except BaseException as error:  # for example of a signal handler
             self._fail(error)
             raise
         self._fail(failure)
@@ -244,22 +244,22 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             return await self._read(Response(response, payload[0], self._json_loads))
 
     def _patience(self, request: Message) -> float:
-        """Return how many seconds the answer to ``request`` may take to begin."""
+        """Return the seconds until the response to ``request`` must begin."""
         if not is_held(request):
             return self._http.timeout
         advised = self._advised("timeout")
         return self._http.timeout + (HELD_SECONDS if advised is None else advised / 1000)
 
     def _advised(self, name: str) -> float | None:
-        """Return a number of milliseconds that the server advised, ``None`` if it advised none."""
+        """Return a number of milliseconds that the server advised, ``None`` without advice."""
         advised = self.reconnect_advice.get(name)
         return float(advised) if isinstance(advised, int | float) and advised >= 0 else None
 
     async def _read(self, response: Response) -> Message:
-        """Take a response's messages as they arrive: events to the queue; return the reply to the request.
+        """Read a response's messages as they arrive, add events to the queue, and return the reply to the request.
 
-        While the response to a held ``/meta/connect`` is read, this waits for space in the queue; never with another,
-        for which an application waits that cannot take events meanwhile.
+        While the response to a held ``/meta/connect`` is read, this waits for space in the queue. For other requests it
+        must not: the application waits for the reply and consumes no events.
         """
         held = is_held(response.request)
         arriving = response.messages(self._patience(response.request), self._http.timeout)
@@ -294,9 +294,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
 
 
 def _is_token_refused(reply: Message) -> bool:
-    """Return whether a reply refuses the access token: 401, also as what is behind a refused handshake.
+    """Return whether a reply refuses the access token: 401, also as the cause of a refused handshake.
 
-    A handshake is then answered ``403::Handshake denied``, with ``401::Authentication invalid`` in ``ext.sfdc``
+    The error of a handshake is then ``403::Handshake denied``, with ``401::Authentication invalid`` in ``ext.sfdc``
     (Streaming API guide, "Handling Streaming API Errors").
     """
     reason = as_object(as_object(reply.get("ext")).get("sfdc")).get("failureReason")

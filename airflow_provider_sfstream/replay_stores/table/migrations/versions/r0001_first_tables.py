@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 
-# Written out, not taken from the models: a revision stays what it was when the models change.
+# Not imported from the models: a revision must not change when the models change.
 def _stream_columns() -> list[sa.Column[Any]]:
     return [
         sa.Column("stream_key", sa.String(64), nullable=False),

@@ -1,4 +1,4 @@
-"""The stretch of time that each window answers for."""
+"""The time span that each window covers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the two times, null for the windows that are there, and the indexes that find windows by them."""
+    """Add the two times, null for existing windows, and the indexes that find windows by them."""
     add_column("sfstream_window", sa.Column("covered_from", TIME))
     add_column("sfstream_window", sa.Column("covered_until", TIME))
     create_index("ix_sfstream_window_covered_from", "sfstream_window", ["stream_key", "covered_from"])
-    # By event time where no stretch is known, so that one index has the end of every window.
+    # By event time where no span is known, so that one index has the end of every window.
     end = ["stream_key", "covered_until", "last_event_time"]
     create_index("ix_sfstream_window_covered_until", "sfstream_window", end)

@@ -1,4 +1,4 @@
-"""What the server showed: when it last answered, and when it said that a position was the end of the stream."""
+"""Times of the server's last answer, and of its last confirmation that a position was the end of the stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the times, null for what is there, and the index that finds windows by them."""
+    """Add the times, null for existing rows, and the index that finds windows by them."""
     add_column("sfstream_position", sa.Column("contact_at", TIME))
     add_column("sfstream_position", sa.Column("confirmed_at", TIME))
     add_column("sfstream_window", sa.Column("contact_at", TIME))

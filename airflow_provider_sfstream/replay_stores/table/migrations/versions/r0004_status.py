@@ -1,4 +1,4 @@
-"""What tasks last left of each stream and table, for people to see."""
+"""The last status of each stream and table, which tasks write for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time from which the events of a window count, and gaps of which no event is known to be lost."""
+"""The time from which the events of a window count, and gaps without a known loss of events."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns: null for the windows that are recorded, false for the gaps."""
+    """Add the columns: null for existing windows, false for existing gaps."""
     add_column("sfstream_window", sa.Column("counts_from", TIME))
     add_column("sfstream_gap", sa.Column("uncertain", sa.Boolean(), nullable=False, server_default=sa.false()))
