@@ -26,6 +26,7 @@ FOLDER = "_sfstream/replica/dirty"
 LISTED = pa.schema([("Id", pa.string()), ("_sequence", pa.int64())])
 """ID of a record, and sequence number of the last event that its row has seen."""
 _KEYS = pa.schema([*LISTED, ("is_dirty", pa.bool_())])
+_BUFFER = 1 << 20
 _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
 
 
@@ -103,7 +104,8 @@ def _write_list(location: TableLocation, place: str) -> Rows:
             return
         filesystem, name = location.filesystem(), f"part-{uuid.uuid4().hex}.json"
         filesystem.create_dir(place, recursive=True)
-        with filesystem.open_output_stream(f"{place}/{name}") as file:
+        # The buffer also turns what is written into bytes, the only type that delta-rs takes.
+        with pa.BufferedOutputStream(filesystem.open_output_stream(f"{place}/{name}"), _BUFFER) as file:
             for id_, sequence in (*dirty.items(), *changed.items()):
                 line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
                 file.write(f"{json.dumps(line)}\n".encode())
