@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
@@ -112,6 +115,20 @@ def test_dirty_rows_are_read_and_their_records_handed_over(replica: Replica, ref
         (record_id, f"number {number}") for number, record_id in enumerate(replica.ids)
     ]
     assert [key for key in replica.left() if not key.endswith("/")] == [], "nothing is left"
+
+
+def test_in_the_worker(replica: Replica, refresh: Any) -> None:
+    replica.publish(3)
+    connection_id = refresh().output_conn_id
+    arguments = {"output_url": replica.url, "output_conn_id": connection_id, "salesforce_conn_id": "sf"}
+    result = RefreshReplicaOperator(task_id="refresh", scope="all", **arguments).execute(context_for("refresh"))
+    assert result["tables"]["Account"]["still_dirty"] == 0
+    location = WorkerFiles(connection_id).table_location(f"{replica.url}/Account")
+    rows = DeltaTable(location.uri, storage_options=dict(location.options)).to_pyarrow_table(columns=["Id", "Name"])
+    names = {row["Id"]: row["Name"] for row in rows.to_pylist()}
+    assert {record_id: names[record_id] for record_id in replica.ids} == {
+        record_id: f"number {number}" for number, record_id in enumerate(replica.ids)
+    }
 
 
 @pytest.mark.parametrize("part", ["/refresh.json", "/Account/part-"])
