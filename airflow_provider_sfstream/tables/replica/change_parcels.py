@@ -33,7 +33,7 @@ COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.i
 """Counts that ``change_rows`` reports, with the key as JSON."""
 WITHOUT_SCHEMA = ""
 """Table name and key of the count of events whose schema cannot be used."""
-_DECODED_ROWS = 2_048
+_DECODED_ROWS = 8_192
 _DECODED_BYTES = 4 << 20
 """Most landed rows, and bytes of their payloads, that are decoded at a time."""
 
