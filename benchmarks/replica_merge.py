@@ -44,9 +44,9 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
-from airflow_provider_sfstream.tables.rows.routing import parcels, shaped
+from airflow_provider_sfstream.tables.rows.routing import parcels
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
@@ -93,7 +93,7 @@ class Workload:
             count=self.rows,
             sample=lambda fraction: [row["Id"] for row in ids.sample(fraction).collect()],
         )
-        merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: parcels(shaped(schema), ends[0]))
+        merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: parcels(partial(_shaped, schema), ends[0]))
         self.state, _ = merged[TABLE]
 
     def take_back(self) -> None:
@@ -108,7 +108,7 @@ class Workload:
         paths = SparkFrame(self.spark.createDataFrame(files, "path string").repartition(len(files)))
         merge = ChangesMerge(COLUMNS, "soft")
         incoming = Incoming(self.state, merge, schema, are_changes=True, count=self.rows // 10)
-        read = partial(_shaped, schema)
+        read = partial(_read_shaped, schema)
         merged, _ = self.sink.merge({TABLE: incoming}, paths, lambda ends: parcels(read, ends[0]))
         return merged[TABLE][0]
 
@@ -152,7 +152,11 @@ class Workload:
 
 
 def _shaped(schema: pa.Schema, files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return shaped(schema)(_read(files))
+    return (as_table(batch, schema) for batch in files)
+
+
+def _read_shaped(schema: pa.Schema, files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return _shaped(schema, _read(files))
 
 
 def _read(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

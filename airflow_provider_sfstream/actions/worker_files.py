@@ -75,12 +75,6 @@ class WorkerFiles:
         if path.exists():
             path.fs.rm(path.path, recursive=True)
 
-    def create(self, url: str) -> BinaryIO:
-        """Return a new file to write to. A reader may see a part of it."""
-        path = self._in_folder(url)
-        file: BinaryIO = path.open("wb")
-        return file
-
     def table_location(self, url: str) -> TableLocation:
         """Return a folder as delta-rs reaches it: one of S3 with the credentials of the Airflow connection, another one
         with what the worker's environment has."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.spool import packed, release_memory
 
 PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
@@ -116,11 +115,6 @@ def pieces_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     if not ends:
         return np.zeros(len(ids), np.int64)
     return np.searchsorted(np.array([end.encode() for end in ends]), _encoded(ids))
-
-
-def shaped(schema: pa.Schema) -> Rows:
-    """Return a function for ``mapInArrow`` that converts rows to the columns and types of a schema."""
-    return lambda batches: (as_table(batch, schema) for batch in batches)
 
 
 def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:

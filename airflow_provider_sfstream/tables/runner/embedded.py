@@ -31,11 +31,9 @@ _LINES = 4_096
 
 
 class EmbeddedFiles(JobFiles, Protocol):
-    """Files that this process reads and writes."""
+    """Files that this process can also read in binary."""
 
     def open(self, url: str) -> BinaryIO: ...
-
-    def create(self, url: str) -> BinaryIO: ...
 
 
 class EmbeddedEngine:
@@ -49,7 +47,6 @@ class EmbeddedEngine:
 
     application_id = ""
     tasks_at_once = tables_at_once = 1
-    rows_at_once: int | None = 50_000
 
     def __init__(
         self,

@@ -48,12 +48,11 @@ class Engine(Protocol):
     """Engine that runs a job. It accepts only its own frames.
 
     ``application_id`` names the run in Spark; it is empty elsewhere. ``tasks_at_once`` and ``tables_at_once`` tasks and
-    tables run in parallel; ``rows_at_once`` rows with all columns fit in memory; ``None``: unlimited.
+    tables run in parallel.
     """
 
     tasks_at_once: int
     tables_at_once: int
-    rows_at_once: int | None
 
     @property
     def application_id(self) -> str: ...

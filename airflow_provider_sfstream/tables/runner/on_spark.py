@@ -24,7 +24,6 @@ class SparkEngine:
 
     tables_at_once = 4
     """Number of tables processed in parallel: Spark spends most of the time of a small table on planning."""
-    rows_at_once: int | None = None
 
     def __init__(self, spark: Any) -> None:
         configure(spark)
@@ -70,12 +69,11 @@ class SparkEngine:
 
     def routed(self, parcels: SparkFrame, also: Sequence[int], pieces: int) -> SparkFrame:
         from pyspark.sql import functions as f
-        from pyspark.sql.pandas.types import from_arrow_schema
 
         sent = parcels.rows
         if also:
-            empty = [(number, None, 0) for number in also]
-            sent = sent.unionByName(self.spark.createDataFrame(empty, from_arrow_schema(PARCEL)))
+            empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
+            sent = sent.unionByName(self.rows_of(empty).rows)
         tasks = min(pieces, 4 * self.tasks_at_once)
         task = f.pmod("piece", f.lit(tasks))
         by_piece = hasattr(sent, "repartitionById")
