@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
@@ -35,12 +36,12 @@ def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
 def typed(schema: pa.Schema) -> Rows:
     """Return a function for ``mapInArrow`` that converts records from text to the types of ``schema``.
 
-    :raises pyarrow.ArrowInvalid: if a text is not a value of its column.
+    :raises ConfigurationError: if a text is not a value of its column. The text is not quoted: it may be personal.
     """
 
     def rows(batches: Batches) -> Batches:
         for batch in batches:
-            arrays = [_typed(batch.column(field.name), field.type) for field in schema]
+            arrays = [_column(batch.column(field.name), field) for field in schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return rows
@@ -83,6 +84,17 @@ def flag_after(flag: Flag | None, refresh: TableRefresh, stream: StreamState) ->
     if not unchanged and flag.sequence >= refresh.next_sequence:
         return flag
     return replace(flag, reason="schema", columns=refresh.hidden) if refresh.hidden else None
+
+
+def _column(text: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return _typed(text, field.type)
+    except pa.ArrowInvalid:
+        raise ConfigurationError(
+            f"A fetched value of the column {field.name} is not of its type ({field.type}). The type of the field may "
+            "have changed since the refresh began. Nothing was published, and the replica is as it was. Run the "
+            "refresh again; if it fails again, report this."
+        ) from None
 
 
 def _typed(text: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -82,8 +82,9 @@ def test_the_types(read: Callable[..., list[Row]]) -> None:
 
 @pytest.mark.parametrize(("type_", "text"), [("double", "a lot"), ("date", "soon"), ("timestamp", "now"), ("int", "x")])
 def test_a_text_that_is_no_such_value_is_an_error(read: Callable[..., list[Row]], type_: str, text: str) -> None:
-    with pytest.raises(Exception, match=r"Failed to parse string|not a valid decimal|is not a valid"):
+    with pytest.raises(Exception, match="A fetched value of the column Value__c is not of its type") as caught:
         read([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
+    assert f"'{text}'" not in str(caught.value), "it may be personal"
 
 
 def test_no_files_are_no_records(engine: Callable[[], Engine]) -> None:
