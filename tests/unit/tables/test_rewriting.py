@@ -134,6 +134,22 @@ def test_records_fetched_after_a_change_keep_what_was_fetched(tmp_path: Path) ->
     assert replica.rows() == model
 
 
+def test_a_record_that_was_fetched_twice_has_one_row(tmp_path: Path) -> None:
+    """Pages of a query may overlap. ``Replica.rows`` fails for a record with two rows."""
+    replica = Replica(tmp_path)
+    rows = [{"Id": each, "_deleted": False, "_dirty": False} for each in RECORDS[:5]]
+    table = batch_of(rows, TABLE_ENVELOPE | replica.columns)
+
+    class Given:
+        columns = replica.columns
+
+        def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple:
+            return change, pa.array([False] * len(change))
+
+    replica.table.merge([table, table.slice(1, 3)], Given(), gone_at=0)
+    assert sorted(replica.rows()) == RECORDS[:5]
+
+
 def test_files_without_changes_stay_and_large_ones_are_divided(tmp_path: Path) -> None:
     shape, replica = random.Random(11), Replica(tmp_path, target=700)
     replica.run(random_changes(shape, RECORDS, 400, replica.columns), parts=3)
