@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import polars
 from airflow_stack import AirflowStack, running_airflow, wait_for
-from deltalake import DeltaTable
 
 from sfstream_localorg.process import LocalOrg
 
@@ -72,13 +72,12 @@ def is_skipped(stack: AirflowStack, run_id: str) -> bool:
 def sums(org: LocalOrg, lake: Path) -> dict[str, int]:
     """Count what was published, landed, and is in the table, each from its own record."""
     manifests = [json.loads(path.read_text()) for path in (lake / "landing").rglob("manifest.json")]
-    table = DeltaTable(str(lake / "tables" / "Order__e")).to_pyarrow_table(columns=["_replay_id"])
-    rows = table.num_rows
+    replay_ids = polars.read_delta(str(lake / "tables" / "Order__e"), columns=["_replay_id"])["_replay_id"]
     return {
         "published": len(org.record(TOPIC)),
         "landed": sum(manifest["event_count"] for manifest in manifests),
-        "rows": rows,
-        "duplicates": rows - len(table["_replay_id"].unique()),
+        "rows": len(replay_ids),
+        "duplicates": len(replay_ids) - replay_ids.n_unique(),
     }
 
 

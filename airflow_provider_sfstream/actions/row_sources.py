@@ -172,7 +172,7 @@ def _delta(url: str, files: WorkerFiles, pinned: Mapping[str, Any]) -> tuple[Any
 
     location = files.table_location(url)
     table = DeltaTable(location.uri, version=pinned.get("version"), storage_options=dict(location.options))
-    return table.to_pyarrow_dataset(), {"version": table.version()}
+    return table.to_pyarrow_dataset(filesystem=location.filesystem()), {"version": table.version()}
 
 
 def _parquet(url: str, files: WorkerFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

@@ -72,7 +72,7 @@ def test_it_leads_from_nothing_to_a_table(terminal: Terminal, printed: list[str]
     (terminal.folder / "airflow" / "dags" / "orders.py").write_text(DAG)
 
     first = terminal.run(LOOK)
-    assert re.search(r"1\.0 +Ada .*\n.*2\.0 +Grace ", first), first[-2000:]
+    assert re.search(r"1\.0 +┆ Ada .*\n.*2\.0 +┆ Grace ", first), first[-2000:]
     assert "Linus" not in first
     second = terminal.run(AGAIN)
     assert all(name in second.rpartition("Number__c")[2] for name in ("Ada", "Grace", "Linus"))
