@@ -49,7 +49,7 @@ class DeltaTables:
     """Tables below one folder, for one run. Its *own* rows are those of the window partitions that it writes.
 
     :param base: the folder, as the engine names it.
-    :param names: names of the tables that exist.
+    :param names: names of the tables that may have own rows; a table of them may be missing.
     :param windows: windows of the run.
     :param job: name of the run in the history of the tables.
     """

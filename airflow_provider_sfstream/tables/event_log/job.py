@@ -63,9 +63,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
         kept = KeptRules.read(files, base)
         kept.check(config.rules)
         job = EventLogJob(engine, windows, config, kept)
-        tables = DeltaTables(
-            engine, base, find_tables(files, base), job.references, config.job or engine.application_id
-        )
+        tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)
         plan = job.plan(tables)
         kept.keep((*plan.tables, QUARANTINE_TABLE), config.rules)
         written = tables.write(job.rows, plan)
@@ -93,7 +91,23 @@ class EventLogJob:
         self._coverages: list[Coverage] = []
         self.references = tuple(_reference(window, config) for window in windows)
         self._schemas = read_schemas(engine.landing, windows)
+        self._own_tables = tuple(table_of_topic(window.topic) for window in windows)
         self.rows = engine.landed_rows(windows, verify=config.verify_files)
+
+    def tables(self, base: str) -> set[str]:
+        """Return the names of the tables below a folder that may have rows of these windows.
+
+        The schemas of a window never change, so they name its tables. If one cannot be read, each table is a candidate:
+        an earlier run may have read it.
+        """
+        if self._schemas.refused:
+            return set(find_tables(self._engine.files, base))
+        described = (
+            table
+            for table, window in zip(self._own_tables, self._windows, strict=True)
+            if window.payload_encoding != "avro"
+        )
+        return {*self._schemas.tables, *described}
 
     def plan(self, stored: DeltaTables | None = None) -> EventPlan:
         """Return the decoding plan of the rows, with the duplicates among them.
@@ -105,18 +119,17 @@ class EventLogJob:
         count = sum(window.event_count for window in self._windows)
         log.info("%d windows with %d events: reading them.", len(self._windows), count)
         present = self._survey()
-        own_tables = tuple(table_of_topic(window.topic) for window in self._windows)
         found = FoundFields()
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
-            found = survey_fields(self.rows, own_tables)
-        sources = sources_by_table(present, self._schemas, found, own_tables)
+            found = survey_fields(self.rows, self._own_tables)
+        sources = sources_by_table(present, self._schemas, found, self._own_tables)
         tables = {
             table: self._table_plan(table, source, stored.registry(table) if stored else ColumnRegistry())
             for table, source in sources.items()
         }
         if missing := unmet(self._config.rules, self._coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
-        plan = EventPlan(tables, self._schemas.refused, self.references, own_tables)
+        plan = EventPlan(tables, self._schemas.refused, self.references, self._own_tables)
         keys, stored_count = stored.keys(tables, self._dates(found)) if stored else ([], 0)
         duplicates = find_duplicates(self._engine, self.rows, keys, count + stored_count, plan)
         return replace(plan, duplicates=duplicates)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from tests.support.event_log import DAY, Lake, as_utc
 from tests.support.landing_files import RECEIVED_AT, LandedEvent, encode
 
@@ -232,9 +233,24 @@ def test_a_quarantine_that_is_no_longer_needed_is_removed(lake: Lake) -> None:
 def test_rows_leave_a_table_that_their_window_no_longer_has(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     lake.run(manifest)
-    lake.landing.rglob("one.avsc").__next__().write_text(json.dumps({**ORDER, "name": "Renamed__e"}))
-    assert lake.run(manifest).tables == {"Renamed__e": 1}
-    assert (len(lake.files("Order__e")), len(lake.files("Renamed__e"))) == (0, 1)
+    lake.landing.rglob("one.avsc").__next__().unlink()
+    assert lake.run(manifest).quarantined == 1
+    assert (len(lake.files("Order__e")), len(lake.files("_quarantine"))) == (0, 1)
+
+
+def test_a_run_opens_only_the_tables_of_its_windows(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas = {name: {**ORDER, "name": f"{name}__e"} for name in ("First", "Second", "Third")}
+    lake.run(lake.land("w1", [order(n, name) for n, name in enumerate(schemas)], schemas))
+    opened: list[str] = []
+    open_log = DeltaTableLog._open
+
+    def opening(log: DeltaTableLog, number: int | None = None) -> Any:
+        opened.append(log.location.uri.rpartition("/")[2])
+        return open_log(log, number)
+
+    monkeypatch.setattr(DeltaTableLog, "_open", opening)
+    assert lake.run(lake.land("w2", [order(4, "Second")], schemas={"Second": schemas["Second"]})).rows_written == 1
+    assert {name for name in opened if name.endswith("__e")} == {"Second__e"}
 
 
 def test_an_interval_takes_its_part_of_a_window_and_never_replaces_the_whole(lake: Lake) -> None:
