@@ -9,6 +9,9 @@ has taken in the large one. ``seconds`` are CPU seconds. Prints one JSON line fo
 all but the first have one event of one object; ``read`` has the bytes of text files that the last run reads, by folder.
 ``many_objects_pruned``: windows of one event for each of 200 objects; ``ratio`` is the CPU seconds of the run that
 first removes a snapshot divided by those without the removal, ``log_openings`` are those of the last two runs.
+
+``--tables`` runs ``many_objects_tables`` instead: the event log over 2,000 events of one object, in a folder with 200
+other tables of 100 files each; ``ratio`` is the CPU seconds divided by those in an empty folder, medians of the rounds.
 """
 
 from __future__ import annotations
@@ -28,10 +31,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
-from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log import job as event_log
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.replica import job as replica
@@ -55,6 +61,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", choices=("event_log", "replica"))
     parser.add_argument("--snapshots", action="store_true")
+    parser.add_argument("--tables", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
@@ -62,6 +69,9 @@ def main() -> None:
         if given.snapshots:
             run_wide(folder / "wide")
             run_pruned(folder / "pruned")
+            return
+        if given.tables:
+            run_tables(folder, given.rounds)
             return
         landed = {count: land(folder / f"landing{count}", given.events, count) for count in OBJECTS}
         jobs: dict[str, Callable[[str, str], Any]] = {"event_log": run_event_log, "replica": run_replica}
@@ -114,6 +124,23 @@ def run_pruned(folder: Path) -> None:
             openings.append(opened.total())
     rest = seconds - removing[-1]
     report("many_objects_pruned", seconds / rest, seconds=[rest, seconds], log_openings=openings[-2:])
+
+
+def run_tables(folder: Path, rounds: int) -> None:
+    manifest = land(folder / "landing", 2_000, 1)
+    schema = pa.schema([("_replay_id", pa.binary()), ("event_date", pa.date32())])
+    for number in range(200):
+        log = DeltaTableLog(TableLocation(str(folder / f"full/Other{number}__e")))
+        day = {"event_date": "2026-01-01"}
+        files = [TableFile(f"event_date=2026-01-01/w{n}/part-{n}.parquet", 1_000, 10, "{}", day) for n in range(100)]
+        log.commit(log.version(), schema, files, [], ["event_date"])
+        (folder / f"full/Other{number}__e/event_date=2026-01-01").mkdir()
+    seconds: dict[str, list[float]] = {"full": [], "empty": []}
+    for number in range(rounds + 1):
+        seconds["full"].append(cpu_seconds(run_event_log, manifest, str(folder / "full")))
+        seconds["empty"].append(cpu_seconds(run_event_log, manifest, str(folder / f"empty{number}")))
+    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    report("many_objects_tables", medians["full"] / medians["empty"], seconds=medians)
 
 
 @contextmanager
