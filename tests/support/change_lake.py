@@ -121,12 +121,14 @@ class ChangeLake:
         columns: Sequence[str] = (),
         computed: Mapping[str, str] | None = None,
         table: str = "Widget__c",
+        on_change: bool = False,
     ) -> Iterator[str]:
         """Leave records as if they had been fetched just now, and yield the URL of the refresh.
 
         :param lines: what :mod:`~airflow_provider_sfstream.tables.replica.refresh_document` says, all values as text.
         :param columns: what was fetched; that of which some line has a value if not given.
         :param computed: the types of those that no event carries.
+        :param on_change: whether rows that an event changes are listed from then on.
         """
         snapshot, self._refreshes = self.snapshot(), self._refreshes + 1
         stream = snapshot.streams[snapshot.tables[table].stream]
@@ -141,6 +143,7 @@ class ChangeLake:
             last_window=stream.last.window_id,
             began_at=START.isoformat(),
             computed=dict(computed or {}) if mode == "computed" else None,
+            on_change=on_change,
         )
         folder = Path(self.output) / FOLDER / f"refresh{self._refreshes}"
         folder.mkdir(parents=True)

@@ -74,7 +74,8 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them.
+    """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them; their ``files``, and the ID
+    ``ranges`` of the rewritten file groups, as in :class:`Piece`.
 
     For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
     and the latest ``_refreshed_at`` of all (microseconds since the epoch).
@@ -86,6 +87,8 @@ class Rewritten:
     gone: int = 0
     incoming: int = 0
     latest: int | None = None
+    files: tuple[str, ...] = ()
+    ranges: tuple[tuple[str | None, str | None], ...] = ()
 
 
 class DeltaSink:
@@ -109,10 +112,10 @@ class DeltaSink:
         if table.history is not None:
             self._log(HISTORY.format(name)).restore(table.history)
 
-    def read(self, name: str, table: TableState) -> Frame:
-        """Return all rows of a table."""
-        version = self._log(name).version(table.version) if table.version >= 0 else None
-        paths = () if version is None else tuple(version.files)
+    def read(self, name: str, table: TableState, paths: Sequence[str] | None = None) -> Frame:
+        """Return the rows of some files of a table; ``None``: of all."""
+        if paths is None:
+            paths = tuple(self._log(name).version(table.version).files) if table.version >= 0 else ()
         return self._engine.file_rows(f"{self._base}/{name}", paths, table_schema(table.columns.columns))
 
     def merge(
@@ -185,12 +188,11 @@ class DeltaSink:
         """
         table, merge = incoming.table, incoming.merge
         rows = [line for line in lines if line["is_history"] is False]
-        rewritten = _rewritten(rows, lines)
+        pieces = [plan.pieces[number] for number in sorted({line["piece"] - first for line in rows})]
+        rewritten = _rewritten(rows, lines, pieces)
         incoming.check(rewritten)
         if rows:
-            removed = {
-                file.path for number in {line["piece"] for line in rows} for file in plan.pieces[number - first].files
-            }
+            removed = {file.path for piece in pieces for file in piece.files}
             version = self._log(name).commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
             table = replace(table, version=version)
         if table.history is not None:
@@ -275,12 +277,20 @@ def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
     return found
 
 
-def _rewritten(rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> Rewritten:
+def _rewritten(
+    rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], pieces: Iterable[Piece]
+) -> Rewritten:
     counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
     latest = max((each["latest"] for each in counts), default=0) or None
     written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
     fetched = {key: sum(each[key] for each in counts) for key in ("gone", "incoming")}
-    return Rewritten(**written, **fetched, latest=latest)
+    return Rewritten(
+        **written,
+        **fetched,
+        latest=latest,
+        files=tuple(line["path"] for line in rows if line["path"]),
+        ranges=tuple((piece.after, piece.through) for piece in pieces),
+    )
 
 
 def _files(lines: Iterable[Any]) -> list[TableFile]:

@@ -1,7 +1,8 @@
 """Lists of the rows that a refresh has to fetch: JSON lines of ``Id`` and ``sequence``.
 
 A list has the dirty rows and, if requested, the rows whose computed columns must be fetched because an event changed
-them. Each run that changes a list writes a new one; a snapshot names it.
+them. Each run that changes a list writes a new one; a snapshot names it. Without such changed rows, a run reads only
+the rows that it has rewritten, and copies the other entries of the former list.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
 
+Ranges = Sequence[tuple[str | None, str | None]]
+"""ID ranges: greater than the first ID, at most the second; ``None``: no bound."""
 FOLDER = "_sfstream/replica/dirty"
 """Folder of the lists, below the output folder."""
 
@@ -41,8 +44,9 @@ class DirtyLists:
 
     def listed(self, table: TableState) -> Frame | None:
         """Return the rows of the table's list (:data:`LISTED`); ``None`` if the table does not list changed rows."""
-        if not table.computed.on_change:
-            return None
+        return self._entries(table) if table.computed.on_change else None
+
+    def _entries(self, table: TableState) -> Frame:
         url = f"{self._base}/{table.dirty_list}"
         names = (
             [] if table.dirty_list is None else [n for n in self._engine.files.file_names(url) if n.endswith(".json")]
@@ -55,11 +59,30 @@ class DirtyLists:
         :param rows: rows of the table; ``None`` if no row can be dirty and no row is changed.
         :param changed: :data:`LISTED` of rows whose computed columns must be fetched.
         """
-        if rows is None:
+        keys = [] if rows is None else [rows.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
+        return self._written(name, table, [*keys, *(each.made(_keys(is_dirty=False), _KEYS) for each in changed)])
+
+    def updated(
+        self, name: str, before: TableState, table: TableState, rewritten: Frame | None, ranges: Ranges
+    ) -> TableState:
+        """Return the table with its list after some file groups were rewritten. No changed rows are listed.
+
+        :param before: the table before, with the former list.
+        :param rewritten: the rewritten rows; ``None`` if none of them is dirty.
+        :param ranges: ID ranges of the file groups.
+        """
+        if not ranges:
+            return table
+        keys = [] if rewritten is None else [rewritten.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
+        if before.dirty_list is not None:
+            others = self._entries(before).made(_outside(ranges), LISTED)
+            keys.append(others.made(_keys(is_dirty=True), _KEYS))
+        return self._written(name, table, keys)
+
+    def _written(self, name: str, table: TableState, keys: Sequence[Frame]) -> TableState:
+        if not keys:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
         place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
-        keys = [rows.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
-        keys += [each.made(_changed_keys, _KEYS) for each in changed]
         write = _write_list(self._engine.files.table_location(self._base), place)
         lines = self._engine.shuffled(keys, ("Id",), 1).made(write, _WRITTEN).collected()
         written = {line["name"] for line in lines}
@@ -82,10 +105,29 @@ def _dirty_keys(batches: Batches) -> Batches:
         yield pa.RecordBatch.from_arrays(rows.columns, schema=_KEYS)
 
 
-def _changed_keys(batches: Batches) -> Batches:
-    for batch in batches:
-        is_dirty = pa.array([False]).take(pa.array([0] * len(batch), pa.int32()))
-        yield pa.RecordBatch.from_arrays([*batch.columns, is_dirty], schema=_KEYS)
+def _keys(*, is_dirty: bool) -> Rows:
+    """Return a function for ``mapInArrow`` that marks listed rows as dirty or as changed."""
+
+    def keys(batches: Batches) -> Batches:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([*batch.columns, pa.repeat(is_dirty, len(batch))], schema=_KEYS)
+
+    return keys
+
+
+def _outside(ranges: Ranges) -> Rows:
+    """Return a function for ``mapInArrow`` that omits listed rows with an ID in one of the ranges."""
+
+    def outside(batches: Batches) -> Batches:
+        for batch in batches:
+            inside = pa.repeat(False, len(batch))
+            for after, through in ranges:
+                follows = True if after is None else pc.greater(batch["Id"], after)
+                within = pc.and_(follows, True if through is None else pc.less_equal(batch["Id"], through))
+                inside = pc.or_(inside, within)
+            yield batch.filter(pc.invert(inside))
+
+    return outside
 
 
 def _write_list(location: TableLocation, place: str) -> Rows:

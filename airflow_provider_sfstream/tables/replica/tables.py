@@ -131,7 +131,7 @@ class ReplicaTables:
             before, (after, rewritten) = tables[name][0], merged[name]
             listed = self._lists.listed(before)
             changed = [] if listed is None else [listed, changes.rows.made(changed_records(run, name), LISTED)]
-            after = self._with_list(name, after, before.dirty + rewritten.dirty, changed)
+            after = self._with_list(name, before, after, rewritten, changed)
             if any(key[0] == "undecodable" for key in counted[name]):
                 after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
             return Applied(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
@@ -159,7 +159,7 @@ class ReplicaTables:
         :raises ConfigurationError: if more have none, or the type of a computed column has changed meanwhile.
         """
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
-        table = with_computed(name, table, refresh)
+        before, table = table, with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
         merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
         gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
@@ -189,7 +189,7 @@ class ReplicaTables:
             later = refresh.applied_sequence + 1
             listed = listed.made(_listed_since(later), LISTED)
         changed = [] if listed is None else [listed]
-        after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), changed)
+        after = self._with_list(name, before, after, rewritten, changed)
         return Applied(after, rewritten.rows, rewritten.deleted, differed)
 
     def reconcile(
@@ -236,7 +236,7 @@ class ReplicaTables:
         place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
         self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
         listed = self._lists.listed(table)
-        after = self._with_list(name, after, rewritten.dirty + table.dirty, [] if listed is None else [listed])
+        after = self._with_list(name, table, after, rewritten, [] if listed is None else [listed])
         said = {key: report[key] for key in ("as_of", "records")}
         differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
@@ -258,9 +258,14 @@ class ReplicaTables:
         merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: parcels(as_they_are, ends[0]))
         return merged[name]
 
-    def _with_list(self, name: str, table: TableState, at_most: int, changed: Sequence[Frame]) -> TableState:
-        rows = self._delta.read(name, table) if at_most or changed else None
-        return self._lists.written(name, table, rows, changed)
+    def _with_list(
+        self, name: str, before: TableState, table: TableState, rewritten: Rewritten, changed: Sequence[Frame]
+    ) -> TableState:
+        if changed or before.computed.changed:  # the former list does not tell dirty rows from changed ones
+            rows = self._delta.read(name, table) if changed or before.dirty + rewritten.dirty else None
+            return self._lists.written(name, table, rows, changed)
+        rows = self._delta.read(name, table, rewritten.files) if rewritten.dirty else None
+        return self._lists.updated(name, before, table, rows, rewritten.ranges)
 
     def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:
         """Check that the number of rows to delete because the org returned no record is within the limit."""

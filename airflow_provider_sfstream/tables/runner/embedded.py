@@ -114,7 +114,8 @@ class EmbeddedEngine:
                 with self.files.open(f"{url}/{path}") as file:
                     lines = iter(file)
                     while some := list(islice(lines, _LINES)):
-                        rows = pa.RecordBatch.from_pylist([json.loads(line) for line in some], schema=schema)
+                        texts = [json.loads(line, parse_int=str, parse_float=str) for line in some]
+                        rows = pa.RecordBatch.from_pylist(texts, schema=schema)
                         yield rows if wanted is None else rows.select(list(wanted))
 
         return ArrowFrame(batches)
