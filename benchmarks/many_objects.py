@@ -12,6 +12,9 @@ first removes a snapshot divided by those without the removal, ``log_openings`` 
 
 ``--tables`` runs ``many_objects_tables`` instead: the event log over 2,000 events of one object, in a folder with 200
 other tables of 100 files each; ``ratio`` is the CPU seconds divided by those in an empty folder, medians of the rounds.
+
+``--dirty`` runs ``many_objects_dirty`` instead: a change of one of 200,000 records, in a replica with one dirty row;
+``ratio`` is the CPU seconds divided by those without a dirty row, medians of the rounds.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("event_log", "replica"))
     parser.add_argument("--snapshots", action="store_true")
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--dirty", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
@@ -72,6 +76,9 @@ def main() -> None:
             return
         if given.tables:
             run_tables(folder, given.rounds)
+            return
+        if given.dirty:
+            run_dirty(folder, given.rounds)
             return
         landed = {count: land(folder / f"landing{count}", given.events, count) for count in OBJECTS}
         jobs: dict[str, Callable[[str, str], Any]] = {"event_log": run_event_log, "replica": run_replica}
@@ -141,6 +148,26 @@ def run_tables(folder: Path, rounds: int) -> None:
         seconds["empty"].append(cpu_seconds(run_event_log, manifest, str(folder / f"empty{number}")))
     medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
     report("many_objects_tables", medians["full"] / medians["empty"], seconds=medians)
+
+
+def run_dirty(folder: Path, rounds: int, rows: int = 200_000) -> None:
+    entity, schema = ENTITIES[0], SCHEMAS[ENTITIES[0].name]
+    seconds: dict[str, list[float]] = {"UPDATE": [], "GAP_UPDATE": []}
+
+    def event(number: int, kind: str, record: int) -> LandedEvent:
+        values = {} if kind == "GAP_UPDATE" else {"Name": f"name {number}"}
+        found = change(number, kind, [f"{entity.key_prefix}{record:012d}AAA"], f"t{number}", entity=entity, **values)
+        return LandedEvent(number, entity.name, encode(schema, found.record))  # type: ignore[arg-type]
+
+    created = [event(n + 1, "CREATE", n) for n in range(rows)]
+    for kind, each in seconds.items():
+        for number in range(rounds + 3):
+            later = [event(rows + number, kind if number == 1 else "UPDATE", 7 if number == 1 else rows // 2)]
+            events, before = (created, 0) if number == 0 else (later, rows + number - 1)
+            manifest = _land(folder / kind, number, before, events, {entity.name: schema})
+            each.append(cpu_seconds(run_replica, manifest, str(folder / f"{kind}-replica")))
+    medians = {kind: statistics.median(each[3:]) for kind, each in seconds.items()}
+    report("many_objects_dirty", medians["GAP_UPDATE"] / medians["UPDATE"], seconds=medians)
 
 
 @contextmanager
