@@ -193,7 +193,7 @@ class ReplicaErasure:
         place = f"{DIRTY}/{self._entity}/{uuid.uuid4().hex}" if left else None
         if place is not None:
             text = "".join(f"{line}\n" for line in left)
-            self._files.replace_text(f"{self._base}/{place}/part-00000.json", text)
+            self._files.replace_text(f"{self._base}/{place}/{names[0]}", text)
         computed = replace(table.computed, changed=len(left))
         return replace(table, dirty_list=place, computed=computed), len(lines) - len(left)
 

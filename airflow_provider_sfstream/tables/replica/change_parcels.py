@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.replica.dirty_lists import LISTED
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, sequences_of
@@ -112,32 +111,24 @@ def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     return send
 
 
-def changed_records(run: ChangesPlan, table: str) -> Rows:
-    """Return a function for ``mapInArrow`` that yields :data:`LISTED` of the records of a table that events change."""
-    wanted = list(run.tables).index(table)
-
-    def listed(batches: Batches) -> Batches:
-        for number, landed in run.by_table(batches):
-            if number == wanted:
-                for rows in change_rows(run.tables[table], lambda _: None)(iter([landed])):
-                    yield rows.select(LISTED.names)
-
-    return listed
-
-
 def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
     """Return IDs of records that a random sample of the landed events of a table changes.
 
     :param fraction: share of the landed rows to sample.
     """
-    listed = changed_records(run, table)
+    wanted = list(run.tables).index(table)
 
     def some(batches: Batches) -> Batches:
         for batch in batches:
             yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
-    sampled = rows.made(lambda batches: (each.select(["Id"]) for each in listed(some(batches))), _IDS)
-    return [row["Id"] for row in sampled.collected()]
+    def ids(batches: Batches) -> Batches:
+        for number, landed in run.by_table(some(batches)):
+            if number == wanted:
+                for changes in change_rows(run.tables[table], lambda _: None)(iter([landed])):
+                    yield changes.select(["Id"])
+
+    return [row["Id"] for row in rows.made(ids, _IDS).collected()]
 
 
 def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:

@@ -1,8 +1,8 @@
 """Lists of the rows that a refresh has to fetch: JSON lines of ``Id`` and ``sequence``.
 
 A list has the dirty rows and, if requested, the rows whose computed columns must be fetched because an event changed
-them. Each run that changes a list writes a new one; a snapshot names it. Without such changed rows, a run reads only
-the rows that it has rewritten, and copies the other entries of the former list.
+them, marked as ``changed``. Each run that changes a list writes a new one; a snapshot names it. A run reads only the
+rows that it has rewritten, and copies the other entries of the former list.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ FOLDER = "_sfstream/replica/dirty"
 """Folder of the lists, below the output folder."""
 
 
-LISTED = pa.schema([("Id", pa.string()), ("_sequence", pa.int64())])
-"""ID of a record, and sequence number of the last event that its row has seen."""
-_KEYS = pa.schema([*LISTED, ("is_dirty", pa.bool_())])
+_ENTRIES = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), ("is_dirty", pa.bool_())])
+"""ID of a record, sequence number of the last event that its row has seen, and whether the row is dirty."""
+_MARKED = "listed-"
+"""Prefix of the files of a list that marks its changed rows, unlike those of earlier versions of the package."""
 _BUFFER = 1 << 20
 _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
 
@@ -42,44 +43,42 @@ class DirtyLists:
     def __init__(self, engine: Engine, base: str) -> None:
         self._engine, self._base = engine, base
 
-    def listed(self, table: TableState) -> Frame | None:
-        """Return the rows of the table's list (:data:`LISTED`); ``None`` if the table does not list changed rows."""
-        return self._entries(table) if table.computed.on_change else None
-
-    def _entries(self, table: TableState) -> Frame:
-        url = f"{self._base}/{table.dirty_list}"
-        names = (
-            [] if table.dirty_list is None else [n for n in self._engine.files.file_names(url) if n.endswith(".json")]
-        )
-        return self._engine.text_rows(url, names, ("Id", "sequence")).made(_as_listed, LISTED)
-
-    def written(self, name: str, table: TableState, rows: Frame | None, changed: Sequence[Frame]) -> TableState:
-        """Return the table with a new list of its dirty rows, and of the rows that an event changed.
-
-        :param rows: rows of the table; ``None`` if no row can be dirty and no row is changed.
-        :param changed: :data:`LISTED` of rows whose computed columns must be fetched.
-        """
-        keys = [] if rows is None else [rows.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
-        return self._written(name, table, [*keys, *(each.made(_keys(is_dirty=False), _KEYS) for each in changed)])
+    def is_marked(self, table: TableState) -> bool:
+        """Return whether the list of a table distinguishes its dirty rows from changed ones."""
+        return not table.computed.changed or all(each.startswith(_MARKED) for each in self._files(table))
 
     def updated(
-        self, name: str, before: TableState, table: TableState, rewritten: Frame | None, ranges: Ranges
+        self,
+        name: str,
+        before: TableState,
+        table: TableState,
+        rows: Frame | None,
+        ranges: Ranges,
+        *,
+        changed_after: int | None = None,
+        changed_since: int | None = None,
     ) -> TableState:
-        """Return the table with its list after some file groups were rewritten. No changed rows are listed.
+        """Return the table with its list after some file groups were rewritten.
 
         :param before: the table before, with the former list.
-        :param rewritten: the rewritten rows; ``None`` if none of them is dirty.
+        :param rows: the rewritten rows; ``None`` if none of them is to be listed.
         :param ranges: ID ranges of the file groups.
+        :param changed_after: sequence number of the last event that was applied before; rewritten rows that have seen a
+            later one are listed as changed. ``None``: no row was changed by an event.
+        :param changed_since: former changed rows are omitted if their last event is before this sequence number.
         """
-        if not ranges:
+        lists_changed = table.computed.on_change
+        if not ranges and changed_since is None and before.computed.on_change == lists_changed:
             return table
-        keys = [] if rewritten is None else [rewritten.select("Id", "_sequence", "_dirty").made(_dirty_keys, _KEYS)]
+        keys: list[Frame] = []
+        if rows is not None:
+            select = _to_list(changed_after if lists_changed else None)
+            keys.append(rows.select("Id", "_sequence", "_dirty").made(select, _ENTRIES))
         if before.dirty_list is not None:
-            others = self._entries(before).made(_outside(ranges), LISTED)
-            keys.append(others.made(_keys(is_dirty=True), _KEYS))
-        return self._written(name, table, keys)
-
-    def _written(self, name: str, table: TableState, keys: Sequence[Frame]) -> TableState:
+            url = f"{self._base}/{before.dirty_list}"
+            entries = self._engine.text_rows(url, self._files(before), ("Id", "sequence", "changed"))
+            still = _still_listed(ranges, (changed_since or 0) if lists_changed else None, self.is_marked(before))
+            keys.append(entries.made(still, _ENTRIES))
         if not keys:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
         place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
@@ -89,45 +88,53 @@ class DirtyLists:
         for other in self._engine.files.file_names(f"{self._base}/{place}"):
             if other not in written:  # written by a task that was lost and run again
                 self._engine.files.delete(f"{self._base}/{place}/{other}")
-        dirty, also = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
-        computed = replace(table.computed, changed=also)
-        return replace(table, dirty=dirty, dirty_list=place if dirty + also else None, computed=computed)
+        dirty, changed = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
+        computed = replace(table.computed, changed=changed)
+        return replace(table, dirty=dirty, dirty_list=place if dirty + changed else None, computed=computed)
+
+    def _files(self, table: TableState) -> list[str]:
+        if table.dirty_list is None:
+            return []
+        names = self._engine.files.file_names(f"{self._base}/{table.dirty_list}")
+        return [name for name in names if name.endswith(".json")]
 
 
-def _as_listed(batches: Batches) -> Batches:
-    for batch in batches:
-        yield pa.RecordBatch.from_arrays([batch.column("Id"), batch.column("sequence").cast(pa.int64())], schema=LISTED)
+def _to_list(changed_after: int | None) -> Rows:
+    """Return a function for ``mapInArrow`` that yields the dirty rows, and those that a later event changed."""
 
-
-def _dirty_keys(batches: Batches) -> Batches:
-    for batch in batches:
-        rows = batch.filter(pc.fill_null(batch.column("_dirty"), False))
-        yield pa.RecordBatch.from_arrays(rows.columns, schema=_KEYS)
-
-
-def _keys(*, is_dirty: bool) -> Rows:
-    """Return a function for ``mapInArrow`` that marks listed rows as dirty or as changed."""
-
-    def keys(batches: Batches) -> Batches:
+    def select(batches: Batches) -> Batches:
         for batch in batches:
-            yield pa.RecordBatch.from_arrays([*batch.columns, pa.repeat(is_dirty, len(batch))], schema=_KEYS)
+            is_dirty = pc.fill_null(batch["_dirty"], False)
+            is_changed = False if changed_after is None else pc.greater(batch["_sequence"], changed_after)
+            rows = pa.RecordBatch.from_arrays([batch["Id"], batch["_sequence"], is_dirty], schema=_ENTRIES)
+            yield rows.filter(pc.or_(is_dirty, is_changed))
 
-    return keys
+    return select
 
 
-def _outside(ranges: Ranges) -> Rows:
-    """Return a function for ``mapInArrow`` that omits listed rows with an ID in one of the ranges."""
+def _still_listed(ranges: Ranges, changed_since: int | None, is_marked: bool) -> Rows:
+    """Return a function for ``mapInArrow`` that yields the entries of a list that stay: dirty rows outside of the
+    rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
 
-    def outside(batches: Batches) -> Batches:
+    def still(batches: Batches) -> Batches:
         for batch in batches:
-            inside = pa.repeat(False, len(batch))
-            for after, through in ranges:
-                follows = True if after is None else pc.greater(batch["Id"], after)
-                within = pc.and_(follows, True if through is None else pc.less_equal(batch["Id"], through))
-                inside = pc.or_(inside, within)
-            yield batch.filter(pc.invert(inside))
+            sequences = batch["sequence"].cast(pa.int64())
+            is_changed = batch["changed"].is_valid() if is_marked else pa.repeat(True, len(batch))
+            stays = False if changed_since is None else pc.greater_equal(sequences, changed_since)
+            kept = pc.if_else(is_changed, stays, pc.invert(_is_inside(batch["Id"], ranges)))
+            arrays = [batch["Id"], sequences, pc.invert(is_changed)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(kept)
 
-    return outside
+    return still
+
+
+def _is_inside(ids: pa.Array, ranges: Ranges) -> pa.Array:
+    inside = pa.repeat(False, len(ids))
+    for after, through in ranges:
+        follows = True if after is None else pc.greater(ids, after)
+        within = pc.and_(follows, True if through is None else pc.less_equal(ids, through))
+        inside = pc.or_(inside, within)
+    return inside
 
 
 def _write_list(location: TableLocation, place: str) -> Rows:
@@ -135,22 +142,22 @@ def _write_list(location: TableLocation, place: str) -> Rows:
 
     def write(batches: Batches) -> Batches:
         dirty: dict[str, int | None] = {}
-        changed: dict[str, int] = {}
+        changed: dict[str, int | None] = {}
         for batch in batches:
             for id_, sequence, is_dirty in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if is_dirty:
-                    dirty[id_] = sequence
-                elif id_ not in dirty:
-                    changed[id_] = max(sequence, changed.get(id_, sequence))
+                known = dirty if is_dirty else changed
+                known[id_] = max((each for each in (sequence, known.get(id_)) if each is not None), default=None)
+        changed = {id_: sequence for id_, sequence in changed.items() if id_ not in dirty}
         if not dirty and not changed:
             return
-        filesystem, name = location.filesystem(), f"part-{uuid.uuid4().hex}.json"
+        filesystem, name = location.filesystem(), f"{_MARKED}{uuid.uuid4().hex}.json"
         filesystem.create_dir(place, recursive=True)
         # The buffer also turns what is written into bytes, the only type that delta-rs takes.
         with pa.BufferedOutputStream(filesystem.open_output_stream(f"{place}/{name}"), _BUFFER) as file:
-            for id_, sequence in (*dirty.items(), *changed.items()):
-                line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
-                file.write(f"{json.dumps(line)}\n".encode())
+            for entries, mark in ((dirty, {}), (changed, {"changed": "true"})):
+                for id_, sequence in entries.items():
+                    line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
+                    file.write(f"{json.dumps(line | mark)}\n".encode())
         counts = {"name": name, "dirty": len(dirty), "changed": len(changed)}
         yield pa.RecordBatch.from_pylist([counts], schema=_WRITTEN)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
@@ -25,12 +24,11 @@ from airflow_provider_sfstream.tables.replica.change_parcels import (
     change_counts,
     change_parcels,
     change_plan,
-    changed_records,
     sampled_ids,
 )
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, Rewritten
-from airflow_provider_sfstream.tables.replica.dirty_lists import LISTED, DirtyLists, remove_lists
+from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.pieces import ends_of
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.reconciliation import (
@@ -49,7 +47,7 @@ from airflow_provider_sfstream.tables.replica.refresh_document import TableRefre
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
 from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
@@ -129,9 +127,7 @@ class ReplicaTables:
 
         def finished(name: str) -> Applied:
             before, (after, rewritten) = tables[name][0], merged[name]
-            listed = self._lists.listed(before)
-            changed = [] if listed is None else [listed, changes.rows.made(changed_records(run, name), LISTED)]
-            after = self._with_list(name, before, after, rewritten, changed)
+            after = self._with_list(name, before, after, rewritten, changed_after=changes.span[0])
             if any(key[0] == "undecodable" for key in counted[name]):
                 after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
             return Applied(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
@@ -184,12 +180,8 @@ class ReplicaTables:
         after, rewritten = self._merge(name, incoming, rows)
         differed = rewritten.incoming if refresh.mode == "computed" else 0
         after = _refreshed_through(after, rewritten.latest)
-        listed = self._lists.listed(table)
-        if listed is not None and refresh.computed is not None:
-            later = refresh.applied_sequence + 1
-            listed = listed.made(_listed_since(later), LISTED)
-        changed = [] if listed is None else [listed]
-        after = self._with_list(name, before, after, rewritten, changed)
+        later = None if refresh.computed is None else refresh.applied_sequence + 1
+        after = self._with_list(name, before, after, rewritten, changed_since=later)
         return Applied(after, rewritten.rows, rewritten.deleted, differed)
 
     def reconcile(
@@ -235,8 +227,7 @@ class ReplicaTables:
         }
         place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
         self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
-        listed = self._lists.listed(table)
-        after = self._with_list(name, table, after, rewritten, [] if listed is None else [listed])
+        after = self._with_list(name, table, after, rewritten)
         said = {key: report[key] for key in ("as_of", "records")}
         differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
@@ -259,13 +250,23 @@ class ReplicaTables:
         return merged[name]
 
     def _with_list(
-        self, name: str, before: TableState, table: TableState, rewritten: Rewritten, changed: Sequence[Frame]
+        self,
+        name: str,
+        before: TableState,
+        table: TableState,
+        rewritten: Rewritten,
+        *,
+        changed_after: int | None = None,
+        changed_since: int | None = None,
     ) -> TableState:
-        if changed or before.computed.changed:  # the former list does not tell dirty rows from changed ones
-            rows = self._delta.read(name, table) if changed or before.dirty + rewritten.dirty else None
-            return self._lists.written(name, table, rows, changed)
-        rows = self._delta.read(name, table, rewritten.files) if rewritten.dirty else None
-        return self._lists.updated(name, before, table, rows, rewritten.ranges)
+        """Return the table with the list of rows that a refresh has to fetch; see :meth:`DirtyLists.updated`."""
+        has_changed = table.computed.on_change and changed_after is not None
+        rows = self._delta.read(name, table, rewritten.files) if rewritten.dirty or has_changed else None
+        ranges = rewritten.ranges
+        if not self._lists.is_marked(before):  # an earlier version of the package wrote it
+            rows, ranges = self._delta.read(name, table), ((None, None),)
+        since = {"changed_after": changed_after, "changed_since": changed_since}
+        return self._lists.updated(name, before, table, rows, ranges, **since)
 
     def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:
         """Check that the number of rows to delete because the org returned no record is within the limit."""
@@ -303,11 +304,6 @@ def _some_ids(rows: Frame, fraction: float) -> list[str]:
             yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
     return [row["Id"] for row in rows.made(some, IDS).collected()]
-
-
-def _listed_since(sequence: int) -> Rows:
-    """Return a function for ``mapInArrow`` that omits listed rows whose last event is before ``sequence``."""
-    return lambda batches: (batch.filter(pc.greater_equal(batch.column("_sequence"), sequence)) for batch in batches)
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

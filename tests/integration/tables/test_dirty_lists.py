@@ -73,14 +73,37 @@ def test_it_has_the_dirty_rows_though_only_rewritten_files_are_read(
     assert all(0 < count < files for count in read), read
 
 
-def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake) -> None:
-    one, two, three = IDS[:3]
-    lake.run(lake.land(*(change(n, "CREATE", [id_], "t", Name="a") for n, id_ in enumerate(IDS[:3], 1))))
-    lines = [{"Id": id_, "Sum__c": "1.5"} for id_ in (one, two, three)]
+def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Sequence[str] | None]) -> None:
+    one, two, three, four = IDS[:4]
+    lake.run(lake.land(*(change(n, "CREATE", [id_], "t", Name="a") for n, id_ in enumerate(IDS[:4], 1))))
+    lines = [{"Id": id_, "Sum__c": "1.5"} for id_ in IDS[:4]]
     with lake.refreshing(*lines, mode="computed", computed={"Sum__c": "double"}, on_change=True) as url:
         lake.run(refresh_url=url)
-    lake.run(lake.land(change(4, "UPDATE", [one], "t4", Name="b")))
-    lake.run(lake.land(change(5, "UPDATE", [two], "t5", Name="c"), change(6, "GAP_UPDATE", [three], "t6")))
+    lake.run(lake.land(change(5, "UPDATE", [one], "t5", Name="b")))
+    lake.run(lake.land(change(6, "UPDATE", [two], "t6", Name="c"), change(7, "GAP_UPDATE", [three], "t7")))
+    assert counts(lake) == (1, 2)
+    assert listed(lake) == {three: 7, one: 5, two: 6}
+    assert None not in reads
+    unmark(lake)
+    lake.run(lake.land(change(8, "UPDATE", [four], "t8", Name="d")))
+    assert counts(lake) == (1, 3), "the list of an earlier version"
+    assert listed(lake) == {three: 7, one: 5, two: 6, four: 8}
+    lake.run(lake.land(change(9, "GAP_DELETE", [one], "t9")))
+    assert counts(lake) == (2, 2)
+    assert reads.count(None) == 1
+
+
+def counts(lake: ChangeLake) -> tuple[int, int]:
     table = lake.snapshot().tables["Widget__c"]
-    assert (table.dirty, table.computed.changed) == (1, 2)
-    assert listed(lake) == {three: 6, one: 4, two: 5}
+    return table.dirty, table.computed.changed
+
+
+def unmark(lake: ChangeLake) -> None:
+    """Make the list one of an earlier version of the package, which did not mark changed rows."""
+    folder = Path(lake.output) / str(lake.snapshot().tables["Widget__c"].dirty_list)
+    for number, path in enumerate(list(folder.glob("*.json"))):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        text = "".join(json.dumps({key: line[key] for key in ("Id", "sequence")}) + "\n" for line in lines)
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        (folder / f"part-{number}.json").write_text(text)
