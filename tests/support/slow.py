@@ -15,6 +15,9 @@ SLOW: dict[str, str] = {
     "tests/unit/replay_windows/test_zombies.py::test_a_task_that_goes_on_at_any_point_returns_no_event_of_another": (
         "a landing and a store for each of a thousand orders"
     ),
+    "tests/unit/replay_windows/test_zombies.py::test_each_event_is_returned_once_where_they_interrupt_each_other": (
+        "thousands of orders of three interruptions"
+    ),
     "tests/integration/cli/test_command_line.py::test_airflow_has_it_with_its_own_variables_and_connections": (
         "makes an Airflow database, and starts airflow or sfstream five times"
     ),

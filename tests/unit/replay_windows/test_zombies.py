@@ -118,8 +118,9 @@ def test_a_task_that_goes_on_at_any_point_returns_no_event_of_another(
 
 
 @pytest.mark.extended
-@AGAIN
-@pytest.mark.parametrize(("first", "sees"), [(0, 3), (2, 4)], ids=["first run", "later run"])
+@pytest.mark.parametrize(
+    ("first", "sees", "again"), [(0, 3, True), (2, 4, False)], ids=["first run of an interval", "later run"]
+)
 def test_each_event_is_returned_once_where_they_interrupt_each_other(
     first: int, sees: int, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
