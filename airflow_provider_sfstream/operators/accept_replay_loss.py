@@ -1,4 +1,4 @@
-"""Accept that events of a stream are lost, so that its drains go on."""
+"""Accept the loss of events of a stream, so that its drains continue."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _CHOICES = ("earliest", "latest")
 
 
 class AcceptReplayLossOperator(LandedStreamOperator):
-    """Accept the loss at a position that Salesforce can no longer read; the stream's next drain goes on after it.
+    """Accept the loss at a position that Salesforce can no longer read; the stream's next drain continues after it.
 
-    Salesforce is asked first: where the position can still be read, nothing is lost, nothing is recorded, and the task
-    fails. Else a gap with the reason and the run is recorded in the replay store. The position stays until the next
-    drain of the stream, by its own DAG, moves it: its window has the gap, and tables get its events as always. What is
-    accepted holds for this one position.
+    The task first tries to read the position from Salesforce. If that succeeds, no event is lost, nothing is recorded,
+    and the task fails. Otherwise a gap with the reason and the run is recorded in the replay store. The next drain of
+    the stream, by its own DAG, advances the position; its window has the gap, and tables receive its events as usual.
+    The acceptance is valid only for this position.
 
-    An asset event on the landed stream tells of the gap. Safe to retry; accepting the same loss again changes nothing.
+    An asset event on the landed stream reports the gap. Safe to retry; a second acceptance of a loss changes nothing.
 
     :param topic: the stream's topic. (templated)
-    :param landing_url: the landing that the stream is drained to. (templated)
-    :param reason: why, for the record. (templated)
-    :param go_on_from: ``"earliest"``: the oldest event that Salesforce still has; ``"latest"``: new events only.
+    :param landing_url: the stream's landing. (templated)
+    :param reason: reason, for the record. (templated)
+    :param go_on_from: ``"earliest"``: the oldest retained event; ``"latest"``: only new events.
         (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as the drain has it.
+    :param api: the stream's API, as in the drain.
     :param subscription: the stream's subscription. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :param replay_store: as given to the drain: ``"variable"``, ``"table"`` or ``"landing"``.
-    :param replay_store_conn_id: as given to the drain. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: as in the drain. (templated)
     :raises ConfigurationError: at construction, if ``go_on_from`` or ``replay_store`` is none of these.
     """
 

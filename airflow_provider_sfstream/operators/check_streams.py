@@ -1,4 +1,4 @@
-"""Fail, and so alert, where a stream is about to lose events or something else needs attention."""
+"""Alert by a failed task if a stream may soon lose events, or a replica or allocation needs attention."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _DAY = timedelta(hours=24)
 
 
 class CheckSalesforceStreamsOperator(BaseOperator):
-    """Look at the status that tasks have left of streams, replicas and allocations; fail if one needs attention.
+    """Check the stored status of streams, replicas and allocations; fail if one needs attention.
 
-    It asks neither Salesforce nor a storage, so that it works, and alerts, when these do not answer. Give the DAG that
+    It contacts neither Salesforce nor a storage, so that it also alerts when these do not respond. Give the DAG that
     has it an alert of Airflow's, or :class:`~airflow_provider_sfstream.notifications.salesforce_stream.\
-SalesforceStreamNotifier`. The metrics of every status are told anew with each run, so that ages and headroom move also
+SalesforceStreamNotifier`. The metrics of every status are emitted in each run, so that ages and headroom also change
     while no drain runs.
 
-    Where Salesforce has not confirmed the end of a stream, the time left is judged by the time of the last event that
-    is stored, which publishers tell; the log names these streams.
+    If Salesforce has not confirmed the end of a stream, the remaining time is an estimate from the time of the last
+    stored event, which publishers set; the log names these streams.
 
-    The XCom result is the number of subjects that were looked at. None at all is an error too: nothing was seen.
+    The XCom result is the number of checked subjects. Zero is an error too.
 
     :param streams: the URIs of streams (``sfstream://salesforce_default/event/Order__e?subscription=airflow``), folders
-        of replicas and connections that are looked at; ``None`` for all. One that left no status is an error.
+        of replicas and connections to check; ``None`` for all. One without a status is an error.
         (templated)
-    :param min_headroom: fail with less time than this until Salesforce forgets what was not read.
-    :param max_contact_age: fail if Salesforce last answered a drain longer ago.
-    :param max_gap_age: fail for a loss that was found no longer ago.
-    :param max_unclean_age: fail for rows that are dirty, or tables that are flagged, for longer.
+    :param min_headroom: fail with less time than this until unread events expire.
+    :param max_contact_age: fail if Salesforce's last response to a drain is older.
+    :param max_gap_age: fail for a loss that was found within this time.
+    :param max_unclean_age: fail for rows that are dirty, or tables that are flagged, longer than this.
     :param min_allocation: fail with less than this share of an allocation, from 0 to 1.
     :raises ConfigurationError: at construction, if a limit cannot be used.
     """
@@ -69,7 +69,7 @@ SalesforceStreamNotifier`. The metrics of every status are told anew with each r
         self.min_allocation = min_allocation
 
     def execute(self, context: Context) -> int:
-        """Look at every status once; return how many subjects there are."""
+        """Check every status once; return the number of subjects."""
         from airflow_provider_sfstream.hooks.status import open_status_store
         from airflow_provider_sfstream.monitoring.metrics import tell_metrics
 

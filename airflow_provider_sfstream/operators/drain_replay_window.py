@@ -1,4 +1,4 @@
-"""Drain what is new on a Salesforce topic into a landing, as one replay window."""
+"""Drain the new events of a Salesforce topic into a landing, as one replay window."""
 
 from __future__ import annotations
 
@@ -33,107 +33,107 @@ if TYPE_CHECKING:
 
 
 class DrainReplayWindowOperator(DrainOperator):
-    """Land every event after the stream's recorded position as one replay window, then move the position.
+    """Land all events after the recorded position of a stream as one replay window, then advance the position.
 
-    With ``mode="interval"``, and in every run of a backfill, it gives the events of the run's interval instead: from
-    windows that were landed before, without a call to Salesforce; what no window has is drained, as long as Salesforce
-    keeps it. A backfill never moves the position. docs/backfill.md has the whole of it.
+    With ``mode="interval"``, and in every run of a backfill, the operator returns the events of the run's interval:
+    from landed windows, without a call to Salesforce, and for spans without a window from Salesforce, within its
+    retention. A backfill never moves the position. See docs/backfill.md.
 
-    Guarantees: the position never covers an event that is not stored; a try killed at any line is made good by
-    the next; a clear or re-run of the same DAG run returns the window it made before; an expired replay ID stops
-    the task unless ``on_invalid_replay`` accepts the loss, which is then recorded as a gap.
+    Guarantees: the position never covers an event that is not stored. A try that was killed at any line is completed by
+    the next one. A cleared or repeated DAG run returns its first window. An expired replay ID fails the task, unless
+    ``on_invalid_replay`` accepts the loss, which is then recorded as a gap.
 
     The Streaming API never confirms the end of a stream (Salesforce Knowledge 005321562): a drain over it ends ``idle``
-    or by a limit, ``confirmed_at`` is null, and no interval of it is recorded as complete. Prefer the Pub/Sub API where
-    it carries the topic.
+    or by a limit, ``confirmed_at`` is null, and no interval of it is recorded as complete. Prefer the Pub/Sub API if it
+    has the topic.
 
-    With ``min_events`` it waits for events first: on the triggerer, without a worker, if ``deferrable``. It does not
-    wait when an earlier try of the run already made its window, nor when a stream without a position starts from
-    ``"latest"``: the drain itself finds where that is, and events that end a wait would lie before it. A replay
-    ID that can no longer be read ends the wait, so that ``on_invalid_replay`` applies. Salesforce forgets
-    a replay ID after 72 hours (24 for PushTopics and generic events) even if nothing was published since, and only a
-    drain records how far the stream was seen: therefore a wait ends after 12 hours by draining what is there, few
-    events or none, and does not begin when the position was last recorded more than 30 hours (8 hours) ago.
+    With ``min_events`` the task first waits for events, with ``deferrable`` on the triggerer without a worker slot. It
+    does not wait if an earlier try of the run made its window, nor if a stream without a position starts from
+    ``"latest"``: the drain determines that position, and events that end a wait would precede it. A replay ID that can
+    no longer be read ends the wait, so that ``on_invalid_replay`` applies. Salesforce expires a replay ID after 72
+    hours (24 for PushTopics and generic events) even without new events, and only a drain renews the position. So a
+    wait ends after 12 hours with a drain, and does not begin if the position was recorded more than 30 hours (8 hours)
+    ago.
 
-    The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``asset_uri`` (of the landed
-    stream's asset), ``stream``, ``kind``,
-    ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
-    ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
-    the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
-    when an earlier try's window was returned), ``committed`` and ``schema_changes``.
-    Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
-    ``asset_uri``, ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events,
-    among others: ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
-    ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
-    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had), ``drained`` and
-    ``schema_changes``: for each schema that is new with what was drained the ``event``, its ``schema_id``, the one
-    ``before``, and which fields were ``added``, ``removed``, ``retyped`` (``name``, ``from``, ``to``) and
-    ``became_nullable`` (as the others, ``name`` and ``type``); null where that could not be seen.
+    The XCom result is a dict: ``window_id``, ``manifest_url``, ``landing_url``, ``asset_uri`` (of the landed stream's
+    asset), ``stream``, ``kind``, ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``,
+    ``last_event_time``, ``stop_reason``, ``contact_at`` (time of Salesforce's last response), ``confirmed_at`` (a
+    time for which Salesforce confirmed that the position is the end of the stream, in this drain or the last one with a
+    confirmation), ``gap``, ``drained`` (false for the window of an earlier try), ``committed`` and ``schema_changes``.
+    Replay IDs are hex text, times ISO 8601 in UTC.
+
+    In interval mode: ``mode``, ``stream``, ``landing_url``, ``asset_uri``, ``event_time_from`` and ``event_time_to``
+    (the interval), ``windows`` (those with its events, which may have others too: ``window_id``, ``manifest_url``,
+    ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``, ``first_event_time``, ``last_event_time``),
+    ``event_count`` (sum of these windows), ``confirmed_at`` (null: Salesforce has not confirmed that these are all
+    events), ``missing`` (lost spans), ``drained`` and ``schema_changes``.
+
+    ``schema_changes`` has for each new schema of drained events: ``event``, ``schema_id``, the ID ``before``, and the
+    fields ``added``, ``removed``, ``retyped`` (``name``, ``from``, ``to``) and ``became_nullable`` (``name`` and
+    ``type``, as the other lists); null if they could not be determined.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
-    :param landing_url: where windows are written, any URL that Airflow's object storage takes. (templated)
+    :param landing_url: folder of the windows, a URL of Airflow's object storage. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: ``"pubsub"`` or ``"streaming"``, the API to read the topic with. ``None``: the Pub/Sub API wherever it
-        carries the topic; PushTopics and generic events are on the Streaming API only. The stream, and so its
-        position, is one of that API.
-    :param subscription: name under which this consumer keeps its place on the topic. Two DAGs that both want every
-        event use two names. (templated)
-    :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce keeps:
-        it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
-    :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
-    :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
-        ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
+    :param api: API of the stream: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API if it has the topic;
+        PushTopics and generic events are only on the Streaming API. Each API has a stream and position of its own.
+    :param subscription: name of this consumer of the topic. Two DAGs that each need every event use two names.
+        (templated)
+    :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce stores:
+        the replay ID is committed there once the window is durable. Replaces ``subscription``. (templated)
+    :param landing_conn_id: Airflow connection for ``landing_url``, if it needs one. (templated)
+    :param replay_store: where the position is stored: ``"variable"``, an Airflow Variable (one writer at a time);
+        ``"table"``, a database table that is safe with concurrent runs; ``"landing"``, a file of the landing (one
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
     :param replay_store_conn_id: Airflow connection of that database (``sqlite``, ``postgres``, ``mysql``). (templated)
-    :param start_from: where a stream without a recorded position begins: ``"earliest"`` (all that Salesforce
-        still has), ``"latest"`` (only what is published from now on) or a replay ID as hex text. Where the landing has
-        windows of such a stream, the replay store was lost, or is another one, and the task fails. (templated)
+    :param start_from: begin of a stream without a recorded position: ``"earliest"`` (the oldest retained event),
+        ``"latest"`` (only new events) or a replay ID as hex text. If the landing has windows of the stream, its replay
+        store was lost or replaced, and the task fails. (templated)
     :param max_events: stop after this many events.
-    :param max_bytes: stop once this many payload bytes were received; at least one event is always taken.
+    :param max_bytes: stop after this many bytes of payloads, and at least one event.
     :param max_seconds: stop after this many seconds. ``None``: drain until caught up or idle.
-    :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then answers. That does not
-        confirm the end of the stream.
+    :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then responds. That does
+        not confirm the end of the stream.
     :param wait_for_confirmation: wait up to 300 seconds until Salesforce confirms the end of the stream, which takes up
         to 270 on a quiet one. An interval is complete only then. If ``deferrable``, a live run in interval mode waits
         on the triggerer. Refused on the Streaming API, which confirms nothing.
-    :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
-        time zone). An event dated more than a day ahead of the present is landed all the same, with a warning: its
-        publisher's clock is wrong. (templated)
-    :param grace: go on this long past ``until``, for events that arrive out of event-time order.
-    :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
-        as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. ``None``: ``"fail"``; with a managed
+    :param until: stop before the first event with this event time or a later one (ISO 8601 text, or a datetime with
+        time zone). An event dated more than a day in the future is landed with a warning, because its publisher's clock
+        is wrong. (templated)
+    :param grace: continue this long past ``until``, for events that arrive out of event-time order.
+    :param on_invalid_replay: if Salesforce can no longer read the position: ``"fail"`` changes nothing;
+        ``"earliest"`` and ``"latest"`` continue there and record a gap. ``None``: ``"fail"``; with a managed
         subscription its ``errorRecoveryReplay``. (templated)
-    :param accept_quiet_aging: ``True``: when the position aged out on a quiet stream of the Streaming API, continue
+    :param accept_quiet_aging: ``True``: if the position aged out on a quiet stream of the Streaming API, continue
         from the earliest event, and record an uncertain gap (nothing is known to be lost). ``False``: fail with
         ``PositionAgedOutError``. Only on the Streaming API. docs/streaming-api.md#when-a-position-ages-out
-    :param fail_on: for what a task fails once its window is stored and recorded: ``"gap"`` where events were lost
-        (``EventsLostError``), ``"schema_change"`` where events have another schema than before
-        (``SchemaChangedError``). Cleared, the task gives its window and succeeds. Without it, the log, the result and
-        the asset event tell of both.
-    :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
-        interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
-        the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
-        ``min_events`` and ``advance`` do not count in a backfill.
-    :param on_expired: when part of an interval was never landed and Salesforce no longer has it: ``"fail"`` leaves
-        everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
-    :param reuse: ``False``: nothing that was recorded or landed before answers for an interval; it is drained anew, as
-        long as Salesforce has it, and the answer recorded in the place of the one before. (templated)
-    :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
+    :param fail_on: conditions that fail the task after its window is stored and recorded: ``"gap"``, lost events
+        (``EventsLostError``); ``"schema_change"``, events with another schema than before (``SchemaChangedError``). A
+        cleared task returns its window and succeeds. Without it, log, result and asset event report both.
+    :param mode: ``"incremental"``: the events since the last run. ``"interval"``: the events of the run's data interval
+        or partition, which needs a timetable with intervals. Backfill runs are always in interval mode, unless
+        the run drained incrementally before: then it returns the same window. A backfill ignores the limits of an
+        incremental drain, ``min_events`` and ``advance``.
+    :param on_expired: if a part of an interval was never landed and Salesforce no longer has it: ``"fail"`` changes
+        nothing; ``"partial"`` returns the other events and records a gap. (templated)
+    :param reuse: ``False``: drain an interval again from Salesforce, within its retention, without recorded results and
+        landed windows, and replace the recorded result. (templated)
+    :param advance: ``"automatic"`` advances the position once the manifest is written; ``"manual"`` leaves it to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
-    :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;
-        not where events were lost.
-    :param allocation_reserve: before a part of an interval is drained beside the live windows, in a backfill or with
-        ``reuse=False``: fail (``AllocationReserveError``, not tried again) if less than this of the org's delivered
+    :param skip_if_empty: mark the task skipped if its windows have no events, so that downstream tasks are skipped too;
+        not if events were lost.
+    :param allocation_reserve: before a part of an interval is drained in addition to the live windows, in a backfill or
+        with ``reuse=False``: fail (``AllocationReserveError``, without retry) if fewer of the org's delivered
         events would remain. A number of events (``int``), a share (``float`` from 0.0 to 1.0), or a dict of these by
-        the names of allocations. What such a drain is given at least is counted as far as it is landed. A live drain is
-        never refused: its events are lost if nobody reads them. docs/sizing.md#allocations
-    :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
-        there. ``None``: 1 if ``deferrable=True`` is given here and the drain is incremental, else 0.
+        the names of allocations. The estimate counts the events of landed windows. A live drain is never refused,
+        because its unread events would be lost. docs/sizing.md#allocations
+    :param min_events: wait until this many events follow the position before draining. 0: drain without a wait.
+        ``None``: 1 if ``deferrable=True`` is given here and the drain is incremental, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
-    :param deferrable: wait on the triggerer instead of in a worker. ``None``: as ``[operators] default_deferrable``
-        says, which thus decides where a drain waits, never whether. Either way the task fails once a wait has lasted
-        for ``execution_timeout``.
+    :param deferrable: wait on the triggerer instead of in a worker. ``None``: the setting ``[operators]
+        default_deferrable``, which decides where a drain waits, never whether. In both cases the task fails once a wait
+        has lasted for ``execution_timeout``.
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 

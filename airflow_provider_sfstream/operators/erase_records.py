@@ -17,40 +17,41 @@ if TYPE_CHECKING:
 
 
 class EraseRecordsOperator(BaseOperator):
-    """Erase records from a landing, and from the Delta tables of event logs and replicas, for good.
+    """Erase records permanently from a landing, and from the Delta tables of event logs and replicas.
 
-    Every window of the object's topic (``/data/ContactChangeEvent``) and of channels of change events is searched, and
-    so is every version of the tables. In the landing an event keeps its row, with an empty payload; in a table its row
-    goes. The chain of windows, positions and counts stay as they are, checksums are new, and each manifest says in
-    ``erased`` how many of its events were. Readers of older versions of those tables have none any more.
+    The operator searches every window of the object's topic (``/data/ContactChangeEvent``) and of channels of change
+    events, and every version of the tables. In the landing an event keeps its row, with an empty payload; in a table
+    its row is removed. The chain of windows, positions and counts do not change, checksums are new, and ``erased`` of
+    each manifest has the number of its erased events. Older versions of those tables can no longer be read.
 
-    A replica loses the rows and all their versions, what was fetched for it, reports of comparisons, metrics of jobs,
+    In a replica it removes the rows and all their versions, fetched records, reports of comparisons, metrics of jobs,
     and every snapshot but the newest.
 
-    **Not covered**: PushTopics and platform events, records and events that name one of these, tables that do not tell
-    the ids of their records (refused), and what docs/reference/personal-data.md lists besides. Events that come later
-    are not touched: run it again after the deletion in Salesforce has landed. What a backfill drains again within 72
-    hours is back, and what a refresh fetches.
+    **Not covered**: PushTopics and platform events, records and events that refer to these records, tables without the
+    IDs of their records (refused), and the list in docs/reference/personal-data.md. Later events are not changed: run
+    the operator again after the deletion in Salesforce has landed. A backfill within 72 hours, or a refresh, can store
+    a record again.
 
-    ``{landing_url}/erasures/{erasure_id}.json`` records who erased what and when, with a keyed hash of each id. Safe to
-    retry and to kill at any line; a retry does the rest. Let no drain, prune, or job of these tables run beside it.
+    ``{landing_url}/erasures/{erasure_id}.json`` records the user, the time and a keyed hash of each id. Safe to
+    retry and to kill at any line; a retry completes the erasure. No drain, prune, or job of these tables may run at the
+    same time.
 
-    The XCom result has counts, and no id: ``ids``; of the ``landing`` how many ``events`` in how many ``windows`` and
-    ``streams``, how many this try ``emptied`` or ``shortened`` (those of several records), ``files`` written anew,
-    ``mentions`` that stay, and ``unfinished`` folders of windows that were not looked into; of each of the
-    ``event_logs``, ``rows`` of ``tables``, and ``files`` removed; of each of the ``replicas``, ``rows`` of the table
-    and its history, rows ``listed`` to be fetched, ``quarantined`` events, and ``files`` removed.
+    The XCom result has counts, and no id: ``ids``; for the ``landing`` the numbers of ``events``, ``windows`` and
+    ``streams``, of events that this try ``emptied`` or ``shortened`` (events of several records), of new ``files``, of
+    remaining ``mentions``, and of ``unfinished`` folders of windows, which are not searched; for each of the
+    ``event_logs``, ``rows``, ``tables`` and removed ``files``; for each of the ``replicas``, ``rows`` of the table
+    and its history, rows ``listed`` to be fetched, ``quarantined`` events, and removed ``files``.
 
     :param entity: the object, by its API name: ``Contact``, ``Visit__c``. A person account is an ``Account`` and a
-        ``Contact``, each with an id of its own: erase both. (templated)
-    :param ids: of the records, 15 or 18 characters each, all of that object, 1,000 at most: a list, or a text with
+        ``Contact`` with different ids: erase both. (templated)
+    :param ids: IDs of the records, 15 or 18 characters each, all of that object, at most 1,000: a list, or a text with
         commas or spaces between. Templates in it are rendered when the task runs, and Airflow neither stores nor shows
-        what they render to. Where it comes from may be seen: the conf of a run, a Variable and an XCom are stored.
+        the result. Their source may be visible: the conf of a run, a Variable and an XCom are stored.
     :param landing_url: the landing. (templated)
     :param event_log_urls: the ``output_url`` of every event log, ``[]`` if there is none. (templated)
     :param replica_urls: the ``output_url`` of every replica, ``[]`` if there is none. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :param output_conn_id: Airflow connection of those folders' storage, where it needs one. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    :param output_conn_id: Airflow connection of those folders' storage, if it needs one. (templated)
     """
 
     template_fields: Sequence[str] = (

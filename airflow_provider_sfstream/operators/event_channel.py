@@ -19,46 +19,47 @@ if TYPE_CHECKING:
 
 
 class SalesforceEventChannelOperator(BaseOperator):
-    """Have a custom channel that is as declared: which events one topic delivers, and with which fields.
+    """Create, update or delete a custom channel: the events that its topic delivers, and their fields.
 
-    Each delivered event counts towards the org's delivery allocation; **what a filter leaves out is not delivered and
-    does not count**. Creates the channel, adds members, changes filters and enriched fields that differ, and removes
-    members that are not declared: safe to retry, half-way too, and to clear. An open subscription sees a change within
-    about 10 minutes. What a drain has landed stays.
+    Each delivered event counts towards the org's delivery allocation; **events that a filter excludes are not delivered
+    and do not count**. The operator creates the channel, adds members, changes filters and enriched fields that differ,
+    and removes members that are not declared. Safe to retry, also after a partial change, and to clear. An open
+    subscription receives a change within about 10 minutes. Landed events do not change.
 
-    **What is removed is no longer delivered on the channel**, not even what was published before and no drain has read
-    yet: drain first. Other topics are not affected.
+    **Events of a removed member are no longer delivered on the channel**, not even earlier ones that no drain has
+    read: drain first. Other topics are not affected.
 
     - *Filters* compare fields with values: ``=  !=  <  <=  >  >=  LIKE  IN  NOT IN``, joined by ``AND``, ``OR`` and
-      parentheses. Texts stand in single quotes and compare in any letter case; a date or date-time is written out
-      (``2026-11-24T09:30:00Z``), not ``TODAY``. Of a change event the header too, except lists:
-      ``ChangeEventHeader.changeType = 'UPDATE'``. Long text areas cannot be compared. No event tells that a record
-      matches no more.
+      parentheses. Texts are in single quotes and compare case-insensitively; a date or date-time is a literal
+      (``2026-11-24T09:30:00Z``), not ``TODAY``. For a change event also the header, except lists:
+      ``ChangeEventHeader.changeType = 'UPDATE'``. Long text areas cannot be compared. No event reports that a record
+      no longer matches.
     - *Enriched fields* are in update and delete events whether they changed or not, and so are the fields of a filter.
-      ``changedFields`` does not name them, and a replica takes them for what they are: unchanged. Salesforce fills them
-      in when it delivers: an event that is read again may have others.
+      ``changedFields`` does not name them, and a replica does not change them. Salesforce reads their values at
+      delivery: an event that is read again may have others.
     - **Salesforce splits a change of several records** on a member with enriched fields or with a filter of record
       fields: one event for each record, **all with one replay ID**, each counted. A drain lands them in one window, and
-      tables have them all.
+      tables have all of them.
 
     Source: "Filter Your Stream of Change Events with Channels" and "Event Enrichment Considerations" of the Change Data
     Capture guide.
 
     The XCom result is a dict: ``channel``, ``topic``, ``label``, ``members`` (dicts with ``entity``, ``filter``,
-    ``enriched_fields``; of an absent one those that it had), ``state`` and ``changed`` (false when it was so).
+    ``enriched_fields``; of an absent channel those that it had), ``state`` and ``changed`` (false without a change).
 
     :param channel: full name of a custom channel: ``Sales__chn``. (templated)
     :param members: its selected entities: change events (``AccountChangeEvent``, ``Shipment__ChangeEvent``), or
-        platform events (``Order__e``), never both. Not needed for an absent one. (templated)
+        platform events (``Order__e``), never both. Not required for an absent channel. (templated)
     :param filters: filter expressions, by member. (templated)
-    :param enriched_fields: lists of names of fields, by member; of change events. (templated)
-    :param state: ``"present"``, or ``"absent"``: delete it.
-    :param channel_label: for people. ``None``: as it is, and the name with spaces for a new one. (templated)
-    :param confirm_removal: must be ``True`` with ``state="absent"``, and where members are to be removed or to get
-        another filter: you know that what was delivered before may not be any more.
+    :param enriched_fields: lists of names of fields, by member; only for change events. (templated)
+    :param state: ``"present"``, or ``"absent"``: delete the channel.
+    :param channel_label: label in Salesforce's Setup. ``None``: unchanged; for a new channel the name with spaces.
+        (templated)
+    :param confirm_removal: must be ``True`` with ``state="absent"``, and if members are removed or get another filter:
+        you accept that earlier events may no longer be delivered.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used, or a deletion is not confirmed; in the
-        run, before anything is changed, if less may be delivered and that is not confirmed, or the channel is of the
+        run, before any change, if fewer events may be delivered without confirmation, or the channel is of the
         other type; and if Salesforce does not accept a value.
     """
 
@@ -101,7 +102,7 @@ class SalesforceEventChannelOperator(BaseOperator):
             members_of(members, filters, enriched_fields)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Make it so, or find it so; return what it is."""
+        """Apply the declared settings; return the settings."""
         hook = EventChannelHook(self.salesforce_conn_id)
         with airflow_errors(self):
             if self.state == "absent":

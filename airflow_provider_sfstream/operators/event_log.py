@@ -20,37 +20,38 @@ if TYPE_CHECKING:
 
 
 class EventLogOperator(EmbeddedJobOperator):
-    """Do in the worker's own process what :class:`SparkSubmitEventLogOperator` does on Spark, for small windows and
-    for those who have no Spark.
+    """Write landed events to typed tables in the worker's process, for small windows, or without Spark.
 
-    The same functions write the same tables, one row group after another: columns, quarantine, metrics and what a retry
-    changes are the same, and either operator may go on where the other stopped. It needs neither Java nor pyspark. One
-    million change events of a hundred columns took 389 MiB of memory beside what the worker had. Landed files are
-    copied to its temporary folder.
+    The alternative on Spark is :class:`SparkSubmitEventLogOperator`.
+
+    The same functions write the same tables, one row group after another: columns, quarantine, metrics and the effect
+    of a retry are the same, and each operator can continue the other's tables. It needs neither Java nor pyspark. One
+    million change events of a hundred columns needed 389 MiB of memory in addition to the worker's. Landed files are
+    copied to the worker's temporary folder.
 
     The XCom result is the job's metrics, as of that operator; ``application_id`` is empty.
 
-    :param windows: what to process: the XCom result of a drain, a manifest URL, or a list of these. Windows without
-        events are left out; with none left, the task is skipped. The result of an interval bounds the job by
-        itself; several results must be of one interval. (templated)
+    :param windows: the windows to process: the XCom result of a drain, a manifest URL, or a list of these. Windows
+        without events are omitted; without any other, the task is skipped. The result of an interval limits the job to
+        that interval; several results must have the same one. (templated)
     :param output_url: folder of the tables, as a URL of Airflow's object storage. (templated)
-    :param output_conn_id: Airflow connection of its storage, where it needs one. Delta's log on S3 is written with the
+    :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3 is written with the
         connection's credentials, elsewhere with those of the worker's environment. (templated)
-    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Not needed, and not
-        to be contradicted, with the result of an interval. (templated)
+    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Omit it with the
+        result of an interval; another time than the interval's is an error. (templated)
     :param event_time_to: only process events before this time. (templated)
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
-    :param replay_quarantine: take back what is in the quarantine for want of a schema, as that operator does.
-    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
-    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
-    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+    :param replay_quarantine: process quarantined events without a schema again, as that operator does.
+    :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
+        table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
+    :param mask_fields: fields that are stored as ``***`` instead of a text, and as null instead of another value.
+    :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
-    :param max_events: how many events the windows may have together; with more, the task fails before anything is
-        written. Memory grows by some 100 bytes an event.
+    :param max_events: most events of all windows; with more, the task fails before it writes anything. Each event needs
+        about 100 bytes of memory.
     :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     :raises ConfigurationError: at construction, if ``max_events`` or a rule for fields is unusable.
     """
 

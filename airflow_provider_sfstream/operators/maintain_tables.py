@@ -1,4 +1,4 @@
-"""Keep Delta tables small."""
+"""Compact and clean Delta tables."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 
 
 class MaintainTablesOperator(SparkJobOperator):
-    """Run the ``maintain`` job: Delta tables of event logs and replicas get fewer files, and keep their rows.
+    """Run the ``maintain`` job: compact the Delta tables of event logs and replicas, without a change of their rows.
 
     - Small files of event tables, of the quarantine and of replicas' histories are merged. The other tables of replicas
-      keep their files, which divide by themselves.
-    - Files that no version has had within ``retention`` are removed, those that killed jobs have left too. Versions
-      that a replica's snapshot names stay readable, however old.
+      keep their files, which the replica job divides.
+    - Files that no version has had within ``retention`` are removed, also files of killed jobs. Versions
+      that a replica's snapshot names stay readable at any age.
     - Each table gets a checkpoint, and old entries of its log are removed after 30 days.
 
-    No row changes, and no file of a job that is at work. Safe to retry, to kill, and beside jobs that write: an event
-    log's job whose own files were merged meanwhile, and a replica's job that publishes second, fail with
-    ``PositionConflictError`` and are right when tried again. To spare them that, give this the pool of one slot that
-    the replica's jobs have. Tables of others, and those of a replica that are ahead of its snapshot, are left alone.
+    No row changes, and no file of a running job. Safe to retry, to kill, and during other jobs: an event log's job
+    whose own files were merged meanwhile, and a replica's job that publishes second, fail with
+    ``PositionConflictError``, and their retry succeeds. To avoid that, use the pool of one slot that the replica's jobs
+    have. Tables of other programs, and tables of a replica that are ahead of its snapshot, are skipped.
 
     The XCom result: ``tables``, ``snapshot`` (of the replica, 0 where there is none) and ``seconds``; of each table
     ``files_before`` and ``files``, ``version_before`` and ``version``, ``removed_files`` and ``removed_bytes``, and
-    ``left``, why it, or the rest of the work on it, was left, else ``None``. ``None`` as a whole where the worker
-    cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
+    ``left``, the reason why the table was skipped, wholly or partly, else ``None``. The result is ``None`` if the
+    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
 
     :param output_url: folder of the tables, as a URL that Spark can write to: the ``output_url`` of an event log, a
         replica, or both. (templated)
-    :param retention: how long files stay that a table does not have any longer, and so how far back readers may look
-        at older versions of an event table. A day at least, and longer than any job or reader takes.
-    :param target_file_bytes: smaller files are merged into such. The driver holds about as much in memory, a few times.
-    :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The job
+    :param retention: how long removed files of a table are kept, and so the age of the oldest readable version of an
+        event table. At least a day, and longer than any job or reader runs.
+    :param target_file_bytes: smaller files are merged into files of this size, in bytes. The driver needs a few times
+        as much memory.
+    :param output_conn_id: Airflow connection with which the worker reads the metrics file, if it needs one. The job
         itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master. The driver does all the work: executors get none.
     :raises ConfigurationError: at construction, if an argument is unusable.

@@ -26,31 +26,30 @@ REPLAY_PRESETS = ("LATEST", "EARLIEST")
 
 
 class ManagedEventSubscriptionOperator(BaseOperator):
-    """Have a managed event subscription that is as declared: a place on a topic that Salesforce itself keeps.
+    """Create, update, start or stop a managed event subscription: a position on a topic that Salesforce stores.
 
-    Creates it, changes what differs, starts or stops it, or leaves it alone: safe to retry and to clear. A change of
-    label and replay settings leaves its committed replay ID as it is. **Stopping makes Salesforce discard it**, for
-    good: its open stream ends, nobody can subscribe, and once started it begins at its default replay. Windows that
-    were landed stay, and so do their records.
+    Safe to retry and to clear. A change of label and replay settings keeps its committed replay ID. **When it is
+    stopped, Salesforce permanently discards that replay ID**: its open stream ends, no client can subscribe, and after
+    a start it begins at its default replay. Landed windows and their records do not change.
 
     The XCom result is a dict: ``id``, ``developer_name``, ``label``, ``topic_name``, ``default_replay``,
-    ``error_recovery_replay``, ``state`` (``RUN`` or ``STOP``), ``version`` and ``changed`` (false when it was so).
+    ``error_recovery_replay``, ``state`` (``RUN`` or ``STOP``), ``version`` and ``changed`` (false without a change).
 
     :param managed_subscription: developer name: at most 80 letters, digits and single underscores, beginning with a
-        letter, unique in the org; or the id of the record (from ``18x`` on) of one that exists. (templated)
+        letter, unique in the org; or the id of an existing record (from ``18x`` on). (templated)
     :param state: ``"running"``, or ``"stopped"``.
-    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. Given, one
-        that does not exist is created, and one that exists on another topic fails the task, for a topic cannot be
-        changed. ``None``: it exists. (templated)
-    :param subscription_label: for people. ``None``: as it is, and the developer name with spaces for a new one.
-        (templated)
-    :param default_replay: where it begins while nothing has been committed: ``"EARLIEST"`` (all that Salesforce still
-        has) or ``"LATEST"``, which skips what is published while nobody is subscribed. ``None``: as it is, and
-        ``"EARLIEST"`` for a new one, although Salesforce's own default is ``LATEST``.
-    :param error_recovery_replay: where it goes on when the committed replay ID can no longer be read: the same.
-    :param confirm_position_loss: must be ``True`` with ``state="stopped"``: you know that the position is lost.
-    :param wait_until_visible: where it was created, started or stopped, succeed only once the Pub/Sub API sees that, up
-        to about two minutes later.
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. A missing
+        subscription is created; an existing one on another topic fails the task, because Salesforce cannot change a
+        topic. ``None``: the subscription must exist. (templated)
+    :param subscription_label: label in Salesforce's Setup. ``None``: unchanged; for a new subscription the developer
+        name with spaces. (templated)
+    :param default_replay: begin without a committed replay ID: ``"EARLIEST"`` (the oldest retained event) or
+        ``"LATEST"``, which skips events that are published without a subscriber. ``None``: unchanged; for a new
+        subscription ``"EARLIEST"``, although Salesforce's own default is ``LATEST``.
+    :param error_recovery_replay: begin after a committed replay ID that can no longer be read: the same values.
+    :param confirm_position_loss: must be ``True`` with ``state="stopped"``: you accept that the position is lost.
+    :param wait_until_visible: after it was created, started or stopped, succeed only once the Pub/Sub API has the
+        change, which takes up to about two minutes.
     :param visibility_timeout: seconds to wait for that; then the task fails and may be retried.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used, or a stop is not confirmed.
@@ -96,7 +95,7 @@ class ManagedEventSubscriptionOperator(BaseOperator):
             Topic.parse(topic, "pubsub")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Make it so, or find it so; return its settings."""
+        """Apply the declared settings; return the settings."""
         hook = ManagedEventSubscriptionHook(self.salesforce_conn_id)
         with airflow_errors(self):
             change = hook.ensure(
@@ -115,18 +114,18 @@ class ManagedEventSubscriptionOperator(BaseOperator):
 
 
 class DeleteManagedEventSubscriptionOperator(BaseOperator):
-    """Delete a managed event subscription. **Salesforce discards its committed replay ID**, for good.
+    """Delete a managed event subscription. **Salesforce permanently discards its committed replay ID.**
 
-    Its open stream ends. Windows that were landed stay, and so do their records.
+    Its open stream ends. Landed windows and their records do not change.
 
-    Safe to retry and to clear: it succeeds where there is none (any more).
+    Safe to retry and to clear: it succeeds if the subscription does not exist.
 
     The XCom result is a dict: ``managed_subscription`` (as given), ``id``, ``developer_name`` and ``topic_name`` of
-    what was deleted, ``None`` where there was none, and ``changed`` (whether it was deleted now).
+    the deleted subscription, ``None`` if it did not exist, and ``changed`` (whether this try deleted it).
 
     :param managed_subscription: developer name, or id of the record (from ``18x`` on). (templated)
-    :param confirm_position_loss: must be ``True``: you know that the position is lost.
-    :param wait_until_visible: succeed only once the Pub/Sub API sees it, up to about two minutes later.
+    :param confirm_position_loss: must be ``True``: you accept that the position is lost.
+    :param wait_until_visible: succeed only once the Pub/Sub API has the change, which takes up to about two minutes.
     :param visibility_timeout: seconds to wait for that; then the task fails and may be retried.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :raises ConfigurationError: at construction, without ``confirm_position_loss=True``, or if an argument cannot be
@@ -156,7 +155,7 @@ class DeleteManagedEventSubscriptionOperator(BaseOperator):
         _check(managed_subscription, visibility_timeout)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Delete it; return what it was."""
+        """Delete the subscription; return its former settings."""
         hook = ManagedEventSubscriptionHook(self.salesforce_conn_id)
         with airflow_errors(self):
             record = hook.delete(self.managed_subscription, confirm_position_loss=self.confirm_position_loss)
@@ -173,7 +172,7 @@ class DeleteManagedEventSubscriptionOperator(BaseOperator):
 
 
 def _may_be_unseen(changed: bool, context: Context) -> bool:
-    """Return whether this try, or an earlier one of the same run, changed what the Pub/Sub API may not have seen."""
+    """Return whether the Pub/Sub API may lack a change of this try, or of an earlier one of the same run."""
     task_instance: Any = context["ti"]
     return changed or task_instance.try_number > 1
 

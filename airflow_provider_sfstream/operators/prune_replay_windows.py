@@ -1,4 +1,4 @@
-"""Remove landed windows that nobody needs any more."""
+"""Remove old landed windows."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
 class PruneReplayWindowsOperator(LandedStreamOperator):
     """Remove the landed windows of a stream that are older than ``older_than``: files, manifests and records.
 
-    Oldest first, and never across one that stays: what is left are the newest windows of the stream, without a hole.
-    The window that the position stands on stays, and what the replicas and event logs named here have yet to read.
-    What is removed cannot be had again: a backfill of its time fails, and says so. Safe to retry and to kill; nothing
-    is contacted where the Salesforce connection gives ``organization_id``. Let one run at a time prune a stream
-    (``max_active_runs=1``).
+    Windows are removed oldest first, up to the first one that is kept: the newest windows of the stream remain, without
+    a missing one between. The window of the position is kept, and windows that a replica or event log named here has
+    not read. Removed events cannot be restored: a backfill of their time fails with an error that names the removal.
+    Safe to retry and to kill. If the Salesforce connection has ``organization_id``, Salesforce is not contacted. Only
+    one run at a time may prune a stream (``max_active_runs=1``).
 
-    The XCom result has ``windows``, ``events`` and ``bytes`` removed (with ``dry_run``: that would be),
-    ``first_window`` and ``last_window``, and ``kept`` old windows with ``kept_because``, the reason.
+    The XCom result has the numbers of removed ``windows``, ``events`` and ``bytes`` (with ``dry_run``: that would be
+    removed), ``first_window`` and ``last_window``, and the number of ``kept`` old windows with ``kept_because``, the
+    reason.
 
     :param topic: the stream's topic. (templated)
-    :param landing_url: the landing that the stream was drained to. (templated)
-    :param older_than: how long ago a window has to have been finished; four days at least. Give more than the DAGs that
-        read windows may ever be late, and than any backfill reaches back.
-    :param replica_urls: the ``output_url`` of every replica that is made from the stream, ``[]`` if none is. Windows
-        that one of them has not applied stay, and all if it has none yet. (templated)
-    :param event_log_urls: the ``output_url`` of every event log, ``[]`` if none is to be asked: windows with events of
-        which one has no row stay. (templated)
-    :param output_conn_id: Airflow connection with which the worker reads those folders, where it needs one. (templated)
-    :param keep_last: how many of the newest live windows stay, however old.
-    :param dry_run: only say what would be removed.
+    :param landing_url: the stream's landing. (templated)
+    :param older_than: minimum time since a window was finished, at least four days. Set it longer than the DAGs that
+        read windows may be late, and than any backfill needs.
+    :param replica_urls: the ``output_url`` of every replica of the stream, ``[]`` if there is none. Windows
+        that one of them has not applied are kept, and all windows if it has applied none. (templated)
+    :param event_log_urls: the ``output_url`` of every event log to check, ``[]`` for none: windows with events of
+        which one has no row are kept. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads those folders, if they need one. (templated)
+    :param keep_last: number of the newest live windows that are kept, at any age.
+    :param dry_run: only report the windows that would be removed.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as the drain has it.
+    :param api: the stream's API, as in the drain.
     :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :param replay_store: as given to the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
     :param replay_store_conn_id: database of the table store. (templated)
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
@@ -81,7 +82,7 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         check_positive(keep_last=keep_last)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Remove the windows; return how many, and why older ones stay."""
+        """Remove the windows; return their number, and the reason that keeps older ones."""
         with airflow_errors(self):
             return prune_windows(
                 self.open(),

@@ -21,53 +21,53 @@ if TYPE_CHECKING:
 
 
 class PublishEventsOperator(BaseOperator):
-    """Publish rows as platform events through the Pub/Sub API, each once, with a record of what Salesforce answered.
+    """Publish rows as platform events through the Pub/Sub API, each once, and record the result of each event.
 
     Rows are sent in order, in requests within Salesforce's limits. A request is recorded below ``results_url`` before
-    it is sent, and the result of each of its events when it was answered. A retry, also after ``kill -9`` and also a
-    cleared task, reads that, and publishes what has not been accepted. Faults that may pass are tried again eight
-    times in a row within the task. What Salesforce refuses for good (or what is no event of the topic) is written to
-    files of JSON lines with its row, key, reason and values, the others are published, and the task fails at the end.
+    it is sent, and the results of its events after the response. A retry, also after ``kill -9`` and of a cleared task,
+    reads these records and publishes the events that were not accepted. Transient faults are retried eight times in a
+    row within the task. Events that Salesforce rejects permanently, and rows that are no event of the topic, are
+    written to files of JSON lines with row, key, reason and values; the others are published, and the task then fails.
 
-    **Events in doubt.** Where a request was sent and no answer came, its events may be on the bus or not: Salesforce
-    knows no duplicates, so that to send them again may publish them twice. Then the task reads the topic from the last
-    event before, for which the user needs read access to it. What it finds there was published; what it does not find
-    is published, if Salesforce said that all had come, later than twice the connection's ``call_timeout_seconds``
-    (30) after the look began, and it showed an event of this task with the ID that it was given. Only what that
-    leaves open is for ``on_doubt`` to decide, as in the first run of a task, which has no event before. The default
-    fails the task: nobody but you knows whether an event twice or an event missing is the lesser harm.
+    **Events in doubt.** If a request had no response, its events may have been published: Salesforce does not detect
+    duplicates, so that a second request may publish them twice. The task then reads the topic from the preceding
+    event, for which the user needs read access. Events that it finds were published. Events that it does not find are
+    published, if Salesforce confirmed the end of the stream later than twice the connection's
+    ``call_timeout_seconds`` (30) after the search began, and the search found an event of this task by its ID. For all
+    other cases ``on_doubt`` decides, and in the first run of a task, which has no preceding event. The default fails
+    the task, because only you can decide whether a duplicate or a missing event is worse.
 
-    An event's ID is a UUID of org, topic, run and key, the same in each try: subscribers can tell a second copy by it,
-    and this package's event log does. Two runs that publish one key publish two events.
+    An event's ID is a UUID of org, topic, run and key, the same in each try: subscribers can recognise a duplicate by
+    it, and this package's event log does. Two runs that publish one key publish two events.
 
-    The XCom result: ``topic``; how many rows were ``published`` in this try, ``already_published`` before, ``failed``
-    and left ``in_doubt``; ``first_replay_id`` and ``last_replay_id`` (hex) of the run; ``results_url``, the run's
+    The XCom result: ``topic``; the number of rows ``published`` in this try, ``already_published`` before, ``failed``
+    and ``in_doubt``; ``first_replay_id`` and ``last_replay_id`` (hex) of the run; ``results_url``, the run's
     folder, and ``failures_url``, that of the failed rows, else ``None``.
 
     :param topic: a platform event's own topic, ``/event/Name__e``. (templated)
-    :param results_url: folder of the results, as a URL of Airflow's object storage. Deleted, it would let a retry
-        publish again. (templated)
-    :param rows: what to publish: a list of dicts. They are in XCom and among the task's rendered fields: for what is
-        large or confidential take ``table``. Of ``rows``, ``windows`` and ``table`` give one. (templated)
+    :param results_url: folder of the results, a URL of Airflow's object storage. If it is deleted, a retry publishes
+        again. (templated)
+    :param rows: the rows, a list of dicts. They are in XCom and in the task's rendered fields: use ``table`` for large
+        or confidential data. Exactly one of ``rows``, ``windows`` and ``table`` is required. (templated)
     :param windows: or the events of landed windows: results of drains or manifest URLs, as for ``EventLogOperator``.
         ``CreatedDate`` and ``CreatedById`` are those of the publication. (templated)
     :param table: or the URL of a Delta table, or of Parquet files. All its rows are published, file by file in the
-        order of their names; columns that begin with ``_`` are left out. Without ``key``, a retry reads the version of
+        order of their names; columns that begin with ``_`` are omitted. Without ``key``, a retry reads the version of
         the first try. (templated)
-    :param key: the column that tells rows apart. Two rows of a run with one key are an error of the second.
-        ``None``: their place in the source does, so that a retry with other rows, mended ones too, is refused.
-    :param fields: the column of each field of the event. ``None``: columns are named after fields; the key need not be.
+    :param key: the column that identifies rows. The second row of a run with the same key is an error.
+        ``None``: the row's place in the source, so that a retry with other rows, corrected ones too, is refused.
+    :param fields: the column of each field of the event. ``None``: columns have the names of fields; the key need not.
     :param on_failure: ``"fail"``, or ``"continue"`` to succeed although rows failed.
-    :param on_doubt: ``"fail"``; ``"publish_again"``: subscribers may get an event twice; ``"skip"``: an event may be
-        missing. (templated)
-    :param allocation_reserve: before anything is published: fail (``AllocationReserveError``, not tried again) if less
-        than this of the org's hourly publishing would remain. A number of events (``int``), a share (``float`` from
+    :param on_doubt: ``"fail"``; ``"publish_again"``: subscribers may receive an event twice; ``"skip"``: an event may
+        be missing. (templated)
+    :param allocation_reserve: before the first request: fail (``AllocationReserveError``, without retry) if less than
+        this of the org's hourly publishing would remain. A number of events (``int``), a share (``float`` from
         0.0 to 1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param results_conn_id: Airflow connection of the storage of the results, where it needs one. (templated)
-    :param landing_conn_id: Airflow connection of the landing that windows are in. (templated)
-    :param table_conn_id: Airflow connection of the storage of the table. (templated)
-    :raises ConfigurationError: at construction, if not one source is given, or an argument is unusable.
+    :param results_conn_id: Airflow connection for ``results_url``, if it needs one. (templated)
+    :param landing_conn_id: Airflow connection of the windows' landing. (templated)
+    :param table_conn_id: Airflow connection of the table's storage. (templated)
+    :raises ConfigurationError: at construction, if the number of sources is not one, or an argument is unusable.
     """
 
     template_fields: Sequence[str] = (
@@ -127,7 +127,7 @@ class PublishEventsOperator(BaseOperator):
         self._reserve = AllocationReserve(allocation_reserve)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Publish; return what became of the rows."""
+        """Publish the rows; return their counts and result URLs."""
         with airflow_errors(self):
             _check_topic(self.topic)
             _check_doubt(self.on_doubt)

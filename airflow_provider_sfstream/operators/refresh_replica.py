@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class RefreshReplicaOperator(TellsLineage, BaseOperator):
-    """Do in the worker's own process what :class:`SparkSubmitRefreshReplicaOperator` does with Spark: fetch records of
-    a replica's org, and merge them into its tables, or compare them with the tables.
+    """Fetch records of a replica's org in the worker's process, and merge them into its tables, or compare them.
 
-    The same functions merge, one piece of a table after another: scopes, results, reports and what a retry changes are
-    the same, and either operator may go on where the other stopped. It needs neither Java nor pyspark.
+    The alternative on Spark is :class:`SparkSubmitRefreshReplicaOperator`. The same functions merge, one file group
+    after another: scopes, results, reports and the effect of a retry are the same, and each operator can continue the
+    other's tables. It needs neither Java nor pyspark.
 
     One job at a time may write below one ``output_url``, the one that applies events included (``max_active_runs=1``,
     or a pool of one slot for all DAGs that share it). A retry fetches everything again.
@@ -49,18 +49,19 @@ class RefreshReplicaOperator(TellsLineage, BaseOperator):
     :param deletes: ``"soft"`` or ``"hard"``, as for the job that applies events. ``None`` (default): the choice that
         the table records, ``"soft"`` where there is none. Another choice than the recorded one fails before anything
         is fetched. Not with ``scope="computed"``.
-    :param max_deleted_fraction: the share of a table's rows (0 to 1, default 0.2) for which the org may have no record,
-        not even in its recycle bin. More are an error, and nothing is changed: the user of the connection may not see
-        them. Up to ten rows of a table may always be gone. Not with ``scope="computed"`` or ``verify``.
+    :param max_deleted_fraction: largest share of a table's rows (0 to 1, default 0.2) without a record in the org,
+        including its recycle bin. A larger share is an error, and nothing changes, because the user of the connection
+        may not see the records. Up to ten missing rows of a table are always accepted. Not with ``scope="computed"`` or
+        ``verify``.
     :param keep_snapshots: as for the job that applies events.
     :param bulk_threshold: a table of at least this many records is fetched through the Bulk API.
     :param bulk_page_records: records of one page of the Bulk API, which is held in memory.
-    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, not tried again) if less
+    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, without retry) if less
         than this of the org's API requests would remain. A number of requests (``int``), a share (``float`` from 0.0 to
         1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
     :param hash_conn_id: Airflow connection whose password is the key of hashes, where a table has some
         (``hash_fields``). Fetched values are hashed before they are written. (templated)
-    :param output_conn_id: Airflow connection of its storage, where it needs one. (templated)
+    :param output_conn_id: Airflow connection of its storage, if it needs one. (templated)
     :raises ConfigurationError: at construction, if an argument has an invalid value, or the scope does not support it.
     """
 

@@ -1,4 +1,4 @@
-"""Move a stream's position on purpose: after a DAG's own processing, or to somewhere else."""
+"""Move the position of a stream explicitly: after a DAG's own processing, or to another replay ID."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 class CommitReplayPositionOperator(BaseOperator):
     """Record the window of a drain with ``advance="manual"`` and move the position over it.
 
-    Safe to retry and to clear: a window that is already recorded is left alone. Fails, moving nothing, when another
-    run moved the position since the drain, or the replay store came back from a backup: clear the drain then. In a
-    backfill run it does nothing and succeeds.
+    Safe to retry and to clear: a recorded window does not change. Fails without a change if another run moved the
+    position since the drain, or the replay store was restored from a backup: clear the drain then. In a backfill run
+    it does nothing and succeeds.
 
     :param window: the drain's result (its XCom, ``drain.output``). (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :param replay_store: as given to the drain.
-    :param replay_store_conn_id: as given to the drain. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    :param replay_store: as in the drain.
+    :param replay_store_conn_id: as in the drain. (templated)
     """
 
     template_fields: Sequence[str] = ("window", "landing_conn_id", "replay_store_conn_id")
@@ -83,7 +83,7 @@ class CommitReplayPositionOperator(BaseOperator):
         return {"window_id": manifest.window.window_id, "replay_id": hex_of(position.replay_id)}
 
     def _leave_alone(self, interval: dict[str, Any]) -> dict[str, Any]:
-        """Return the position, which a backfill leaves where live runs have it."""
+        """Return the position, which a backfill does not change."""
         stream = Stream(**interval["stream"])
         catalog = open_landing(interval["landing_url"], self.landing_conn_id)
         position = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog).read(stream)
@@ -92,20 +92,20 @@ class CommitReplayPositionOperator(BaseOperator):
 
 
 class ResetReplayPositionOperator(BaseOperator):
-    """Set a stream's position to a given replay ID, or forget it. An explicit act, kept in the audit record.
+    """Set a stream's position to a replay ID, or remove it, with an entry in the audit record.
 
-    Setting it forward skips events for good; setting it back lands events a second time (the Spark jobs remove
+    A later position skips events permanently; an earlier one lands events a second time (the table jobs remove
     duplicates). Nothing is checked against Salesforce until the next drain.
 
     :param topic: the stream's topic. (templated)
-    :param replay_id: the new position as hex text, or ``None`` to forget it, after which the next drain begins at its
+    :param replay_id: the new position as hex text, or ``None`` to remove it; the next drain then begins at its
         ``start_from``. (templated)
-    :param reason: why, for the audit record. (templated)
+    :param reason: reason, for the audit record. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as the drain has it.
+    :param api: the stream's API, as in the drain.
     :param subscription: the stream's subscription. (templated)
-    :param replay_store: as given to the drain: ``"variable"`` or ``"table"``.
-    :param replay_store_conn_id: as given to the drain. (templated)
+    :param replay_store: as in the drain: ``"variable"`` or ``"table"``.
+    :param replay_store_conn_id: as in the drain. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -143,6 +143,6 @@ class ResetReplayPositionOperator(BaseOperator):
         check_choice("replay_store", replay_store, POSITION_STORES)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Reset the position; return what it was and what it is."""
+        """Reset the position; return the previous and the new one."""
         with airflow_errors(self):
             return reset_position(self, self.replay_id, reason=self.reason, reset_by=str(run_identity(context)))

@@ -22,44 +22,44 @@ if TYPE_CHECKING:
 
 
 class ReplicaOperator(EmbeddedJobOperator):
-    """Do in the worker's own process what :class:`SparkSubmitReplicaOperator` does on Spark, for small windows and for
-    those who have no Spark.
+    """Apply landed change events to replica tables in the worker's process, for small windows, or without Spark.
 
-    The same functions write the same Delta tables, one piece after another: columns, quarantine, dirty lists, history,
-    metrics and what a retry changes are the same, and either operator may go on where the other stopped. It needs
-    neither Java nor pyspark. The process took 387 to 451 MiB for up to 200,000 changed records of 80 columns, 192 of
-    them before it ran; all changes of one record are held at once, so that more of one need more. Landed files are
-    copied to its temporary folder. :class:`RefreshReplicaOperator` fetches what events cannot tell; upkeep runs on
-    Spark.
+    The alternative on Spark is :class:`SparkSubmitReplicaOperator`.
+
+    The same functions write the same Delta tables, one file group after another: columns, quarantine, dirty lists,
+    history, metrics and the effect of a retry are the same, and each operator can continue the other's tables. It needs
+    neither Java nor pyspark. The process needed 387 to 451 MiB for up to 200,000 changed records of 80 columns,
+    including 192 MiB before the job; all changes of one record are in memory together. Landed files are copied to the
+    worker's temporary folder. :class:`RefreshReplicaOperator` fetches data that events lack; maintenance runs on Spark.
 
     One job at a time may write below one ``output_url``, refreshes and Spark's jobs included (``max_active_runs=1``, or
     a pool of one slot).
 
-    The XCom result is the job's metrics, as of that operator; ``application_id`` is empty. Without events, and with
-    none held, the task is skipped.
+    The XCom result is the job's metrics, as of that operator; ``application_id`` is empty. Without events, and without
+    held events, the task is skipped.
 
-    :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
-        or a list of these. (templated)
+    :param windows: the windows to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest
+        URL, or a list of these. (templated)
     :param output_url: folder of the replica, as a URL of Airflow's object storage. (templated)
-    :param output_conn_id: Airflow connection of its storage, where it needs one. Delta's log on S3 is written with the
+    :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3 is written with the
         connection's credentials, elsewhere with those of the worker's environment. (templated)
     :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
         records the choice of the run that makes it, and a run with another one fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
-    :param target_file_bytes: how large the files of tables are to be. A run rewrites only the files that have a changed
+    :param target_file_bytes: target size of the tables' files, in bytes. A run rewrites only files with a changed
         record.
-    :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
+    :param keep_snapshots: number of snapshots, and so of previous runs, that readers can read.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
-    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
-    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
-    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+    :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
+        table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
+    :param mask_fields: fields that are stored as ``***`` instead of a text, and as null instead of another value.
+    :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
-    :param max_events: how many events the windows that are to be taken in may have together, those between included;
-        with more, the task fails before anything is written.
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param max_events: most events of all windows to apply, including missing windows between; with more, the task
+        fails before it writes anything.
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 

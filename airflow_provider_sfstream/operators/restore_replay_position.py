@@ -27,9 +27,9 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
     :param landing_url: the landing that the stream was drained to. (templated)
     :param last_window_id: the window to end with; by default the last one of the landing. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as the drain has it.
+    :param api: the stream's API, as in the drain.
     :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     :param replay_store: the store to fill, ``"variable"``, ``"table"`` or ``"landing"``.
     :param replay_store_conn_id: database of the table store. (templated)
     :raises ConfigurationError: at construction, if ``replay_store`` is none of these.

@@ -1,4 +1,4 @@
-"""Look at what drains and Spark jobs need, before there is one."""
+"""Check the requirements of drains and Spark jobs before the first one."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class SalesforcePreflightOperator(BaseOperator):
-    """Try everything that a drain and its Spark jobs need, on the worker that will run them; fail if one does not work.
+    """Check the requirements of a drain and its Spark jobs on the worker; fail if a check fails.
 
-    Its log has a line for each: each topic, that this user can log in, subscribe to it and read its schema; how far
-    this machine's clock is from Salesforce's; what remains of the allocations; that the landing can be written; that
-    the replay store can be read; ``spark-submit`` and the way to its master. All are looked at, whatever fails. No
-    event is read, no position moves; the landing gets a small file that is removed, and a new table store its tables.
+    The log has a line for each check: login, subscription and schema of each topic; the difference of this machine's
+    clock from Salesforce's; the remaining allocations; write access to the landing; read access to the replay store;
+    ``spark-submit`` and the connection to its master. All checks run, also after a failed one. No event is read and no
+    position moves; a small file is written to the landing and removed, and a new table store receives its tables.
 
-    The XCom result is a list with a dict for each: ``what``, ``works`` and ``seen``.
+    The XCom result is a list with a dict for each check: ``what``, ``works`` and ``seen``.
 
     :param topics: a list of topics, as drains have them, or a template that becomes one with
         ``render_template_as_native_obj``. (templated)
     :param landing_url: the landing. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: as given to the drains: ``"pubsub"``, ``"streaming"``, or ``None``.
+    :param api: as in the drains: ``"pubsub"``, ``"streaming"``, or ``None``.
     :param subscription: of the drains. (templated)
     :param landing_conn_id: Airflow connection of the landing. (templated)
-    :param replay_store: as given to the drains: ``"variable"``, ``"table"`` or ``"landing"``.
-    :param replay_store_conn_id: as given to the drains. (templated)
+    :param replay_store: as in the drains: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: as in the drains. (templated)
     :param spark_conn_id: Airflow connection of Spark; ``None``: there are no Spark jobs. (templated)
-    :raises ConfigurationError: at construction, if an argument cannot be used; in the run, if something does not work.
+    :raises ConfigurationError: at construction, if an argument cannot be used; in the run, if a check fails.
     """
 
     template_fields: Sequence[str] = (
@@ -85,7 +85,7 @@ class SalesforcePreflightOperator(BaseOperator):
                     Topic.parse(topic, api)
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look at all of it; return what was seen."""
+        """Run all checks; return their results."""
         from airflow_provider_sfstream.actions.preflight import all_looks, findings
 
         with airflow_errors(self):

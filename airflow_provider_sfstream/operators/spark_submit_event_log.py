@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 class SparkSubmitEventLogOperator(ReadsWindows, SparkJobOperator):
     """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed.
 
-    Only manifest URLs travel through XCom, never events. The job is idempotent by window: a retry, a clear or
-    two windows that overlap change nothing. Tables are Delta tables: jobs of different streams write to one table side
-    by side; of two jobs of one stream at once, one fails, names the other, and is tried again.
+    XCom has only manifest URLs, never events. The job is idempotent by window: a retry, a clear or overlapping windows
+    change nothing. Tables are Delta tables: jobs of different streams can write to one table concurrently; of two
+    concurrent jobs of one stream, one fails with the name of the other, and is retried.
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
-    ``outside_interval``, ``tables``, ``decoders``, ``seconds`` and ``application_id`` (of Spark); ``None`` where the
+    ``outside_interval``, ``tables``, ``decoders``, ``seconds`` and ``application_id`` (of Spark); ``None`` if the
     worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
 
-    Where the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
+    If the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
 
-    :param windows: what to process: the XCom result of a drain, a manifest URL, or a list of these. Windows without
-        events are left out; with none left, the task is skipped. The result of an interval bounds the job by
-        itself; several results must be of one interval. (templated)
+    :param windows: the windows to process: the XCom result of a drain, a manifest URL, or a list of these. Windows
+        without events are omitted; without any other, the task is skipped. The result of an interval limits the job to
+        that interval; several results must have the same one. (templated)
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
-    :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The
+    :param output_conn_id: Airflow connection with which the worker reads the metrics file, if it needs one. The
         job itself uses Spark's credentials. (templated)
-    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Not needed, and not
-        to be contradicted, with the result of an interval. (templated)
+    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Omit it with the
+        result of an interval; another time than the interval's is an error. (templated)
     :param event_time_to: only process events before this time. (templated)
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
-    :param replay_quarantine: take back what is in the quarantine for want of a schema: fetch those that the windows
-        landed without from Salesforce into the landing, then run the job on the windows, as always. Salesforce is
-        called only if one is missing; one that it still refuses is logged, and its events stay in the quarantine.
+    :param replay_quarantine: process quarantined events without a schema again: fetch the missing schemas of the
+        windows from Salesforce into the landing, then run the job on the windows. Salesforce is called only if a schema
+        is missing. A schema that it still refuses is logged, and its events stay in the quarantine.
     :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as given to the drain, for ``replay_quarantine``.
+    :param landing_conn_id: Airflow connection of the landing, as in the drain, for ``replay_quarantine``.
         (templated)
-    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
-    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
-    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+    :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
+        table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
+    :param mask_fields: fields that are stored as ``***`` instead of a text, and as null instead of another value.
+    :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
         is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)

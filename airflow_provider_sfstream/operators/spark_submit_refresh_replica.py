@@ -20,21 +20,20 @@ if TYPE_CHECKING:
 class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     """Fetch records of a replica's org, and merge them with the ``replica`` job, or compare them with the tables.
 
-    ``scope="dirty"`` fetches what the replica cannot know from events alone: dirty rows by id, through the REST API; a
-    flagged table (``new``, ``overflow``, ``gap``...) in full, through the Bulk API where it is large; for the flag
-    ``schema`` the columns that it names. Deleted records of the recycle bin are included; a row whose record the org no
-    longer has is deleted. A row that saw an event while records were fetched stays dirty for the next refresh
-    (docs/replica-refresh.md). Fields that no event carries, formulas and roll-up summaries among them, are fetched with
-    each record.
+    ``scope="dirty"`` fetches data that events lack: dirty rows by id, through the REST API; all records of a flagged
+    table (``new``, ``overflow``, ``gap``...), through the Bulk API if there are many; for the flag ``schema`` the
+    columns that it names. Deleted records of the recycle bin are included; a row whose record the org no longer has is
+    deleted. A row with an event during the fetch stays dirty for the next refresh (docs/replica-refresh.md). Fields
+    that no event carries, such as formulas and roll-up summaries, are fetched with each record.
 
-    ``scope="all"`` fetches all tables in full in the same way, flagged or not.
+    ``scope="all"`` fetches all records of all tables in the same way, flagged or not.
 
     ``scope="computed"`` fetches, of all records, ``Id`` and the fields that no event carries, and merges the values
     that differ. Formula fields and roll-up summaries change without an event and without ``SystemModstamp``: when a
     parent record changes, a child, or the day. These fields are those of describe that the schema of the change events
-    lacks; a table gets a column for each. Nothing else of a row changes, nor whether it is dirty. A column whose field
-    is gone, or hidden from the user, becomes null. The replica's snapshot names the columns and the time of the
-    comparison (``computed``: ``columns``, ``compared_at``).
+    lacks; a table gets a column for each. Other columns of a row, and its dirty state, do not change. A column becomes
+    null if its field was deleted or is hidden from the user. The replica's snapshot names the columns and the time of
+    the comparison (``computed``: ``columns``, ``compared_at``).
 
     ``scope="all"`` with ``verify=True`` fetches all records with the columns that events carry, and compares them with
     the tables, value by value: it proves that table and object are equal, or reports the differences. It merges no
@@ -53,11 +52,11 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     or a pool of one slot for all DAGs that share it). A retry fetches everything again.
 
     The XCom result: ``snapshot``, ``seconds`` and ``tables``; of each ``mode`` (``records``, ``columns``, ``full``,
-    ``computed`` or ``compare``), ``fetched`` records, how many of them are ``deleted`` in the org, ``seconds`` to fetch
+    ``computed`` or ``compare``), the numbers of ``fetched`` records and of ``deleted`` ones, the ``seconds`` to fetch
     them, and by scope
 
     - ``"dirty"`` and ``"all"``: rows ``still_dirty`` and the remaining ``flag``;
-    - ``"computed"``: how many rows ``differed``;
+    - ``"computed"``: the number of rows that ``differed``;
     - ``verify=True``: the ``flag``, ``records`` of each kind, ``as_of`` (the time of the last change that the table
       has), the number of ``ranges`` of ids, the first ten ``differing_ranges``, and ``report``.
 
@@ -77,19 +76,20 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     :param deletes: ``"soft"`` or ``"hard"``, as for the job that applies events. ``None`` (default): the choice that
         the table records, ``"soft"`` where there is none. Another choice than the recorded one fails before anything
         is fetched. Not with ``scope="computed"``.
-    :param max_deleted_fraction: the share of a table's rows (0 to 1, default 0.2) for which the org may have no record,
-        not even in its recycle bin. More are an error, and nothing is changed: the user of the connection may not see
-        them. Up to ten rows of a table may always be gone. Not with ``scope="computed"`` or ``verify``.
+    :param max_deleted_fraction: largest share of a table's rows (0 to 1, default 0.2) without a record in the org,
+        including its recycle bin. A larger share is an error, and nothing changes, because the user of the connection
+        may not see the records. Up to ten missing rows of a table are always accepted. Not with ``scope="computed"`` or
+        ``verify``.
     :param keep_snapshots: as for the job that applies events.
     :param bulk_threshold: a table of at least this many records is fetched through the Bulk API.
     :param bulk_page_records: records of one page of the Bulk API, which is held in memory.
-    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, not tried again) if less
+    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, without retry) if less
         than this of the org's API requests would remain. A number of requests (``int``), a share (``float`` from 0.0 to
         1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
     :param hash_conn_id: Airflow connection whose password is the key of hashes, where a table has some
         (``hash_fields``). Fetched values are hashed before they are written. (templated)
-    :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes what it fetches
-        and reads the metrics file, where it needs one. The job itself uses Spark's credentials. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes fetched records
+        and reads the metrics file, if it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.
     :raises ConfigurationError: at construction, if an argument has an invalid value, or the scope does not support it.
     """

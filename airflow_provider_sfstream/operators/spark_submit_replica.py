@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 class SparkSubmitReplicaOperator(ReadsWindows, SparkJobOperator):
     """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
 
-    The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
-    between are found by the job. So a retry, a clear, a run before the retry of an earlier one, or a backfill change
-    nothing that they should not. What the events alone cannot tell (gaps, records from before the stream) is marked
-    dirty; :class:`SparkSubmitRefreshReplicaOperator` fetches it.
+    The job applies all live windows of the stream in order: it skips applied windows, and finds missing ones. So a
+    retry, a clear, a run before the retry of an earlier one, and a backfill are harmless. Rows with incomplete data
+    (after gap events, or of records older than the stream) are marked dirty, and
+    :class:`SparkSubmitRefreshReplicaOperator` fetches them.
 
     One job at a time may write below one ``output_url``, refreshes included (``max_active_runs=1``, or a pool of one
     slot for all DAGs that share it).
 
-    The XCom result is the job's metrics: ``windows`` applied, ``events`` in them, ``held`` events of a transaction
-    whose rest is yet to come, ``quarantined``, ``snapshot``, ``tables`` (of each: ``rows`` rewritten, ``deleted``,
+    The XCom result is the job's metrics: ``windows`` applied, ``events`` in them, ``held`` events of an
+    incomplete transaction, ``quarantined``, ``snapshot``, ``tables`` (of each: ``rows`` rewritten, ``deleted``,
     ``dirty`` rows in all, ``flag``), ``seconds`` and ``application_id`` (of Spark); ``None`` where the
     worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``. Without events, and with none held, the
     task is skipped.
 
-    :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
-        or a list of these. (templated)
+    :param windows: the windows to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest
+        URL, or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
     :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
         records the choice of the run that makes it, and a run with another one fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
-    :param target_file_bytes: how large the files of tables are to be. A run rewrites only the files that have a changed
+    :param target_file_bytes: target size of the tables' files, in bytes. A run rewrites only files with a changed
         record.
-    :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
+    :param keep_snapshots: number of snapshots, and so of previous runs, that readers can read.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
-    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
-    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
-    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+    :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
+        table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
+    :param mask_fields: fields that are stored as ``***`` instead of a text, and as null instead of another value.
+    :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
         is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
