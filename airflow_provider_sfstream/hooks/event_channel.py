@@ -1,4 +1,4 @@
-"""The hook of custom channels: what they carry, which events of it, and with which fields."""
+"""Hook of custom channels: their members, filters and enriched fields."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EventChannel:
 
 @dataclass(frozen=True)
 class EventChannelChange:
-    """What was asked for is so: the channel as it is now, and as it was before (``None``: there was none)."""
+    """Result of a change: the channel now, and before (``None``: it did not exist)."""
 
     channel: EventChannel
     before: EventChannel | None
@@ -72,8 +72,8 @@ class EventChannelChange:
 class EventChannelHook(SalesforceLoginHook):
     """Create, read, change and delete the org's custom channels: their members, filters and enriched fields.
 
-    Every method may be repeated, also where it failed half-way: what is as asked for is left alone. What is removed is
-    no longer delivered, not even what was published before and no drain has read, so removals are refused without
+    Every method may be repeated, also after a partial change: settings that are already as declared are not written.
+    Events of a removed member are no longer delivered, not even earlier unread ones, so removals are refused without
     ``confirm_removal=True``.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
@@ -121,15 +121,15 @@ class EventChannelHook(SalesforceLoginHook):
         label: str | None = None,
         confirm_removal: bool = False,
     ) -> EventChannelChange:
-        """Have a channel with these members and no others: create it, change what differs, or leave it alone.
+        """Create a channel with exactly these members, or change the settings that differ.
 
         :param channel: its full name: ``Sales__chn``.
         :param members: selected entities, all change events or all platform events.
         :param filters: filter expressions, by entity; of all others every event is delivered.
         :param enriched_fields: names of fields, by entity; all others have none.
-        :param label: for people. ``None``: as it is, and of a new one its name with spaces.
-        :param confirm_removal: needed where the channel has members that are not among these, or that get another
-            filter, which may leave out more.
+        :param label: label in Salesforce's Setup. ``None``: unchanged; for a new channel its name with spaces.
+        :param confirm_removal: required if the channel has other members, or members that get another
+            filter, which may exclude more events.
         :raises ConfigurationError: if an argument cannot be used, the channel is of the other type, events would no
             longer be delivered without ``confirm_removal``, or Salesforce does not accept a value.
         """
@@ -165,7 +165,7 @@ class EventChannelHook(SalesforceLoginHook):
         return EventChannelChange(after, before)
 
     def delete(self, channel: str, *, confirm_removal: bool = False) -> EventChannel | None:
-        """Delete a channel and its members. Return what it was; ``None`` if there is none.
+        """Delete a channel and its members. Return its former settings; ``None`` if it did not exist.
 
         :raises ConfigurationError: without ``confirm_removal``. Nothing was contacted.
         """
@@ -188,10 +188,10 @@ class EventChannelHook(SalesforceLoginHook):
 
 
 def check_confirmed(confirm_removal: bool, doing: str) -> None:
-    """Refuse what makes events undeliverable on a channel, unless it is confirmed.
+    """Check that a change after which events are no longer delivered is confirmed.
 
-    :param doing: what is to be done, as a sentence begins with it.
-    :raises ConfigurationError: if it is not.
+    :param doing: the change, as the begin of a sentence.
+    :raises ConfigurationError: if it is not confirmed.
     """
     if confirm_removal is not True:
         raise ConfigurationError(

@@ -30,7 +30,7 @@ VISIBILITY_TIMEOUT = 180.0
 
 @dataclass(frozen=True)
 class ManagedEventSubscriptionChange:
-    """What was asked for is so: the record as it is now, and as it was before (``None``: there was none)."""
+    """Result of a change: the record now, and before (``None``: it did not exist)."""
 
     record: ManagedEventSubscriptionRecord
     before: ManagedEventSubscriptionRecord | None
@@ -56,8 +56,8 @@ class ManagedEventSubscriptionChange:
 class ManagedEventSubscriptionHook(SalesforceLoginHook):
     """Create, read, change and delete the org's managed event subscriptions.
 
-    Every method may be repeated: what is as asked for is left alone. Stopping and deleting make Salesforce discard the
-    committed replay ID, so they are refused without ``confirm_position_loss=True``.
+    Every method may be repeated: settings that are already as declared are not written. Stopping and deleting discard
+    the committed replay ID, so they are refused without ``confirm_position_loss=True``.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
     60.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``pubsub_endpoint``,
@@ -104,17 +104,17 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         error_recovery_replay: ReplayPreset | None = None,
         confirm_position_loss: bool = False,
     ) -> ManagedEventSubscriptionChange:
-        """Have a managed event subscription that is as asked for: create it, change what differs, or leave it alone.
+        """Create a managed event subscription, or change the settings that differ.
 
-        What is ``None`` stays as it is. A change of label and replay settings leaves the committed replay ID as it is;
-        stopping discards it. One that is started again begins at its default replay.
+        ``None`` means unchanged. A change of label and replay settings keeps the committed replay ID; stopping discards
+        it. After another start the subscription begins at its default replay.
 
         :param subscription: its developer name, or the id of its record.
-        :param topic: of the Pub/Sub API. Given, one that does not exist is created; it cannot be changed later.
-        :param label: of a new one: the developer name with spaces, unless given.
-        :param default_replay: where it begins while nothing has been committed. Of a new one: ``"EARLIEST"``.
-        :param error_recovery_replay: where it goes on when the committed replay ID can no longer be read; the same.
-        :param confirm_position_loss: needed for ``"stopped"``.
+        :param topic: a topic of the Pub/Sub API. A missing subscription is created; its topic cannot be changed later.
+        :param label: label in Salesforce's Setup; default for a new subscription: the developer name with spaces.
+        :param default_replay: begin without a committed replay ID. Default for a new subscription: ``"EARLIEST"``.
+        :param error_recovery_replay: begin after a committed replay ID that can no longer be read; the same values.
+        :param confirm_position_loss: required for ``"stopped"``.
         :raises ConfigurationError: ``"stopped"`` without ``confirm_position_loss``; or it exists on another topic; or
             Salesforce does not accept a value.
         :raises TopicNotFoundError: if there is none, or it is hidden from this user, and no topic is given.
@@ -152,7 +152,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     def delete(
         self, subscription: str, *, confirm_position_loss: bool = False
     ) -> ManagedEventSubscriptionRecord | None:
-        """Delete the record, and with it the **committed replay ID**. Return what it was; ``None`` if there is none.
+        """Delete the record and its **committed replay ID**. Return the former record; ``None`` if it did not exist.
 
         :raises ConfigurationError: without ``confirm_position_loss``. Nothing was contacted.
         """
@@ -171,20 +171,20 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         *,
         timeout: float = VISIBILITY_TIMEOUT,
     ) -> None:
-        """Return once the Pub/Sub API sees that ``subscription`` is in ``state``.
+        """Wait until the Pub/Sub API has ``subscription`` in ``state``.
 
-        It subscribes, commits nothing, and closes the stream at once. That takes the subscription's only place for a
-        moment, so ask only right after a change, while nobody can be using it.
+        It subscribes, commits nothing, and closes the stream. That occupies the subscription's only stream for a
+        moment, so call it only right after a change, when there is no other consumer.
 
-        - A refusal says that the change has not been seen; an event, an empty response, or ten seconds of silence, that
-          it has.
+        - A refusal means that the change is not visible yet; an event, an empty response, or ten seconds without
+          either, that it is.
         - One event at most is delivered, and again to the consumer. It counts towards the delivery allocation.
-        - A consumer that is there keeps its place, and its presence is an answer too. One that comes in just that
-          moment is told that the place is taken. Salesforce frees it within 15 seconds, and a drain waits for that; if
+        - A connected consumer stays connected, and its presence also shows the change. A consumer that connects in that
+          moment is refused. Salesforce frees it within 15 seconds, and a drain waits for that; if
           the network fails in that moment, it can take 15 minutes.
 
         :param timeout: seconds.
-        :raises ServiceUnavailableError: if the Pub/Sub API does not see it within ``timeout``.
+        :raises ServiceUnavailableError: if the change is not visible within ``timeout``.
         """
         from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
@@ -209,10 +209,10 @@ _POSITION_LOST = (
 
 
 def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
-    """Refuse what discards a committed replay ID, unless it is confirmed.
+    """Check that a change that discards a committed replay ID is confirmed.
 
-    :param doing: what is to be done, as a sentence begins with it.
-    :raises ConfigurationError: if it is not.
+    :param doing: the change, as the begin of a sentence.
+    :raises ConfigurationError: if it is not confirmed.
     """
     if confirm_position_loss is not True:
         raise ConfigurationError(
@@ -239,7 +239,7 @@ def _create(
 def _check_identity(
     record: ManagedEventSubscriptionRecord, subscription: ManagedSubscription, topic_name: str | None
 ) -> None:
-    """Refuse one that is not the one that was meant: what makes it the one it is cannot be changed."""
+    """Check that a record is the expected one: its identifying fields cannot be changed."""
     # Salesforce finds names in any letter case; to a drain they are two.
     name = subscription.developer_name or record.developer_name
     if topic_name is not None and (record.topic_name, record.developer_name) != (topic_name, name):

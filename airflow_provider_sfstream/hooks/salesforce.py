@@ -47,7 +47,7 @@ _LOGIN_FIELDS = (
 
 @dataclass(frozen=True)
 class SalesforceSettings:
-    """What a connection says, checked. ``proxies`` and ``pubsub_endpoint`` may hold passwords: the repr shows the
+    """Checked fields of a connection. ``proxies`` and ``pubsub_endpoint`` may hold passwords: the repr shows the
     endpoint without user information, and no proxies.
 
     ``version`` is the API version as written, for the Streaming API to check: the Pub/Sub API has none.
@@ -113,7 +113,7 @@ class SalesforceLoginHook(BaseHook):
         self._token_provider: OAuthTokenProvider | None = None
 
     def settings(self) -> SalesforceSettings:
-        """Return what the connection says.
+        """Return the checked fields of the connection.
 
         :raises ConfigurationError: if its fields cannot be used.
         """
@@ -124,7 +124,7 @@ class SalesforceLoginHook(BaseHook):
         return self._settings
 
     async def asettings(self) -> SalesforceSettings:
-        """Do what :meth:`settings` does, without blocking the event loop."""
+        """Return :meth:`settings` without blocking the event loop."""
         if self._settings is None:
             connection = await self.aget_connection(self.salesforce_conn_id)
             _check_extra(connection)
@@ -136,7 +136,7 @@ class SalesforceLoginHook(BaseHook):
         return self._settings
 
     def token_provider(self) -> OAuthTokenProvider:
-        """Return what logs in with this connection. Nothing is contacted yet."""
+        """Return the token provider of this connection. Nothing is contacted yet."""
         return self._provider(self.settings())
 
     def _rest_client(self, kind: Callable[..., T]) -> T:
@@ -178,7 +178,7 @@ class SalesforceLoginHook(BaseHook):
         return self._token_provider
 
     def _current_credentials(self) -> Credentials:
-        """Return the credentials of the connection as it is now, whatever it was when this hook read it."""
+        """Return the current credentials of the connection, even if the hook has read earlier ones."""
         connection = self.get_connection(self.salesforce_conn_id)
         _check_extra(connection)
         return SalesforceSettings.from_connection(connection, connection.extra_dejson).credentials
@@ -193,9 +193,9 @@ class SalesforceLoginHook(BaseHook):
 
     @property
     def known_org_id(self) -> str:
-        """The id of the org, 18 characters, without a login where the connection's ``organization_id`` says it.
+        """Return the id of the org, 18 characters, without a login if the connection has ``organization_id``.
 
-        A login that follows fails if it leads to another org.
+        A later login fails if it leads to another org.
 
         :raises ConfigurationError: if ``organization_id`` is not the id of an org.
         :raises AuthenticationError: if a login was needed and failed.
@@ -226,7 +226,7 @@ class SalesforceLoginHook(BaseHook):
         return None
 
     def _tested(self, client_of: Callable[[], C], look: Callable[[C], tuple[bool, str]]) -> tuple[bool, str]:
-        """Open a client and log in, then let ``look`` say what it finds. Return which part failed, where one did."""
+        """Open a client, log in, and call ``look``. Return the failed part, if any."""
         try:
             client = client_of()
         except SalesforceStreamError as error:

@@ -35,9 +35,9 @@ class SalesforceAllocationHook(SalesforceLoginHook):
         return self._rest_client(AllocationClient)
 
     def get(self, name: str) -> Allocation:
-        """Return one allocation: ``name``, ``most`` and ``remaining``, as Salesforce has counted it.
+        """Return one allocation: ``name``, ``most`` and ``remaining``, by Salesforce's count.
 
-        :raises AllocationUnknownError: if Salesforce tells nothing of it.
+        :raises AllocationUnknownError: if Salesforce does not report it.
         :raises SalesforceStreamError: if it cannot be read.
         """
         with self.get_conn() as client:
@@ -45,7 +45,7 @@ class SalesforceAllocationHook(SalesforceLoginHook):
             return found
 
     def all(self) -> dict[str, Allocation]:
-        """Return every allocation of which the org has something, by name.
+        """Return every allocation of the org above zero, by name.
 
         :raises SalesforceStreamError: if they cannot be read.
         """
@@ -92,13 +92,13 @@ class AllocationReserve:
         return bool(self._reserves)
 
     def check(self, salesforce_conn_id: str, *, allocation: str, least: int, what: str) -> None:
-        """Make sure that what a task is about to do leaves enough. Calls Salesforce, if there is anything to check.
+        """Check that enough of an allocation remains after a task. Calls Salesforce only if there is a reserve.
 
-        :param allocation: what such a task uses, which a reserve without a name is of.
-        :param least: how much of it the task will use at least: events, or requests.
-        :param what: what the task is about, which an error begins with.
+        :param allocation: allocation that the task uses; a reserve without a name applies to it.
+        :param least: minimum use by the task: events, or requests.
+        :param what: subject of the task, as the begin of an error.
         :raises AllocationReserveError: if less than a reserve would remain.
-        :raises AllocationUnknownError: if Salesforce does not tell an allocation.
+        :raises AllocationUnknownError: if Salesforce does not report an allocation.
         :raises SalesforceStreamError: if allocations cannot be read.
         """
         if not self:

@@ -47,11 +47,11 @@ class SalesforcePubSubHook(SalesforceEventHook):
 
     @asynccontextmanager
     async def async_client(self) -> AsyncIterator[AsyncPubSubClient]:
-        """Lend the asyncio client of this connection, for as long as the context lasts.
+        """Yield the asyncio client of this connection.
 
-        Everybody on one event loop whose connections say the same shares one client: one network connection and one
-        login, closed when the last of them leaves. Nothing blocks the loop. A hook reads its Airflow connection once,
-        so that a new hook sees what was edited since, and then gets another client.
+        Users on one event loop with equal connections share one client: one network connection and one login, closed
+        when the last user leaves. Nothing blocks the loop. A hook reads its Airflow connection once; a new hook reads
+        later changes, and then receives another client.
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
@@ -68,12 +68,12 @@ class SalesforcePubSubHook(SalesforceEventHook):
     def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> list[PublishedEvent]:
         """Publish rows as platform events, in order, and return a result for each: its ``replay_id``, or its ``error``.
 
-        Each is sent once, in requests within Salesforce's limits. Where a request fails after another one, its events
-        and those that were not sent have its error; one that is ``retriable`` may have been published all the same.
-        :class:`~airflow_provider_sfstream.operators.publish_events.PublishEventsOperator` keeps a record of what was
-        accepted and tries the rest again.
+        Each is sent once, in requests within Salesforce's limits. If a request fails after another one, its events
+        and all unsent ones have its error; an event with a ``retriable`` error may have been published.
+        :class:`~airflow_provider_sfstream.operators.publish_events.PublishEventsOperator` records accepted events
+        and retries the others.
 
-        :param rows: values by the names of the event's fields. Times need a time zone; ISO 8601 text will do.
+        :param rows: values by the names of the event's fields. Times need a time zone; ISO 8601 text is accepted.
         :raises SchemaError: if values do not fit the schema. Nothing was published.
         :raises PublishError: if the user cannot publish to the topic, or an event is over 1 MB. Nothing was published.
         :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
@@ -105,7 +105,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
 
 
 def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
-    """Return the arguments of a client, whichever, that say how to reach the Pub/Sub API."""
+    """Return the connection arguments of a client of the Pub/Sub API."""
     from airflow_provider_sfstream.salesforce.pubsub.channel import DEFAULT_ENDPOINT
 
     return {

@@ -50,11 +50,11 @@ class SalesforceStreamingHook(SalesforceEventHook):
 
     @asynccontextmanager
     async def async_client(self) -> AsyncIterator[AsyncStreamingClient]:
-        """Lend the asyncio client of this connection, for as long as the context lasts.
+        """Yield the asyncio client of this connection.
 
-        Everybody on one event loop whose connections say the same shares one client and one login, closed when the
-        last of them leaves; each subscription has a CometD session of its own. Nothing blocks the loop. A hook reads
-        its Airflow connection once, so that a new hook sees what was edited since, and then gets another client.
+        Users on one event loop with equal connections share one client and one login, closed when the last user leaves;
+        each subscription has a CometD session of its own. Nothing blocks the loop. A hook reads its Airflow connection
+        once; a new hook reads later changes, and then receives another client.
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
@@ -71,7 +71,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that logs in with this connection, for code written for aiosfstream.
 
-        Call it where an event loop runs. It reads the connection, so that in an async task it belongs in a thread or
+        Call it while an event loop runs. It reads the connection: in an async task, call it in a thread or
         after ``await hook.asettings()``.
 
         :param arguments: of :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.client.CometdClient`, such
@@ -104,7 +104,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
         return self._tested(self.get_conn, look)
 
     def _way_there(self, settings: SalesforceSettings) -> dict[str, Any]:
-        """Return the arguments of a client, whichever, that say how to reach the Streaming API."""
+        """Return the connection arguments of a client of the Streaming API."""
         try:
             api_version = api_version_from(settings.version) if settings.version else DEFAULT_API_VERSION
         except ConfigurationError as error:

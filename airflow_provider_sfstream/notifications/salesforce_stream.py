@@ -1,4 +1,4 @@
-"""The notifier that tells of tasks on Salesforce streams in the words of their logs."""
+"""Notifier for tasks on Salesforce streams, with the failure report of their logs."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 
 class SalesforceStreamNotifier(BaseNotifier):
-    """Tell of a task what its log says: what happened, what it is about, what is lost, how long there is, what to do.
+    """Send the failure report of a task: error, context, data loss, remaining time and action.
 
-    Give it as ``on_failure_callback``, ``on_retry_callback`` or ``on_success_callback`` of a task, or of all tasks in
-    ``default_args``; as ``on_failure_callback`` of a DAG it tells that a run failed. It knows by itself what became of
-    the task. Of an error that is none of this package it tells the text; of a task whose process is gone, that.
+    Use it as ``on_failure_callback``, ``on_retry_callback`` or ``on_success_callback`` of a task, or of all tasks in
+    ``default_args``; as ``on_failure_callback`` of a DAG it reports that a run failed. It determines the outcome from
+    the context. For an error of another package it sends the text; for a task whose process ended, that fact.
 
-    After a success it tells what the result says to be lost: a gap, spans that are ``missing``, rows that were
-    quarantined. A task that is cleared, and gives the same result, is told of again.
+    After a success it reports the losses in the result: a gap, ``missing`` spans, quarantined rows. A cleared task with
+    the same result is reported again.
 
-    Either another notifier sends the message, any that Airflow has, and finds it in its templates:
-    ``{{ sfstream.text }}`` is all of it, ``{{ sfstream.title }}`` the first line, ``{{ sfstream.html }}`` all of it for
-    an e-mail, ``{{ sfstream.parts["Do"] }}`` one part, empty where there is nothing to say. Or it is posted as JSON, by
-    an Airflow connection of type ``http``: ``text`` (which Slack and Mattermost look for in a webhook), ``title``,
+    Either another notifier of Airflow sends the message, which its templates contain:
+    ``{{ sfstream.text }}`` is the whole message, ``{{ sfstream.title }}`` the first line, ``{{ sfstream.html }}`` the
+    message for an e-mail, ``{{ sfstream.parts["Do"] }}`` one part, which may be empty. Or it is posted as JSON, with
+    an Airflow connection of type ``http``: ``text`` (the key of webhooks of Slack and Mattermost), ``title``,
     ``what``, ``of``, ``lost``, ``left``, ``do``, ``guide``, ``dag_id``, ``task_id``, ``run_id``, ``map_index``,
     ``try_number``, ``state`` and ``log_url``.
 
-    There is no secret in a message, nor an event. Where it cannot be sent, that is in the task's log, and the state of
-    the task stays what it is.
+    A message contains no secret and no event. If it cannot be sent, the task's log has the error, and the state of the
+    task does not change.
 
     :param through: the notifier that sends the message.
-    :param http_conn_id: in place of that, the Airflow connection to post it by: its host with scheme and path, or a
-        part of them; login and password; headers in its Extra, as Airflow's ``HttpHook`` takes them. (templated)
-    :param endpoint: what follows the connection's host, if anything. (templated)
-    :param only_on_loss: after a success, tell only if something is lost or quarantined. ``False``: of each success.
-    :raises ConfigurationError: at construction, if there is not one way to send.
+    :param http_conn_id: instead of ``through``, the Airflow connection for the HTTP request: its host with scheme and
+        path, or a part of them; login and password; headers in its Extra, as for Airflow's ``HttpHook``. (templated)
+    :param endpoint: path after the connection's host. (templated)
+    :param only_on_loss: after a success, report only losses and quarantined rows. ``False``: each success.
+    :raises ConfigurationError: at construction, unless exactly one way to send is set.
     """
 
     template_fields: Sequence[str] = ("http_conn_id", "endpoint")
@@ -67,15 +67,15 @@ class SalesforceStreamNotifier(BaseNotifier):
         self.only_on_loss = only_on_loss
 
     def __call__(self, *args: Any) -> None:
-        """Send what there is to say of the task whose context is given."""
-        # By a copy, because what becomes of a template stays in the notifier that has rendered it: the next task of the
-        # same process, as in dag.test(), would be told of with the fields of the first.
+        """Send the report of the task of this context."""
+        # A copy, because a notifier keeps its rendered templates: the next task of the same process, as in
+        # dag.test(), would be reported with the fields of the first.
         super(SalesforceStreamNotifier, copy(self)).__call__(*args)
 
     def notify(self, context: Context) -> None:
-        """Send what there is to say of the task.
+        """Send the report of the task.
 
-        :raises NotificationError: if it was posted and not accepted. What another notifier raises passes.
+        :raises NotificationError: if the HTTP request was not accepted. Errors of another notifier are not caught.
         """
         message = self._message(context)
         if message is None:
@@ -88,7 +88,7 @@ class SalesforceStreamNotifier(BaseNotifier):
         copy(self.through)({**context, "sfstream": message})
 
     def _message(self, context: Context) -> StreamMessage | None:
-        """Return what to send, ``None`` where there is nothing to tell."""
+        """Return the message, ``None`` if there is none."""
         from airflow_provider_sfstream.notifications.message import Losses, StreamMessage
 
         task: Any = context.get("ti")

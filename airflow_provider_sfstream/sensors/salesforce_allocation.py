@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 
 
 class SalesforceAllocationSensor(BaseSensorOperator):
-    """Wait until at least ``reserve`` of an allocation of the org remains, so that what follows leaves some to others.
+    """Wait until at least ``reserve`` of an allocation of the org remains.
 
-    Put it before a backfill or a large refresh. It logs with each look what remains, and once, where that is too
-    little, how many events were delivered in the last 24 hours, if the org tells (``PlatformEventUsageMetric``). A look
-    is one API request, needs the permission "View Setup and Configuration", and shows what Salesforce has counted by
-    then, which lags a little.
+    Use it before a backfill or a large refresh. Each poke logs the remaining amount. The first poke with too little
+    also logs the number of events delivered in the last 24 hours, if the org has it (``PlatformEventUsageMetric``). A
+    poke is one API request, needs the permission "View Setup and Configuration", and reads Salesforce's count, which
+    is a little late.
 
-    Faults that pass are waited out, and so is an org whose API requests are used up. An allocation that Salesforce does
-    not tell fails the task at once (``AllocationUnknownError``): it is taken neither for enough nor for too little.
+    The sensor continues after transient faults, and while the org has no API requests left. If Salesforce does not
+    report the allocation, the task fails (``AllocationUnknownError``), because the remaining amount is unknown.
     ``soft_fail`` turns that and the ``timeout`` into a skipped task, as with any sensor.
 
     The XCom result is a small dict: ``allocation``, ``max``, ``remaining`` and ``reserve``, the last three numbers of
     events or requests.
 
-    :param reserve: what has to remain: a whole number of events or requests (``int``), or a share of the allocation
-        (``float`` from 0.0 to 1.0): ``1`` is one event, ``1.0`` all of them.
-    :param allocation: its name in Salesforce's ``/limits``: ``DailyDeliveredPlatformEvents`` for drains, or, where the
+    :param reserve: required remaining amount: a whole number of events or requests (``int``), or a share of the
+        allocation (``float`` from 0.0 to 1.0): ``1`` is one event, ``1.0`` all of them.
+    :param allocation: its name in Salesforce's ``/limits``: ``DailyDeliveredPlatformEvents`` for drains, or, if the
         org has the add-on, ``MonthlyPlatformEventsUsageEntitlement``; ``DailyApiRequests`` for refreshes. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param poke_interval: seconds (or a timedelta) between two looks.
-    :param deferrable: wait on the triggerer; by default as ``[operators] default_deferrable`` says.
+    :param poke_interval: seconds (or a timedelta) between two pokes.
+    :param deferrable: wait on the triggerer. Default: the setting ``[operators] default_deferrable``.
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
@@ -72,7 +72,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         self._explained = False
 
     def execute(self, context: Context) -> Any:
-        """Look; where too little remains, go on looking here or on the triggerer. Return what remains."""
+        """Poke until enough remains, here or on the triggerer. Return the remaining amount."""
         if not self.deferrable:
             return super().execute(context)
         from airflow_provider_sfstream.triggers.salesforce_allocation import SalesforceAllocationTrigger
@@ -94,7 +94,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what remains, or raise what ended the wait."""
+        """Return the remaining amount, or raise the error that ended the wait."""
         from airflow_provider_sfstream.streams.watch.payload import error_from_payload
 
         with airflow_errors(self):
@@ -104,7 +104,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         return {name: value for name, value in event.items() if name != "reason"}
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once at what remains. A fault that may pass is left to the next look."""
+        """Read the remaining amount once. The next poke repeats it after a transient fault."""
         if self._hook is None:  # one for all looks of this process, so that they log in once
             self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
         with airflow_errors(self):

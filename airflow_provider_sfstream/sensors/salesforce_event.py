@@ -1,4 +1,4 @@
-"""Wait for events of a Salesforce topic, without reading what is in them."""
+"""Wait for events of a Salesforce topic, without reading their payloads."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 class SalesforceEventSensor(BaseSensorOperator):
     """Wait until events follow a position on a Salesforce topic.
 
-    It never moves a position: a drain of the same ``topic`` and ``subscription`` after it lands what it saw, and a
-    second sensor sees it again. A replay ID that can no longer be read ends the wait, with a warning: the drain's
-    ``on_invalid_replay`` decides what that means.
+    It never moves a position: a later drain of the same ``topic`` and ``subscription`` lands the events, and a
+    second sensor receives them again. A replay ID that can no longer be read ends the wait with a warning, and the
+    drain's ``on_invalid_replay`` applies.
 
-    With ``deferrable`` the triggerer waits, and no worker. Without, every look counts anew what is there, so that
-    ``mode="reschedule"`` works too. Salesforce is asked for at most ``min_events`` events by each wait or look; those
-    delivered count against the org's delivery allocation.
+    With ``deferrable`` the triggerer waits, without a worker slot. Otherwise each poke counts all events after the
+    position, so that ``mode="reschedule"`` works too. Each wait or poke requests at most ``min_events`` events from
+    Salesforce, and delivered events count against the org's delivery allocation.
 
-    Faults that pass are waited out. An error that waiting cannot mend fails the task at once; ``soft_fail`` turns that
+    The sensor continues after transient faults. A permanent error fails the task; ``soft_fail`` turns that
     and the ``timeout`` into a skipped task, as with any sensor.
 
     The XCom result is a small dict: ``reason`` (``"events"`` or ``"replay_lost"``), ``stream`` (``org_id``, ``api``,
@@ -57,22 +57,21 @@ class SalesforceEventSensor(BaseSensorOperator):
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: ``"pubsub"`` or ``"streaming"``, as the drain has it. ``None``: the Pub/Sub API wherever it carries the
-        topic.
-    :param subscription: whose position on the topic is meant. (templated)
+    :param api: ``"pubsub"`` or ``"streaming"``, as in the drain. ``None``: the Pub/Sub API if it has the topic.
+    :param subscription: name of the consumer whose position is read. (templated)
     :param managed_subscription: wait for events that this managed event subscription (developer name or ID) has not
-        committed, instead of after a position. Nothing is committed. Takes the place of ``subscription``. (templated)
+        committed, instead of after a position. Nothing is committed. Replaces ``subscription``. (templated)
     :param replay_id: wait for events after this one (hex text) instead of after a position. (templated)
-    :param replay_store: where the position is kept, as the drain has it: ``"variable"`` or ``"table"``. ``None``:
-        there is none to read.
+    :param replay_store: store of the position, as in the drain: ``"variable"`` or ``"table"``. ``None``:
+        no position is read.
     :param replay_store_conn_id: Airflow connection of the table store's database. (templated)
-    :param start_from: without replay ID and position: ``"earliest"`` (anything that Salesforce still has), or
-        ``"latest"`` (only what comes from now on), for which one connection must stay open: ``deferrable`` only.
+    :param start_from: without replay ID and position: ``"earliest"`` (the oldest retained event), or
+        ``"latest"`` (only new events), which needs an open connection and so ``deferrable``.
         (templated)
-    :param min_events: wait until this many events are there.
-    :param max_event_age: with fewer, be done once the oldest of them is this old (seconds or timedelta). ``max_wait``
-        is Airflow's own: the longest pause between two looks with ``exponential_backoff``.
-    :param deferrable: wait on the triggerer; by default as ``[operators] default_deferrable`` says.
+    :param min_events: wait until this many events follow the position.
+    :param max_event_age: with fewer events, succeed once the oldest is this old (seconds or timedelta). ``max_wait``
+        is Airflow's own: the longest pause between two pokes with ``exponential_backoff``.
+    :param deferrable: wait on the triggerer. Default: the setting ``[operators] default_deferrable``.
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
@@ -144,7 +143,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         return landed_stream_uri(self)
 
     def execute(self, context: Context) -> Any:
-        """Defer until the events are there, or look again and again; return what woke the task."""
+        """Defer until there are enough events, or poke repeatedly; return the result of the wait."""
         if self.deferrable:
             with soft_failing(self), airflow_errors(self):
                 start = self._start(self._checked_topic())
@@ -162,14 +161,14 @@ class SalesforceEventSensor(BaseSensorOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what woke the task, or raise what ended its wait."""
+        """Return the result of the wait, or raise the error that ended it."""
         with airflow_errors(self):
             log_wake_up(event)
         tell(self.stream_uri, "wait", context, event)
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once, for seconds, at what is there. A fault that may pass is left to the next look."""
+        """Count the events once, for some seconds. The next poke repeats it after a transient fault."""
         from airflow_provider_sfstream.streams.watch.payload import payload
 
         with airflow_errors(self):
@@ -237,6 +236,6 @@ class SalesforceEventSensor(BaseSensorOperator):
         return self._connected
 
     def _checked_topic(self) -> Topic:
-        """Check what templates have become."""
+        """Check the rendered templates."""
         self._check_start_from()
         return Topic.parse(self.topic, self.api)

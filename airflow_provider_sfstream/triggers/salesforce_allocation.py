@@ -16,9 +16,9 @@ from airflow_provider_sfstream.salesforce.allocations import Reserve, enough
 class SalesforceAllocationTrigger(BaseTrigger):
     """Fire once, when at least ``reserve`` of an allocation of the org remains.
 
-    What it fires is a dict: ``reason`` (``"enough"``), ``allocation``, ``max``, ``remaining`` and ``reserve``, the last
-    three numbers of events or requests. What no waiting can mend fires as ``reason: error`` with the ``error`` (its
-    class) and ``message``. Faults that pass are waited out, and so is an org whose API requests are used up.
+    The event is a dict: ``reason`` (``"enough"``), ``allocation``, ``max``, ``remaining`` and ``reserve``, the last
+    three numbers of events or requests. A permanent error fires ``reason: error`` with the ``error`` (its class) and
+    ``message``. The trigger continues after transient faults, and while the org has no API requests left.
 
     Arguments are checked when the trigger runs and when it is serialized. The constructor raises nothing, because
     Airflow's triggerer would end with it.
@@ -26,7 +26,7 @@ class SalesforceAllocationTrigger(BaseTrigger):
     :param allocation: its name in Salesforce's ``/limits``, such as ``DailyDeliveredPlatformEvents``.
     :param reserve: a whole number of events or requests, or a share (``float``) of the allocation from 0.0 to 1.0.
     :param salesforce_conn_id: Airflow connection of the org.
-    :param poke_interval: seconds between two looks, each of which is one API request.
+    :param poke_interval: seconds between two pokes, each of them one API request.
     """
 
     supports_triggerer_queue = True

@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 class SalesforceEventTrigger(BaseEventTrigger):
-    """Wait until events are there on a Salesforce topic. Reads which ones and how many, never what is in them.
+    """Wait for events of a Salesforce topic. Reads their replay IDs and number, never their payloads.
 
     **Deferred** by a task it fires once, with a dict: ``reason``, ``stream`` (``org_id``, ``api``, ``topic``,
-    ``subscription``), ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``. It survives dropped
-    streams, restarts and expired sessions by itself; what no waiting can mend fires as ``reason: error`` with the
-    ``error`` (its class) and ``message``. It asks Salesforce for ``min_events`` events and no more. With
-    ``until_confirmed`` it also fires when Salesforce says that nothing has come: ``reason: quiet``, and
-    ``confirmed_at``, a moment (ISO 8601) for which that is so.
+    ``subscription``), ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``. It continues after
+    dropped streams, restarts and expired sessions; a permanent error fires ``reason: error`` with the
+    ``error`` (its class) and ``message``. It requests at most ``min_events`` events from Salesforce. With
+    ``until_confirmed`` it also fires when Salesforce confirms that there are no new events: ``reason: quiet``, and
+    ``confirmed_at``, a time (ISO 8601) for which that is true.
 
-    **In an** ``AssetWatcher``, from Airflow 3.3 on, it fires again and again. Watchers of one topic with equal
-    arguments share one subscription, and the watch position, kept in the asset's state, advances only over what Airflow
-    has persisted: an event is told at least once. Without a watch position yet, or when it can no longer be read, it
-    fires first with ``reason: started`` or ``replay_lost``, because something may have come unseen. It never ends for
-    an error; it logs it and tries again.
+    **In an** ``AssetWatcher``, from Airflow 3.3 on, it fires repeatedly. Watchers of one topic with equal
+    arguments share one subscription, and the watch position, stored in the asset's state, advances only over events
+    that Airflow has persisted: each event is reported at least once. Without a watch position, or if it can no longer
+    be read, it first fires ``reason: started`` or ``replay_lost``, because there may be unread events. After an error
+    it logs the error and tries again.
 
-    Either way an event is a wake-up: the drain's own position decides what is read, so that one lost or told twice
-    costs time and never data.
+    In both cases an event is a wake-up: the drain reads from its own position, so that a lost or repeated wake-up costs
+    time and never data.
 
     Arguments are checked when the trigger is serialized, so when a DAG is parsed or a task defers. The
     constructor raises nothing, because Airflow's triggerer would end with it.
@@ -52,20 +52,20 @@ class SalesforceEventTrigger(BaseEventTrigger):
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``.
     :param salesforce_conn_id: Airflow connection of the org.
-    :param api: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it carries the topic.
-    :param subscription: names the consumer in what is fired, and whose stored position is meant.
+    :param api: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API if it has the topic.
+    :param subscription: name of the consumer, in the event and for its stored position.
     :param managed_subscription: of a deferred task: wait for events that this managed event subscription (developer
-        name or ID) has not committed. Nothing is committed, and while it waits nobody else can read the subscription. A
-        watcher of an asset watches the topic itself instead.
+        name or ID) has not committed. Nothing is committed, and during the wait no other client can read the
+        subscription. A watcher of an asset watches the topic itself instead.
     :param replay_id: wait for events after this one (hex text).
     :param replay_store: without ``replay_id``, wait for events after the position that ``"variable"`` or ``"table"``
         holds.
     :param replay_store_conn_id: Airflow connection of the table store's database.
-    :param start_from: where neither gives a replay ID: ``"latest"`` or ``"earliest"``.
-    :param min_events: fire once this many events are there.
+    :param start_from: if neither has a replay ID: ``"latest"`` or ``"earliest"``.
+    :param min_events: fire once this many events follow.
     :param max_wait: fire with fewer once the oldest is this old, in seconds or as a timedelta.
-    :param until_confirmed: of a deferred task: fire also when Salesforce says that this is the end of the stream.
-    :param min_interval: seconds from one firing of a watcher to the next at least: a burst of events collapses.
+    :param until_confirmed: of a deferred task: fire also when Salesforce confirms the end of the stream.
+    :param min_interval: minimum seconds between two events of a watcher, so that a burst of events wakes it once.
     """
 
     supports_triggerer_queue = True
@@ -148,7 +148,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def shared_stream_key(self) -> Hashable | None:
-        """Return what watchers that share a subscription have in common; a deferred task waits by itself."""
+        """Return the common key of watchers that share a subscription; a deferred task shares none."""
         if self.task_instance is not None:
             return None
         _, arguments = self.serialize()
@@ -173,7 +173,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     @property
     def conditions(self) -> WakeUpConditions:
-        """What has to be there before it fires.
+        """Conditions under which it fires.
 
         :raises ConfigurationError: if the arguments cannot be used.
         """
@@ -189,7 +189,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return event_hook(Topic.parse(self.topic, self.api).api, self.salesforce_conn_id)
 
     async def _source(self, client: Any, stream: Stream) -> tuple[Any, bytes | StartFrom]:
-        """Return what a deferred task waits on, the topic or a managed subscription, and from where.
+        """Return the source of a deferred task, the topic or a managed subscription, and its position.
 
         :raises ReplayStoreError: if the position cannot be read.
         """
