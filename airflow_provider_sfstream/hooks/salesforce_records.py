@@ -16,9 +16,9 @@ class SalesforceRecordHook(SalesforceLoginHook):
     """Read records of an org with every login flow of this package. Needs the extra ``salesforce``.
 
     A connection for the hook of ``apache-airflow-providers-salesforce`` can be used without a change: its fields are
-    the same. This package does not use that hook, because it supports neither a certificate authority nor the refresh token
-    flow, holds all records of a query in memory, and does not renew a session. ``get_conn().salesforce`` is
-    the object of simple-salesforce that its ``get_conn()`` returns.
+    the same. This package does not use that hook, because it supports neither a certificate authority nor the refresh
+    token flow, holds all records of a query in memory, and does not renew a session. ``get_conn().salesforce`` is the
+    object of simple-salesforce that its ``get_conn()`` returns.
 
     :param salesforce_conn_id: the Airflow connection.
     """
