@@ -393,7 +393,7 @@ def test_the_failure_callback(org: SharedOrg, drain: Drain) -> None:
     with pytest.raises(SalesforceStreamError) as passing:
         drain(max_seconds=1.0)
     for error in (lost.value, passing.value):
-        callback["tell_of_failure"]({**context_for("drain"), "exception": error})
+        callback["report_failure"]({**context_for("drain"), "exception": error})
     assert [severity for severity, _ in sent] == ["page", "warn"]
     assert sent[0][1].startswith(f"orders.drain run-1: ReplayIdLostError: {org.topic}")
 
