@@ -1,7 +1,7 @@
-"""What differs between the Airflows that this package runs on, 3.1.1 and later: the one place that tells them apart.
+"""Differences of the supported Airflow versions, 3.1.1 and later. No other module depends on the version.
 
-By what is there, never by a version number. The newest name comes first, so that a branch that serves an old Airflow
-alone goes when the floor rises.
+They are detected by features, never by a version number. The newest name is first, so that a branch for an old Airflow
+can be removed with its support.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ __all__ = [
 
 
 def require_shared_streams() -> None:
-    """Check that asset watchers can be kept to what they promise.
+    """Check that asset watchers can guarantee delivery.
 
     :raises ConfigurationError: before Airflow 3.3, whose triggerer confirms no event to a trigger.
     """
@@ -100,7 +100,7 @@ def gauge(name: str, value: float, tags: dict[str, str]) -> None:
 
 
 def hook_lineage_collector() -> Any:
-    """Return what Airflow collects the lineage of hooks in."""
+    """Return Airflow's collector of the lineage of hooks."""
     try:
         from airflow.sdk.lineage import get_hook_lineage_collector
     except ImportError:  # Airflow 3.1
@@ -129,7 +129,7 @@ def use_database() -> None:
 def has_database() -> bool:
     """Return whether :func:`use_database` was called here.
 
-    Airflow's own variable of the environment does not tell: a task inherits it from the scheduler that started it.
+    Airflow's own environment variable is no evidence: a task inherits it from the scheduler that started it.
     """
     return bool(_database)
 
@@ -194,7 +194,7 @@ def connection_teams(conn_ids: Collection[str], session: Session) -> dict[str, s
 
 
 def of_team(team: str | None) -> dict[str, str]:
-    """Return the argument that tells an auth manager of a team; Airflow 3.1 knows no such argument, and no team."""
+    """Return the team argument of an auth manager; Airflow 3.1 has neither the argument nor teams."""
     return {} if team is None else {"team_name": team}
 
 

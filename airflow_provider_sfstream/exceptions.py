@@ -9,11 +9,11 @@
     loses events, so only an explicit ``on_invalid_replay`` may do it.
 
 ``lost``
-    What is lost, in one sentence.
+    The data loss, in one sentence.
 ``remedy``
-    What to do, where the message does not say it.
+    The remedy, if the message has none.
 ``guide``
-    The page of the documentation that says more.
+    The page of the documentation.
 
 The first sentence of a message names the stream and says what happened; the others say what to do. Messages never
 contain a credential, whatever they quote: see :mod:`airflow_provider_sfstream.redaction`.
@@ -43,12 +43,12 @@ class SalesforceStreamError(Exception):
 
     @property
     def happened(self) -> str:
-        """The first sentence of the text: which stream, and what happened."""
+        """The first sentence of the text: the stream and the failure."""
         return self._sentences()[0]
 
     @property
     def advice(self) -> str:
-        """The rest of the text, which says what to do; :attr:`remedy` where there is none."""
+        """The rest of the text, the remedy; :attr:`remedy` if it is empty."""
         return self._sentences()[1] or self.remedy
 
     def _sentences(self) -> tuple[str, str]:
@@ -75,7 +75,7 @@ class InvalidReplayIdError(ConfigurationError):
 
 
 class AlreadyExistsError(ConfigurationError):
-    """What was to be created exists already under this name; nothing was changed."""
+    """A record with this name already exists; nothing was changed."""
 
 
 class AuthenticationError(SalesforceStreamError):
@@ -132,7 +132,7 @@ class AllocationReserveError(QuotaExceededError):
 
 
 class AllocationUnknownError(ConfigurationError):
-    """Salesforce does not say how much of an allocation remains. That is neither enough nor too little."""
+    """Salesforce does not report the rest of an allocation, so it is unknown whether enough remains."""
 
     lost = "Nothing: nothing was started."
     guide = "sizing.md#allocations"
@@ -143,7 +143,7 @@ class RequestRejectedError(SalesforceStreamError):
 
 
 class ProtocolError(SalesforceStreamError):
-    """Salesforce, or what stands in its place, sent what its API does not have; nothing of that was taken."""
+    """A response does not follow Salesforce's API; it was discarded."""
 
 
 class ServiceUnavailableError(SalesforceStreamError):
@@ -187,7 +187,7 @@ class CommitFailedError(CommitError):
 
 
 class ReplayIdLostError(SalesforceStreamError):
-    """The replay ID is malformed, unknown, aged out, or the stream was reset: Salesforce does not say which."""
+    """The replay ID is malformed, unknown, expired, or the stream was reset: Salesforce does not distinguish them."""
 
     lost = "Events between the last one that is stored and the oldest that Salesforce still has, if there were any."
     guide = "on-call.md#when-events-are-lost"
@@ -205,7 +205,7 @@ class PositionAgedOutError(ReplayIdLostError):
 
 
 class EventsLostError(SalesforceStreamError):
-    """Events were lost, as ``fail_on=["gap"]`` makes a task say; what was there is stored and recorded."""
+    """Events were lost, and the task has ``fail_on=["gap"]``; all other events are stored and recorded."""
 
     lost = "Those that the gap says, between its two ends. All others are stored."
     guide = "on-call.md#when-events-are-lost"
@@ -230,7 +230,7 @@ class SchemaError(SalesforceStreamError):
 
 
 class SchemaChangedError(SalesforceStreamError):
-    """The schema of an event is another one than before, as ``fail_on=["schema_change"]`` makes a task say."""
+    """An event has another schema than before, and the task has ``fail_on=["schema_change"]``."""
 
     lost = "Nothing: all events are stored, with their schemas."
     guide = "drain.md#schema-changes"
@@ -243,7 +243,7 @@ class PublishError(SalesforceStreamError):
 
 
 class PublishDoubtError(PublishError):
-    """Neither an answer nor the bus tells whether events were published, and nothing was to be risked for them."""
+    """Neither a response nor the bus shows whether events were published, and ``on_doubt`` is ``"fail"``."""
 
     lost = "Nothing that is known of: the events that the error counts are on the bus, or they are not."
     guide = "publish.md#events-in-doubt"
@@ -269,7 +269,7 @@ class ReplayStoreError(SalesforceStreamError):
 
 
 class ReplayStoreCorruptError(ReplayStoreError):
-    """The stored position is not what this package wrote (edited by hand, or by a newer version)."""
+    """The stored position was not written by this version of the package (edited by hand, or by a newer version)."""
 
     retriable = False
 
@@ -294,6 +294,6 @@ class SparkJobError(SalesforceStreamError):
 
 
 class NotificationError(SalesforceStreamError):
-    """A message about a task could not be sent. The task is what it is: no notifier changes its state."""
+    """A message about a task could not be sent. The state of the task does not change."""
 
     lost = "The message. The task's log has all that it would have said."

@@ -1,4 +1,4 @@
-"""What Airflow discovers of this package. Loaded in every Airflow process, so it imports next to nothing."""
+"""Provider information for Airflow. Loaded in every Airflow process, so it imports very little."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What no text may show: the secrets that this process was given, and control characters of what others sent.
+"""Redaction of texts: secrets of this process, and control characters in received texts.
 
-Whoever takes a secret in calls :func:`remember_secrets`; every error of this package then leaves it out by itself,
-whatever quoted it, and in whatever form. So no code has to think of secrets where a text is put together.
+Code that reads a secret calls :func:`remember_secrets`; every error of this package then omits it, in every form. So
+code that builds a text needs no special care for secrets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_QUOTE = 500
 _LONGEST_SETTING = 255
 
 _PEM = re.compile(r"-----BEGIN .*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
-# What is repeated is bounded, or excludes what ends it: no text takes longer than its length warrants.
+# Repetitions are bounded, or exclude their end: the time is proportional to the length of a text.
 _USER_INFO = re.compile(
     r"(?<=:)([/\\]{0,8})(?:[^\s/\\:@'\"]{0,256}:(?!\d{1,5}/)[^\s@'\"]{0,256}"
     # Without a colon, where characters are in it that neither a connection id nor a container of Azure has.
@@ -75,7 +75,7 @@ def without_user_info(url: str) -> str:
 
 
 def has_credentials(url: str) -> bool:
-    """Tell whether a URL, also a malformed one, has a password, or a signature that is as good as one."""
+    """Return whether a URL, also a malformed one, has a password, or a signature with the same effect."""
     return bool(_USER_INFO.search(url) or _SIGNATURE.search(url) or _is_secret(_around_user_info(url)[1]))
 
 
@@ -88,7 +88,7 @@ def _around_user_info(url: str) -> tuple[str, str, str]:
 
 
 def _is_secret(user_info: str) -> bool:
-    """Tell whether user information has a password. A connection id, a host or a bucket may stand there too."""
+    """Return whether user information has a password; it may also be a connection id, a host or a bucket."""
     user_info = _TEMPLATE.sub("", user_info)
     first = re.split(r"[/\\]", user_info, maxsplit=1)[0]
     if ":" in first:
@@ -103,14 +103,14 @@ def redacted(text: str) -> str:
         text = f"{text[:_LONGEST_TEXT]} (and {len(text) - _LONGEST_TEXT} characters more)"
     shown = _USER_INFO.sub(rf"\1{HIDDEN}@", _PEM.sub(HIDDEN, text))
     shown = _SIGNATURE.sub(rf"\1{HIDDEN}", shown)
-    for form in tuple(_longest_first):  # without the lock: a signal handler may be what makes an error
+    for form in tuple(_longest_first):  # without the lock: a signal handler may create an error
         if form in shown:
             shown = re.sub(_found_by(form), HIDDEN, shown) if _is_word(form) else shown.replace(form, HIDDEN)
     return _CONTROL.sub(_escaped, shown)
 
 
 def quoted(text: str) -> str:
-    """Return what somebody else wrote as an error may quote it: redacted, at most 500 characters, in quotes."""
+    """Return a received text for an error: redacted, at most 500 characters, in quotes."""
     return repr(redacted(text.strip())[:_LONGEST_QUOTE])
 
 

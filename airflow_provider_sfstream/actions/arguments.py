@@ -17,7 +17,7 @@ DEFAULT_SUBSCRIPTION = "airflow"
 
 
 def start_from_text(text: str) -> StartFrom | bytes:
-    """Return what a ``start_from`` argument says: a preset, or a replay ID given as hex.
+    """Return the value of a ``start_from`` argument: a preset, or a replay ID from hex text.
 
     :raises InvalidReplayIdError: if it is neither.
     """
@@ -28,7 +28,7 @@ def start_from_text(text: str) -> StartFrom | bytes:
 
 
 def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:
-    """Return the time that an argument says, as text or not; ``None`` if it is empty.
+    """Return the time of an argument, a text or a datetime; ``None`` if it is empty.
 
     :raises ConfigurationError: naming the argument, if its text is no ISO 8601 time.
     """
@@ -43,7 +43,7 @@ def time_from_text(argument: str, value: str | datetime | None) -> datetime | No
 def wake_up_conditions(
     min_events: int, max_wait: float | timedelta | None, *, name: str = "max_wait"
 ) -> WakeUpConditions:
-    """Return the conditions that two arguments say, the second of them called ``name`` by its operator.
+    """Return the conditions of two arguments; ``name`` is the operator's name of the second.
 
     :raises ConfigurationError: naming the argument that cannot be used.
     """
@@ -55,7 +55,7 @@ def wake_up_conditions(
 
 
 def is_template(value: object) -> bool:
-    """Return whether what an argument says is known only once the task runs."""
+    """Return whether the value of an argument is known only when the task runs."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     return hasattr(value, "iter_references")  # another task's output, or an argument of a mapped task group

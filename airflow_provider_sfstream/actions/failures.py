@@ -1,7 +1,7 @@
-"""What a task says before it fails: a block of short lines in its log, and the first of them as its error.
+"""Failure report: short lines that a task logs before it fails; the first one is its error.
 
-Who is called at night looks at a log in a browser. The block has what happened, what is lost, how long there is to mend
-it, and what to do; the error that Airflow shows below it has no chain of causes, whose texts it already holds.
+The person on call reads the log in a browser. The report has the error, the data loss, the remaining time and the
+action; the error that Airflow shows below it has no chain of causes, because the report contains their texts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WIDTH = 92
 """Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
 
 WORDS = ("What", "Of", "Lost", "Left", "Do", "Guide")
-"""What stands before the parts of the block, in its order."""
+"""Labels of the parts of the report, in order."""
 
 _SUBJECT = {
     "topic": "topic",
@@ -46,18 +46,18 @@ _SUBJECT = {
     "landing_url": "landing",
     "output_url": "tables",
 }
-"""The arguments of operators that say what a task is about, and how the block names them."""
+"""Arguments of operators that identify the subject of a task, and their names in the report."""
 
 
 @dataclass(frozen=True)
 class FailureReport:
     """Why a task fails, for the person who is called.
 
-    :param what: what happened, in one sentence, after the name of the error.
-    :param subject: what the task is about: topic, connection, and so on.
-    :param lost: what is lost.
+    :param what: the error, in one sentence, after its class.
+    :param subject: subject of the task: topic, connection, and so on.
+    :param lost: data loss.
     :param left: how long events that were not read can still be had; ``None`` where the task reads none.
-    :param do: what to do.
+    :param do: action.
     :param guide: where more is written.
     :param certainty: that of ``lost`` and ``left``, by the word that stands before each.
     """
@@ -72,7 +72,7 @@ class FailureReport:
 
     @classmethod
     def of(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
-        """Return the report on an error of a task. Reads the landing, if that is not what failed."""
+        """Return the report on an error of a task. Reads the landing, unless the landing failed."""
         retried = "Airflow tries the task again by itself, as its retries allow." if error.retriable else ""
         # A position that cannot be read proves no lost event: there may have been none.
         certainty: dict[str, Certainty] = {"Lost": "unknown" if error.replay_lost else "proven"}
@@ -93,7 +93,7 @@ class FailureReport:
         )
 
     def parts(self) -> dict[str, str]:
-        """Return what the report says, by the word that stands before it."""
+        """Return the parts of the report, by label."""
         texts = (self.what, self.subject, self.lost, self.left, self.do, self.guide)
         return {word: text for word, text in zip(WORDS, texts, strict=True) if text}
 
@@ -108,7 +108,7 @@ class FailureReport:
 
 
 class airflow_errors:  # noqa: N801  # read as a verb of the with statement
-    """Tell of an error before it leaves a task, and turn one that a retry cannot mend into AirflowFailException.
+    """Report an error before it leaves a task, and raise a permanent one as AirflowFailException.
 
     The error keeps its first sentence; its notes have the rest of the block, for callbacks. Its causes are not chained:
     their texts are in the block, and at DEBUG level all of it is logged as it was.
@@ -143,9 +143,9 @@ def _noted(error: BaseException, report: FailureReport) -> BaseException:
 
 
 def told_by(error: BaseException) -> dict[str, str]:
-    """Return what an error that left a task says, by the word that stands before it: the block in the task's log.
+    """Return the failure report of an error that left a task, by label: the block in the task's log.
 
-    Of an error that is none of this package there is its text alone, after ``What``.
+    An error of another package has only its text, after ``What``.
     """
     notes = [note.partition(": ") for note in getattr(error, "__notes__", ())]
     told = {word: text for word, _, text in notes if word in WORDS[1:]}
@@ -156,7 +156,7 @@ def told_by(error: BaseException) -> dict[str, str]:
 
 
 def subject_of(operator: BaseOperator) -> str:
-    """Return what a task is about, as the block has it after ``Of``: topic, connection, and so on."""
+    """Return the subject of a task, as in the report after ``Of``: topic, connection, and so on."""
     return ", ".join(_subject(operator))
 
 
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def soft_failing(sensor: BaseSensorOperator) -> Iterator[None]:
-    """Do for an error before deferral what Airflow's sensors do for one after it, or in a look."""
+    """Handle an error before deferral as Airflow's sensors do after it, or in a poke."""
     try:
         yield
     except AirflowFailException as error:

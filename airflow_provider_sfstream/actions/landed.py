@@ -1,4 +1,4 @@
-"""What a Spark job is to read: manifests, and the event times that bound them, from the results of drains."""
+"""Input of a table job: manifests, and the bounds of event times, from the results of drains."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Landed:
 
     @classmethod
     def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> Landed:
-        """Return what the argument ``windows`` says, bounded by its intervals or by the two other arguments.
+        """Return the windows of the argument ``windows``, with the bounds of its intervals or of the other arguments.
 
         :raises ConfigurationError: if something else is among the windows, or bounds contradict each other.
         """

@@ -218,7 +218,7 @@ def _total(results: Iterable[Mapping[str, Any]], count: str) -> int | None:
 
 
 def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dict[str, Any]:
-    """Return what the newest version of an event log's table shows, as arguments of :func:`output_dataset`; nothing
+    """Return the facts of the newest version of an event log's table, as arguments of :func:`output_dataset`; nothing
     where it cannot be read.
 
     :param windows: ids of the windows whose files are counted.

@@ -1,4 +1,4 @@
-"""Looks at what drains and Spark jobs need before there is one, one thing after another. Moves and lands nothing."""
+"""Checks of the requirements of drains and Spark jobs, one after another. They move and land nothing."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MASTER_PORT, _SECONDS_TO_MASTER = 7077, 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen of one thing.
+    """Result of one check.
 
-    :param seen: one line: what works, or what does not and what to do.
+    :param seen: one line: the working part, or the failure and its remedy.
     """
 
     what: str
@@ -48,11 +48,11 @@ class Finding:
 
 
 Look = tuple[str, Callable[[], str]]
-"""What is looked at, and what does it: it returns what was seen, or raises."""
+"""Subject of a check, and its function, which returns the result or raises."""
 
 
 def findings(looks: Sequence[Look]) -> Iterator[Finding]:
-    """Look at one thing after another, whatever becomes of those before it."""
+    """Run all checks, also after a failed one."""
     for what, look in looks:
         try:
             yield Finding(what, True, look())
@@ -63,7 +63,7 @@ def findings(looks: Sequence[Look]) -> Iterator[Finding]:
 
 
 class PreflightNames(Protocol):
-    """The arguments that say what drains and Spark jobs will use."""
+    """Arguments of later drains and Spark jobs."""
 
     subscription: str
     salesforce_conn_id: str
@@ -89,7 +89,7 @@ def all_looks(names: PreflightNames, topics: Sequence[Topic]) -> list[Look]:
 
 
 def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
-    """Return what to look at of an org: the login and each topic with its schema, clock, allocations."""
+    """Return the checks of an org: login, each topic with its schema, clock, allocations."""
     hooks = {api: event_hook(api, conn_id) for api in APIS}
     allocations = SalesforceAllocationHook(conn_id)
 
@@ -135,9 +135,9 @@ def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> s
 
 
 def remaining_allocations(told: dict[str, Allocation]) -> str:
-    """Return what remains of the allocations that drains and refreshes use up.
+    """Return the remaining allocations of drains and refreshes.
 
-    :raises ConfigurationError: if nothing remains of one, or Salesforce tells nothing of one.
+    :raises ConfigurationError: if one is used up, or Salesforce does not report it.
     """
     ours = [told[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in told]
     unknown = {DELIVERED_EVENTS, API_REQUESTS} - told.keys()
@@ -151,7 +151,7 @@ def remaining_allocations(told: dict[str, Allocation]) -> str:
 def landing_looks(
     landing_url: str, landing_conn_id: str | None, store: ReplayStoreKind, store_conn_id: str, streams: Streams
 ) -> list[Look]:
-    """Return what to look at of the storage of windows and of positions."""
+    """Return the checks of the storage of windows and positions."""
 
     def landing() -> str:
         catalog = open_landing(landing_url, landing_conn_id)
@@ -168,11 +168,11 @@ def landing_looks(
 
 
 Streams = Callable[[], Sequence[Stream]]
-"""Gives the streams of the topics, which takes a login that tells the org."""
+"""Streams of the topics; their org needs a login."""
 
 
 def spark_look(conn_id: str) -> Look:
-    """Return what to look at of a Spark connection: ``spark-submit`` on this worker, and the way to its master."""
+    """Return the checks of a Spark connection: ``spark-submit`` on this worker, and the connection to its master."""
 
     def spark() -> str:
         try:

@@ -1,4 +1,4 @@
-"""What a task does that publishes: from its arguments to a publication, and to what it returns."""
+"""Publishing task: from its arguments to a publication and its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RowMaker:
     """Makes of the rows of a source those that are published.
 
     :param fields: the column of each field.
-    :param key: the column that tells rows apart; ``None``: their place does.
+    :param key: the column that identifies rows; ``None``: their place.
     """
 
     fields: Mapping[str, str]
@@ -49,7 +49,7 @@ class RowMaker:
     def of(
         cls, source: RowSource, fields: Mapping[str, str] | None, key: str | None, encoder: EventEncoder
     ) -> RowMaker:
-        """Return what makes the rows of a source.
+        """Return the mapping of a source's rows to events.
 
         :param fields: as given; ``None``: each column is a field of its name, the key only where there is such a field.
         :raises ConfigurationError: if a column is not there, or the event has no such field. Nothing was published.
@@ -84,7 +84,7 @@ class RowMaker:
 def check_source(
     ledger: PublishLedger, recorded: Mapping[str, Any] | None, described: Mapping[str, Any], *, key: str | None
 ) -> Mapping[str, Any]:
-    """Make sure that all tries of a run publish the same rows, or tell them apart by the same key.
+    """Make sure that all tries of a run publish the same rows, or identify them by the same key.
 
     :param recorded: the source of the first try, ``None`` in that.
     :return: the source of the run, with the ``trail`` of the run before.

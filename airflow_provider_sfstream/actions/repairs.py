@@ -41,7 +41,7 @@ class RecordedStream(Protocol):
 
 
 def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str, reset_by: str) -> dict[str, Any]:
-    """Set a stream's position, or forget it; return what it was and what it is, ``before`` and ``after``, as hex text.
+    """Set a stream's position, or remove it; return the replay IDs ``before`` and ``after``, as hex text.
 
     :param replay_id: as hex text; ``None`` to forget the position.
     :raises ConfigurationError: if an argument cannot be used, or ``reason`` is empty. Nothing was moved.
@@ -118,9 +118,9 @@ def prune_windows(
     dry_run: bool,
     pruned_by: str,
 ) -> dict[str, Any]:
-    """Remove the old windows that nobody needs; the arguments are those of the operator.
+    """Remove old windows; the arguments are those of the operator.
 
-    :return: what was removed, or would be, and what stays.
+    :return: counts of removed and kept windows.
     :raises SalesforceStreamError: if landing, store or a reader's folder cannot be read.
     """
     from airflow_provider_sfstream.replay_windows import pruning
@@ -171,7 +171,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Readers:
-    """What is known of the readers of one stream's windows.
+    """Readers of one stream's windows.
 
     ``needed``: ids of the windows that replicas stand on or hold back, and which replica. ``not_begun``: a replica that
     has nothing of the stream yet, to which every window is new.
@@ -206,7 +206,7 @@ class Readers:
         return cls(needed, not_begun, tuple(event_log_urls), conn_id)
 
     def still_needed(self, windows: Sequence[OldWindow]) -> Mapping[str, str]:
-        """Return the ids of those of ``windows`` that somebody has yet to read, and who."""
+        """Return the ids of unread ``windows``, with their readers."""
         if self.not_begun is not None:
             reason = f"the replica at {self.not_begun} has no window of the stream yet"
             return dict.fromkeys([window.window_id for window in windows], reason)
@@ -239,7 +239,7 @@ class Readers:
         return {partition.partition(".")[0] for partition in partitions}
 
     def _in_delta(self, table: str, names: list[str], days: set[date]) -> set[str]:
-        """Return the window partitions of a Delta table's live files: what a killed job has left is no row."""
+        """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""
         from airflow_provider_sfstream.tables.delta.partition_files import window_of
 
         folder = storage_path(table, self.conn_id)

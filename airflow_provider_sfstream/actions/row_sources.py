@@ -1,4 +1,4 @@
-"""Where the rows of a publication come from: a list, landed windows, or the files of a table."""
+"""Sources of the rows of a publication: a list, landed windows, or the files of a table."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TableRows:
     """The rows of a Delta table at one version, or of Parquet files, file by file in the order of their names.
 
     :param pinned: as an earlier try had it, for the same version; empty for the newest.
-    :raises ConfigurationError: if it is no such table.
+    :raises ConfigurationError: if it is not a Delta table and has no Parquet files.
     """
 
     count: int | None = None
@@ -144,7 +144,7 @@ def open_source(
 ) -> Iterator[RowSource]:
     """Open the one source that is given.
 
-    :param pinned: what the source of an earlier try was, empty in the first.
+    :param pinned: source of an earlier try, empty in the first.
     :raises ConfigurationError: if it cannot be used.
     """
     if windows is not None:

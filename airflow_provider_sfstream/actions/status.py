@@ -1,4 +1,4 @@
-"""What tasks leave for people to see, as status and as metrics. Never a reason for a task to fail."""
+"""Status and metrics of tasks. An error here never fails a task."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def tell_of_drain(
 
     :param subject: the URI of the landed stream's asset.
     :param drained: the windows that this task run drained.
-    :param schema_changes: what is told of the schemas of these windows.
-    :param missing: what is lost of its interval.
+    :param schema_changes: schema changes of these windows.
+    :param missing: lost spans of its interval.
     """
 
     def drain(before: Document | None) -> Document:
@@ -73,9 +73,9 @@ def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any])
 def tell_of_event_log(
     stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
 ) -> None:
-    """Leave what became of a stream in an event log.
+    """Store the status of a stream in an event log.
 
-    :param replayed: whether the job took up again what was in quarantine.
+    :param replayed: whether the job processed quarantined events again.
     """
 
     def document(before: Document | None) -> Document:
@@ -89,7 +89,7 @@ def tell_of_event_log(
 def tell_of_tables(
     output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
 ) -> None:
-    """Leave a section of a replica's folder, and its section ``tables``: what is known of each of its tables.
+    """Leave a section of a replica's folder, and its section ``tables`` with the status of each table.
 
     :param metrics: of the job.
     :param streams: the URIs of the streams that were applied.
@@ -111,13 +111,13 @@ def tell_of_tables(
 
 
 def tell_of_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
-    """Leave what remains of an allocation, as a section of its connection."""
+    """Store the rest of an allocation, as a section of its connection."""
     facts = {"allocation": found.name, "max": found.most, "remaining": found.remaining}
     tell(salesforce_conn_id, f"allocation.{found.name}", context, facts)
 
 
 def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str) -> Document:
-    """Return what is known of a table, with the time since which it is not clean."""
+    """Return the status of a table, with the time since which it is not clean."""
     is_clean = not metrics.get("dirty") and metrics.get("flag") is None
     return {**metrics, "unclean_since": None if is_clean else ((before or {}).get("unclean_since") or at)}
 
@@ -125,7 +125,7 @@ def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str
 def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
     """Leave the section ``failed``, of the stream or the tables that the operator is about.
 
-    :param report: what the task logs of it, by the word that stands before it.
+    :param report: the failure report, by label.
     :param certainty: that of parts of the report, by the same word.
     """
     from airflow.sdk import get_current_context
@@ -147,11 +147,11 @@ def _signed(facts: Mapping[str, Any], context: Context) -> Document:
 
 
 def _tell(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
-    """Change sections of a subject, and tell the numbers of what they have become."""
+    """Change sections of a subject, and emit their metrics."""
     try:
         about = subject()
         with closing(open_status_store()) as store:
             for section, step in steps.items():
                 tell_metrics(about, section, store.change(about, section, step))
-    except Exception as error:  # whatever it is, the task has done what it is for
+    except Exception as error:  # the task itself has succeeded
         log.warning("The status of this task could not be left for others to see: %s", error)

@@ -61,7 +61,7 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
 
 
 def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
-    """Return the folder that two arguments say, ``{name}_url`` and ``{name}_conn_id``.
+    """Return the folder of the arguments ``{name}_url`` and ``{name}_conn_id``.
 
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """

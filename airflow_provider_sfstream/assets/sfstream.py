@@ -1,4 +1,4 @@
-"""What Airflow does with ``sfstream://`` URIs wherever it meets one. Loaded with any asset, so it imports little."""
+"""Functions for Airflow's use of ``sfstream://`` URIs. Loaded with any asset, so it imports little."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 def create_asset(
     *, salesforce_conn_id: str, topic: str, subscription: str | None = None, extra: dict[str, Any] | None = None
 ) -> Asset:
-    """Return the asset of a topic, or of what ``subscription`` has landed of it, for lineage. Nothing watches it.
+    """Return the asset of a topic, or of the landed stream of ``subscription``, for lineage. No watcher uses it.
 
     Airflow calls this as ``get_hook_lineage_collector().add_input_asset(..., scheme="sfstream", asset_kwargs={...})``.
     To schedule a DAG, use
@@ -46,7 +46,7 @@ def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset:
     """Return the dataset of OpenLineage that an asset is: namespace and name are its URI, without what a watch waits
     for.
 
-    :param lineage_context: what has told of the asset; its name does not depend on that.
+    :param lineage_context: source of the asset; its name does not depend on it.
     :raises ConfigurationError: if the asset is no stream.
     """
     from openlineage.client.event_v2 import Dataset

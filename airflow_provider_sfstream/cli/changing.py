@@ -33,7 +33,7 @@ def reset(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set a stream's position to a replay ID, or forget it. Forward it skips events for good; back, they land twice."""
+    """Set a stream's position to a replay ID, or remove it. Forward skips events permanently, back lands them twice."""
     from airflow_provider_sfstream.actions.repairs import reset_position
 
     if (replay_id is None) != forget:
@@ -87,7 +87,7 @@ def prune(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old landed windows that nobody needs. They cannot be had again."""
+    """Remove old landed windows. They cannot be restored."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
     from airflow_provider_sfstream.actions.repairs import prune_windows
     from airflow_provider_sfstream.salesforce.topics import check_age

@@ -70,7 +70,7 @@ class LandedStreamsOptions(_LandingOptions):
 
 @dataclass(kw_only=True)
 class PreflightOptions(_LandingOptions):
-    """What drains and Spark jobs will use."""
+    """Options of later drains and Spark jobs."""
 
     topics: Annotated[list[str], _TOPICS]
     spark_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of Spark; empty: no Spark jobs.")] = (
@@ -105,9 +105,9 @@ def _parameter(option: Field[Any], annotation: Any) -> inspect.Parameter:
 
 
 def duration(text: str) -> timedelta:
-    """Return the span that a text says: ``30d`` or ``36h``.
+    """Return the duration of a text: ``30d`` or ``36h``.
 
-    :raises typer.BadParameter: if it says none.
+    :raises typer.BadParameter: if it is not a duration.
     """
     match = re.fullmatch(r"(\d{1,6})([dh])", text)
     if match is None:

@@ -1,6 +1,6 @@
-"""How commands show what they found: tables for people, JSON for programs, progress on the way, errors with the remedy.
+"""Output of commands: tables for people, JSON for programs, progress, and errors with the remedy.
 
-What is asked for goes to the standard output, all else to the standard error.
+Results go to the standard output, all other text to the standard error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WrongUseError(Exception):
 def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, none: str) -> None:
     """Show rows: those columns of a table, by the key of each, or all that is in them as JSON.
 
-    :param none: what is said where there are none.
+    :param none: text for an empty table.
     """
     if as_json:
         show_json(rows)
@@ -67,7 +67,7 @@ def show_line(document: Any) -> None:
 
 
 def json_value(value: Any) -> Any:
-    """Return what JSON has for a value of a table: hex text of bytes, ISO 8601 text of times."""
+    """Return the JSON form of a value of a table: hex text of bytes, ISO 8601 text of times."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, datetime | date):
@@ -95,7 +95,7 @@ _LENGTH_OF_A_DATE, _LENGTH_OF_A_TIME = 10, 18
 
 
 def _short_time(text: str) -> str:
-    """Return ISO 8601 text to the second; a text that only looks like it as it is."""
+    """Return ISO 8601 text to the second; another text unchanged."""
     try:
         return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S}"
     except ValueError:
@@ -119,11 +119,11 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Go on only if somebody agrees.
+    """Continue only after a confirmation.
 
     :param yes: whether they did already.
     :raises typer.Abort: if they do not.
-    :raises WrongUseError: if there is nobody to ask.
+    :raises WrongUseError: if there is no terminal.
     """
     if yes:
         return
@@ -138,7 +138,7 @@ def logs_are_shown() -> bool:
 
 
 def telling_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command tell of its errors in the words of a task's log, without a traceback unless logs are shown."""
+    """Report errors of a command in the form of a task's log, without a traceback unless logs are shown."""
 
     @wraps(command)
     def told(*arguments: Any, **options: Any) -> None:

@@ -53,7 +53,7 @@ class EventChannelChange:
 
     @property
     def changed(self) -> bool:
-        """Whether anything had to be done."""
+        """``True`` after a change."""
         return self.channel != self.before
 
     def __str__(self) -> str:

@@ -37,12 +37,12 @@ class ManagedEventSubscriptionChange:
 
     @property
     def changed(self) -> bool:
-        """Whether anything had to be done."""
+        """``True`` after a change."""
         return self.record != self.before
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the Pub/Sub API has to see that it is there, or in another state."""
+        """``True`` if the subscription was created, or its state changed, which the Pub/Sub API shows later."""
         return self.before is None or self.record.state != self.before.state
 
     def __str__(self) -> str:

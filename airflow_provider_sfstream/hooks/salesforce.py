@@ -1,4 +1,4 @@
-"""From an Airflow connection of type ``salesforce`` to a login, for every hook of this package."""
+"""Login with an Airflow connection of type ``salesforce``, for every hook of this package."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 
 
 class AsyncCloseable(Protocol):
-    """What can be closed from the event loop that it belongs to."""
+    """Resource that is closed from its event loop."""
 
     async def aclose(self) -> None: ...
 
@@ -32,7 +32,7 @@ class _InUse(Generic[ResourceT]):
 
 @dataclass
 class _Loop(Generic[KeyT, ResourceT]):
-    """What one event loop has. Its repr shows no key, which may hold a secret."""
+    """Resources of one event loop. Its repr has no key, which may contain a secret."""
 
     in_use: dict[KeyT, _InUse[ResourceT]] = field(default_factory=dict, repr=False)
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -41,7 +41,7 @@ class _Loop(Generic[KeyT, ResourceT]):
 class SharedOnLoop(Generic[KeyT, ResourceT]):
     """One resource for each event loop and key: the first user opens it, the last one to leave closes it.
 
-    Guarantees: users of equal keys who enter at the same time get the same resource; nobody gets one that is being
+    Guarantees: concurrent users of equal keys receive the same resource; no user receives one that is being
     closed; a user who is cancelled, or whose opening fails, leaves nothing behind and harms no other.
     """
 
@@ -65,7 +65,7 @@ class SharedOnLoop(Generic[KeyT, ResourceT]):
         finally:
             shared.users -= 1
             if not shared.users:
-                # Forgotten before anything is awaited: whoever enters from now on opens a new one.
+                # Removed before anything is awaited: later users open a new one.
                 del loop.in_use[key]
                 await shared.resource.aclose()
 

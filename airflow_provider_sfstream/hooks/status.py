@@ -1,4 +1,4 @@
-"""Where the status of streams is kept, as Airflow's configuration says."""
+"""Store of the status of streams, from Airflow's configuration."""
 
 from __future__ import annotations
 

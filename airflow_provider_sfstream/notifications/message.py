@@ -119,7 +119,7 @@ class StreamMessage:
 
     @classmethod
     def of_failure(cls, context: Context) -> Self:
-        """Return what there is to say of a task, or a DAG run, that did not succeed."""
+        """Return the message of a task, or a DAG run, that did not succeed."""
         error = context.get("exception")
         if isinstance(error, BaseException):
             parts = told_by(error)
@@ -132,7 +132,7 @@ class StreamMessage:
 
     @classmethod
     def of_success(cls, context: Context, losses: Losses) -> Self:
-        """Return what there is to say of a task that succeeded, and of what its result says to be lost."""
+        """Return the message of a task that succeeded, with the losses in its result."""
         parts = {"What": losses.what, "Of": _subject(context), "Lost": losses.lost, "Do": losses.remedy}
         if losses:
             parts["Guide"] = _guide(_WHEN_LOST if losses.events else "event-log.md#quarantine")

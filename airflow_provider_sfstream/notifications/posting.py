@@ -23,7 +23,7 @@ _NO_HEADERS = {
     *("stream", "cert", "proxies", "proxy", "timeout", "verify", "verify_ssl", "allow_redirects", "max_redirects"),
     *("trust_env", "check_response", "srv_lookup"),
 }
-"""What the Extra of such a connection has beside headers, as Airflow's own hook takes it."""
+"""Keys of the Extra of an ``http`` connection other than headers, as in Airflow's own hook."""
 
 
 def post(http_conn_id: str, endpoint: str, document: Mapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ def post(http_conn_id: str, endpoint: str, document: Mapping[str, Any]) -> None:
 
     Airflow's hook would do, but it logs the address, and that of a webhook is its secret. No redirect is followed.
 
-    :param endpoint: what follows the connection's host, where that is not the whole address.
+    :param endpoint: path after the connection's host.
     :raises ConfigurationError: if the connection leads nowhere. Nothing was sent.
     :raises NotificationError: if it was not accepted. The address is in no error.
     """

@@ -1,1 +1,1 @@
-"""What Airflow's UI shows of this package."""
+"""Plugin for Airflow's UI."""

@@ -1,6 +1,6 @@
-"""What stands behind the asset watchers of one topic: one subscription, and a position over what Airflow persisted.
+"""Shared watch of the asset watchers of a topic: one subscription, and a position over the events that Airflow stored.
 
-Guarantee: every event after the watch position is told to every watcher that was there when it came, at least once,
+Guarantee: every event after the watch position is reported to every watcher of that time, at least once,
 and the position advances over a wake-up only when Airflow has stored what all of them made of it. What can
 repeat a wake-up: a triggerer that ends between storing it and the position, and Airflow's own restart of a
 watcher whose wake-up was not stored in time. A watcher that joins a running watch is told once that there may
@@ -46,16 +46,16 @@ LONGEST_QUIET = timedelta(hours=24)
 """After which a quiet topic wakes its DAGs, for their positions' sake; after half of its retention if that is less."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
-"""Seconds between attempts after an error that does not pass by itself, doubling."""
+"""Seconds between attempts after a permanent error, doubling."""
 _SECONDS_FOR_STATE = 10.0
 
 
 class WakeUpNotStoredError(Exception):
-    """Airflow did not store what a wake-up led to; the watch goes back to its position and tells it again."""
+    """Airflow did not store the event of a wake-up; the watch returns to its position and repeats it."""
 
 
 class Watcher(Protocol):
-    """What a watch needs of each of its triggers. ``asset_state_store`` is what Airflow gave it."""
+    """Trigger of a watch; ``asset_state_store`` is set by Airflow."""
 
     topic: str
     asset_state_store: Any
@@ -90,7 +90,7 @@ _groups: dict[Hashable, _Group] = {}
 
 
 async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
-    """Yield what ``trigger`` fires for what its shared watch tells: :class:`_Told`."""
+    """Yield the events of ``trigger`` for the wake-ups of its shared watch (:class:`_Told`)."""
     key = trigger.shared_stream_key()
     group = _groups.setdefault(key, _Group())
     group.watchers.append(trigger)
@@ -132,7 +132,7 @@ class TopicWatch(SharedStreamProducer):
         self._announced = False
 
     async def open_stream(self) -> AsyncIterator[tuple[_Told, _Told]]:
-        """Yield what is told, for ever; Airflow hands it back to :meth:`advance` once it is stored."""
+        """Yield wake-ups without end; Airflow passes each to :meth:`advance` once it is stored."""
         topic = self._trigger.topic
         pause = FIRST_PAUSE
         while True:
@@ -145,13 +145,13 @@ class TopicWatch(SharedStreamProducer):
                         yield told, told
             except SalesforceStreamError as error:
                 log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
-            except Exception:  # a watch has no task to fail, and nobody who would start it again
+            except Exception:  # a watch has no task to fail, and nothing would start it again
                 log.exception("%s: the watch failed. Trying again in %.0f s.", topic, pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _tell(self, stream: Stream, wake_up: WakeUp) -> _Told:
-        """Return what to tell of ``wake_up``, and remember where the watch goes on if it has to begin again."""
+        """Return the message of ``wake_up``, and store the position for another begin of the watch."""
         if wake_up.through is not None:
             self._resume = stream, wake_up.through
         elif wake_up.reason is WakeUpReason.REPLAY_LOST:
@@ -166,7 +166,7 @@ class TopicWatch(SharedStreamProducer):
             retention = retention_by_kind(self._trigger.topic) or LONG_RETENTION
             return self._now() - self._fired_at >= min(LONGEST_QUIET, retention / 2)
         if wake_up.through is None:
-            # That there may be something is told once, not with every attempt at a topic that cannot be watched.
+            # Possible events are reported once, not with every attempt at a topic that cannot be watched.
             again, self._announced = self._announced, True
             return not again or wake_up.event_count > 0
         return True
@@ -178,7 +178,7 @@ class TopicWatch(SharedStreamProducer):
             stream = trigger.stream(await client.org_id())
             start = await self._start(stream)
             if start is StartFrom.LATEST and self._announced and not client.confirms_positions:
-                start = StartFrom.EARLIEST  # nobody is told a second time that there may be something
+                start = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(start))
             async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as told:
@@ -186,7 +186,7 @@ class TopicWatch(SharedStreamProducer):
                     yield stream, wake_up
 
     async def _start(self, stream: Stream) -> bytes | StartFrom:
-        """Return where to go on: after what was told, else after the watch position, else as the trigger says."""
+        """Return the begin of the watch: after the last wake-up, else after the watch position, else of the trigger."""
         if self._resume is not None and self._resume[0] == stream:
             return self._resume[1]
         for state in self._group.states():

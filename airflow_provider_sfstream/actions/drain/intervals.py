@@ -103,7 +103,7 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
             "when the partition ends. Use CronPartitionTimetable. Nothing was read or moved."
         )
     zone = pendulum.timezone(zone) if isinstance(zone, str | int) else zone
-    moment = datetime.fromtimestamp(tick.timestamp(), UTC)  # of the standard library, whatever class the tick has
+    moment = datetime.fromtimestamp(tick.timestamp(), UTC)  # a datetime of the standard library
     local = moment.astimezone(zone).replace(tzinfo=None)
     cron = croniter(expression, local)
     following: datetime = cron.get_next(datetime)

@@ -181,16 +181,16 @@ def wait_in_worker(
 
 
 def awaited(conditions: WakeUpConditions, start: bytes | StartFrom) -> str:
-    """Return what is waited for, and from where, for a log line."""
+    """Return the condition and the position of a wait, for a log line."""
     events = "an event" if conditions.min_events == 1 else f"{conditions.min_events} events"
     age = "" if conditions.max_wait is None else f", or one that is {conditions.max_wait:g} s old"
     return f"{events}{age}, from {described(start)} on"
 
 
 def log_wake_up(event: dict[str, Any]) -> None:
-    """Log what woke a task: the payload of a wake-up.
+    """Log the payload of a wake-up.
 
-    :raises SalesforceStreamError: what the waiting ended with, if it could not succeed.
+    :raises SalesforceStreamError: if the wait failed.
     """
     from airflow_provider_sfstream.streams.watch.payload import error_from_payload
 

@@ -1,4 +1,4 @@
-"""What the operators share that run a job in the worker's own process."""
+"""Base of the operators that run a job in the worker's process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 MAX_EVENTS = 1_000_000
-"""How many events a worker takes at once, if nothing else is said."""
+"""Default of the most events of a run."""
 
 Config = TypeVar("Config", bound=WindowsJobConfig)
 
@@ -37,7 +37,7 @@ class EmbeddedJobOperator(ReadsWindows, BaseOperator):
     template_fields: Sequence[str] = ("windows", "output_url", "output_conn_id", "landing_conn_id", "hash_conn_id")
     operator_extra_links = (StreamLink(), ManifestLink())
     metrics: dict[str, Any] | None = None
-    """What the job told of this run, once it has."""
+    """Metrics of the job of this run, ``None`` before its end."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class _Missing(NamedTuple):
 def fetch_missing_schemas(
     manifest_urls: Iterable[str], *, salesforce_conn_id: str, landing_conn_id: str | None
 ) -> list[str]:
-    """Fetch the schemas that the manifests say are missing, unless they are there by now; log and return their ids.
+    """Fetch the missing schemas of the manifests, unless they exist by now; log and return their ids.
 
     Salesforce is called only if one is not. One that it refuses is left, with a warning. Safe to repeat.
 
@@ -54,7 +54,7 @@ def fetch_missing_schemas(
 
 
 def _missing(manifest_url: str, landing_conn_id: str | None) -> Iterator[_Missing]:
-    """Yield what one manifest says is missing, and is."""
+    """Yield the schemas of one manifest that are still missing."""
     from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.landing.storage import storage_errors

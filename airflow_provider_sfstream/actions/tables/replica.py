@@ -123,7 +123,7 @@ class RefreshConfig:
         return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
 
     def job_config(self, refresh_url: str) -> ReplicaConfig:
-        """Return the config of the ``replica`` job that merges what was fetched.
+        """Return the config of the ``replica`` job that merges fetched records.
 
         :param refresh_url: URL of the document of the refresh.
         """

@@ -1,4 +1,4 @@
-"""What the operators share that start one of this package's Spark applications."""
+"""Base of the operators that start one of this package's Spark applications."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
 _LAST_LINES = 500
-"""So many lines of the driver's log are kept to tell why it failed: the cause stands before long traces."""
+"""Lines of the driver's log that are kept for its error: the cause precedes long traces."""
 _APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
 
 
@@ -50,7 +50,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     py_files: str | None
     operator_extra_links: Collection[BaseOperatorLink] = (SparkUILink(),)
     metrics: dict[str, Any] | None = None
-    """What the job told of this run, once it has."""
+    """Metrics of the job of this run, ``None`` before its end."""
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "output_url", "output_conn_id")
 
     def __init__(
@@ -71,7 +71,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     _begun: str | None = None
-    """The id of the application, as its driver's log has told it."""
+    """ID of the application in its driver's log."""
     _task_instance: Any = None
     _hash_key: str | None = None
     """The key of hashes that the driver is to be given."""
@@ -127,9 +127,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
 
         try:
             metrics: dict[str, Any] = json.loads(storage_path(url, self.output_conn_id).read_text())
-        except (
-            Exception
-        ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
+        except Exception as error:  # the job has succeeded; a failure to read its report must not fail the task
             self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
             return None
         if self._hook._connection["deploy_mode"] == "cluster":  # else the driver's last line, in this log, has them
@@ -141,7 +139,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             hook = super()._get_hook()
         else:
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
-            with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
+            with _local_connection(self._conn_id):  # the hook would fall back to YARN
                 hook = super()._get_hook()
         if self._hash_key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
@@ -187,7 +185,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
 
 
 def _resuming(durable: bool) -> dict[str, bool]:
-    """Return the argument that tells the Spark provider whether to go on with an earlier driver.
+    """Return the argument of the Spark provider that decides whether to continue with an earlier driver.
 
     :raises ConfigurationError: if it is to, and cannot.
     """

@@ -1,4 +1,4 @@
-"""What the operators share whose jobs write tables, wherever the jobs run."""
+"""Base of the operators whose jobs write tables, on Spark or in the worker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ReadsWindows(TellsLineage):
 
 
 def config_of_run(config: Config, output_url: str, context: Context) -> Config:
-    """Return the config with what is known once the task runs: the tables' folder, who writes, where metrics go."""
+    """Return the config with the values of the run: the tables' folder, the job's name, the metrics URL."""
     job = str(run_identity(context))
     return replace(config, output_url=output_url, metrics_url=metrics_url(output_url, context), job=job)
 
@@ -80,7 +80,7 @@ def metrics_url(output_url: str, context: Context) -> str:
 def hash_key(hash_conn_id: str | None) -> str | None:
     """Return the password of an Airflow connection, ``None`` where none is named, or it has none.
 
-    :raises ConfigurationError: if there is no such connection.
+    :raises ConfigurationError: if the connection does not exist.
     """
     if not hash_conn_id:
         return None

@@ -1,5 +1,5 @@
-"""The page's web application, which Airflow's API server mounts. It answers GET alone, and changes nothing. What a user
-may read, Airflow's auth manager says.
+"""Web application of the page, which Airflow's API server mounts. It has only GET requests, and changes nothing.
+Airflow's auth manager decides what a user may read.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def build_app() -> FastAPI:
 
 @dataclass(frozen=True)
 class _File:
-    """A file as it is sent."""
+    """Response with a file."""
 
     content: bytes
     media_type: str
@@ -130,7 +130,7 @@ def _read_files() -> dict[str, _File]:
 
 
 def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[Read, list[Status]]:
-    """Return what was read, and of it what the user may read."""
+    """Return all documents, and those that the user may read."""
     try:
         read = read_statuses(session, windows_of)
     except Exception as error:  # no such connection, no such database, or no way to it

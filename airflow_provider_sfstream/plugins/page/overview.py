@@ -1,4 +1,4 @@
-"""All streams, worst first: from status documents to what the page shows."""
+"""Data of the page of all streams, worst first, from status documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 
 
 def overview(statuses: Iterable[Status], now: datetime, dag_id: str | None = None) -> Document:
-    """Return what the page shows of all streams.
+    """Return the page's data of all streams.
 
     :param dag_id: only those that this DAG has to do with; ``None`` for all.
     """
@@ -30,7 +30,7 @@ def overview(statuses: Iterable[Status], now: datetime, dag_id: str | None = Non
 
 
 def stream_row(known: Known, uri: str, now: datetime) -> Document:
-    """Return what is shown of a stream. Of one whose documents cannot be made out, that."""
+    """Return the page's data of a stream, or a note that its documents cannot be read."""
     try:
         return _row(known, uri, now)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -123,6 +123,6 @@ def _seconds(span: timedelta | None) -> float | None:
 
 
 def _by_worst(row: Document) -> tuple[int, float, str, dict[str, Any]]:
-    """Return what streams are ordered by: what is wrong, then how little time is left, then their name."""
+    """Return the sort key of a stream: problems, then remaining time, then name."""
     best = (row.get("headroom") or {}).get("best")
     return LEVELS.index(row["level"]), float("-inf") if best is None else best, row["uri"], row

@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reader:
-    """Somebody, by the DAGs and the connections that they may read."""
+    """User, by the DAGs and the connections that they may read."""
 
     dag_ids: frozenset[str]
     connection_ids: frozenset[str]
 
     def may_read(self, task: Mapping[str, Any] | None) -> bool:
-        """Tell whether they may read the DAG of a task. ``None`` is a task that was not told."""
+        """Return whether they may read the DAG of a task; ``None``: the task is unknown."""
         return task is not None and task["dag_id"] in self.dag_ids
 
     def readable(self, statuses: Iterable[Status]) -> list[Status]:
-        """Return what they may see.
+        """Return the documents that they may read.
 
         A stream is left out where its connection, or the DAG that drains it, is not for them; of another one, what
         tasks of other such DAGs left of it. A section that no task signed (``windows``, ``tables``) goes with those of
@@ -98,7 +98,7 @@ def all_dag_ids(statuses: Iterable[Status]) -> set[str]:
 
 @dataclass(frozen=True)
 class Read:
-    """What was read, and how many documents are none."""
+    """Status documents, and the number of invalid ones."""
 
     statuses: list[Status]
     unreadable: int = 0
@@ -118,7 +118,7 @@ def read_statuses(session: Session, windows_of: str | None = None) -> Read:
 
 
 def is_sound(status: Status) -> bool:
-    """Return whether a document says which stream or folder, which tasks and which time it is of.
+    """Return whether a document names its stream or folder, its tasks and its time.
 
     Anyone who may write Variables may write a document: an invalid one must not hide the others.
     """
@@ -174,7 +174,7 @@ def _decrypted(key: str, value: str, is_encrypted: bool) -> Status | None:
     try:
         text = get_fernet().decrypt(value.encode()).decode() if is_encrypted else value
         return status_from_text(text, f"Variable {key}")
-    except Exception as error:  # of another key, or written by somebody else: the others are shown
+    except Exception as error:  # of another key or program: the others are shown
         log.warning("Variable %s holds no status that can be read: %s: %s", key, type(error).__name__, error)
         return None
 
