@@ -91,5 +91,7 @@ def look_at_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
     airflow.wait_for_run("sfstream_watchdog", run)  # other tests leave streams behind that need attention
     log = airflow.task_log("sfstream_watchdog", run, "check")
     assert "needs attention" in log or "Error" in log
-    # Told where nothing else is wrong, as when this test runs alone: no drain here waits for a confirmation.
-    assert not [line for line in log.splitlines() if "Guide__e" in line and "the time left is only assumed" not in line]
+    # Logged if no other stream needs attention, as when this test runs alone: no drain here waits for a confirmation.
+    # The two other connections lead to the same org and share its events, so one of them may drain none.
+    found = [line for line in log.splitlines() if f"salesforce_default{TOPICS[0]}" in line]
+    assert not [line for line in found if "the time left is only assumed" not in line]
