@@ -32,7 +32,10 @@ class Terminal:
 
     def start(self, commands: str, **streams: int) -> subprocess.Popen[str]:
         script = "set -euo pipefail\n" + commands.replace(PORT, self.port)
-        return subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=self.environment, text=True, **streams)
+        command = ["bash", "-c", script]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, text=True, start_new_session=True, **streams
+        )
 
     def run(self, commands: str) -> str:
         process = self.start(commands, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
