@@ -71,6 +71,11 @@ def test_it_has_the_dirty_rows_though_only_rewritten_files_are_read(
     assert files > 4
     read = [0 if paths is None else len(paths) for paths in reads]
     assert all(0 < count < files for count in read), read
+    before = dirty(lake)
+    fetched = min(before)
+    image = {"Id": fetched, "_sequence": str(before[fetched]), "Name": "as fetched", "_deleted": "false"}
+    lake.refresh(image, mode="records", **options)
+    assert listed(lake) == dirty(lake) == {id_: sequence for id_, sequence in before.items() if id_ != fetched}
 
 
 def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Sequence[str] | None]) -> None:
@@ -91,6 +96,11 @@ def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Seq
     lake.run(lake.land(change(9, "GAP_DELETE", [one], "t9")))
     assert counts(lake) == (2, 2)
     assert reads.count(None) == 1
+    with lake.refreshing(*lines, mode="computed", computed={"Sum__c": "double"}, on_change=True) as url:
+        lake.run(lake.land(change(10, "UPDATE", [four], "t10", Name="e")))
+        lake.run(refresh_url=url)
+    assert counts(lake) == (2, 1), "a row that an event changed since the fetch began"
+    assert listed(lake) == {three: 7, one: 9, four: 10}
 
 
 def counts(lake: ChangeLake) -> tuple[int, int]:
