@@ -40,7 +40,7 @@ class DrainReplayWindowOperator(DrainOperator):
     retention. A backfill never moves the position. See docs/backfill.md.
 
     Guarantees: the position never covers an event that is not stored. A try that was killed at any line is completed by
-    the next one. A cleared or repeated DAG run returns its first window. An expired replay ID fails the task, unless
+    the next one. A cleared or repeated DAG run returns its earlier window. An expired replay ID fails the task, unless
     ``on_invalid_replay`` accepts the loss, which is then recorded as a gap.
 
     The Streaming API never confirms the end of a stream (Salesforce Knowledge 005321562): a drain over it ends ``idle``

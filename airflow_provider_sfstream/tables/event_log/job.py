@@ -102,12 +102,12 @@ class EventLogJob:
         """
         if self._schemas.refused:
             return set(find_tables(self._engine.files, base))
-        described = (
+        self_described = (
             table
             for table, window in zip(self._own_tables, self._windows, strict=True)
             if window.payload_encoding != "avro"
         )
-        return {*self._schemas.tables, *described}
+        return {*self._schemas.tables, *self_described}
 
     def plan(self, stored: DeltaTables | None = None) -> EventPlan:
         """Return the decoding plan of the rows, with the duplicates among them.

@@ -28,7 +28,7 @@ FOLDER = "_sfstream/replica/dirty"
 
 _ENTRIES = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), ("is_dirty", pa.bool_())])
 """ID of a record, sequence number of the last event that its row has seen, and whether the row is dirty."""
-_MARKED = "listed-"
+_FILE_PREFIX = "listed-"
 """Prefix of the files of a list that marks its changed rows, unlike those of earlier versions of the package."""
 _BUFFER = 1 << 20
 _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
@@ -43,11 +43,11 @@ class DirtyLists:
     def __init__(self, engine: Engine, base: str) -> None:
         self._engine, self._base = engine, base
 
-    def is_marked(self, table: TableState) -> bool:
+    def marks_changed_rows(self, table: TableState) -> bool:
         """Return whether the list of a table distinguishes its dirty rows from changed ones."""
-        return not table.computed.changed or all(each.startswith(_MARKED) for each in self._files(table))
+        return not table.computed.changed or all(each.startswith(_FILE_PREFIX) for each in self._files(table))
 
-    def updated(
+    def update(
         self,
         name: str,
         before: TableState,
@@ -67,23 +67,25 @@ class DirtyLists:
             later one are listed as changed. ``None``: no row was changed by an event.
         :param changed_since: former changed rows are omitted if their last event is before this sequence number.
         """
-        lists_changed = table.computed.on_change
-        if not ranges and changed_since is None and before.computed.on_change == lists_changed:
+        on_change = table.computed.on_change
+        if not ranges and changed_since is None and before.computed.on_change == on_change:
             return table
-        keys: list[Frame] = []
+        parts: list[Frame] = []
         if rows is not None:
-            select = _to_list(changed_after if lists_changed else None)
-            keys.append(rows.select("Id", "_sequence", "_dirty").made(select, _ENTRIES))
+            new = _new_entries(changed_after if on_change else None)
+            parts.append(rows.select("Id", "_sequence", "_dirty").made(new, _ENTRIES))
         if before.dirty_list is not None:
             url = f"{self._base}/{before.dirty_list}"
             entries = self._engine.text_rows(url, self._files(before), ("Id", "sequence", "changed"))
-            still = _still_listed(ranges, (changed_since or 0) if lists_changed else None, self.is_marked(before))
-            keys.append(entries.made(still, _ENTRIES))
-        if not keys:
+            former = _former_entries(
+                ranges, (changed_since or 0) if on_change else None, self.marks_changed_rows(before)
+            )
+            parts.append(entries.made(former, _ENTRIES))
+        if not parts:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
         place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
         write = _write_list(self._engine.files.table_location(self._base), place)
-        lines = self._engine.shuffled(keys, ("Id",), 1).made(write, _WRITTEN).collected()
+        lines = self._engine.shuffled(parts, ("Id",), 1).made(write, _WRITTEN).collected()
         written = {line["name"] for line in lines}
         for other in self._engine.files.file_names(f"{self._base}/{place}"):
             if other not in written:  # written by a task that was lost and run again
@@ -99,33 +101,33 @@ class DirtyLists:
         return [name for name in names if name.endswith(".json")]
 
 
-def _to_list(changed_after: int | None) -> Rows:
+def _new_entries(changed_after: int | None) -> Rows:
     """Return a function for ``mapInArrow`` that yields the dirty rows, and those that a later event changed."""
 
-    def select(batches: Batches) -> Batches:
+    def new(batches: Batches) -> Batches:
         for batch in batches:
             is_dirty = pc.fill_null(batch["_dirty"], False)
             is_changed = False if changed_after is None else pc.greater(batch["_sequence"], changed_after)
             rows = pa.RecordBatch.from_arrays([batch["Id"], batch["_sequence"], is_dirty], schema=_ENTRIES)
             yield rows.filter(pc.or_(is_dirty, is_changed))
 
-    return select
+    return new
 
 
-def _still_listed(ranges: Ranges, changed_since: int | None, is_marked: bool) -> Rows:
-    """Return a function for ``mapInArrow`` that yields the entries of a list that stay: dirty rows outside of the
-    rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
+def _former_entries(ranges: Ranges, changed_since: int | None, is_marked: bool) -> Rows:
+    """Return a function for ``mapInArrow`` that yields the entries of a list that are kept: dirty rows outside
+    of the rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
 
-    def still(batches: Batches) -> Batches:
+    def former(batches: Batches) -> Batches:
         for batch in batches:
             sequences = batch["sequence"].cast(pa.int64())
             is_changed = batch["changed"].is_valid() if is_marked else pa.repeat(True, len(batch))
-            stays = False if changed_since is None else pc.greater_equal(sequences, changed_since)
-            kept = pc.if_else(is_changed, stays, pc.invert(_is_inside(batch["Id"], ranges)))
+            is_kept = False if changed_since is None else pc.greater_equal(sequences, changed_since)
+            kept = pc.if_else(is_changed, is_kept, pc.invert(_is_inside(batch["Id"], ranges)))
             arrays = [batch["Id"], sequences, pc.invert(is_changed)]
             yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(kept)
 
-    return still
+    return former
 
 
 def _is_inside(ids: pa.Array, ranges: Ranges) -> pa.Array:
@@ -150,7 +152,7 @@ def _write_list(location: TableLocation, place: str) -> Rows:
         changed = {id_: sequence for id_, sequence in changed.items() if id_ not in dirty}
         if not dirty and not changed:
             return
-        filesystem, name = location.filesystem(), f"{_MARKED}{uuid.uuid4().hex}.json"
+        filesystem, name = location.filesystem(), f"{_FILE_PREFIX}{uuid.uuid4().hex}.json"
         filesystem.create_dir(place, recursive=True)
         # The buffer also turns what is written into bytes, the only type that delta-rs takes.
         with pa.BufferedOutputStream(filesystem.open_output_stream(f"{place}/{name}"), _BUFFER) as file:

@@ -259,14 +259,15 @@ class ReplicaTables:
         changed_after: int | None = None,
         changed_since: int | None = None,
     ) -> TableState:
-        """Return the table with the list of rows that a refresh has to fetch; see :meth:`DirtyLists.updated`."""
+        """Return the table with the list of rows that a refresh has to fetch; see :meth:`DirtyLists.update`."""
         has_changed = table.computed.on_change and changed_after is not None
         rows = self._delta.read(name, table, rewritten.files) if rewritten.dirty or has_changed else None
         ranges = rewritten.ranges
-        if not self._lists.is_marked(before):  # an earlier version of the package wrote it
+        if not self._lists.marks_changed_rows(before):  # an earlier version of the package wrote it
             rows, ranges = self._delta.read(name, table), ((None, None),)
-        since = {"changed_after": changed_after, "changed_since": changed_since}
-        return self._lists.updated(name, before, table, rows, ranges, **since)
+        return self._lists.update(
+            name, before, table, rows, ranges, changed_after=changed_after, changed_since=changed_since
+        )
 
     def _check_gone(self, name: str, table: TableState, gone: int, max_deleted_fraction: float) -> None:
         """Check that the number of rows to delete because the org returned no record is within the limit."""
