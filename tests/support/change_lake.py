@@ -88,7 +88,7 @@ class ChangeLake:
 
     @property
     def landed(self) -> int:
-        """How many windows were landed."""
+        """Number of landed windows."""
         return len(self._windows)
 
     def land(self, *events: LandedEvent, **window: Any) -> str:

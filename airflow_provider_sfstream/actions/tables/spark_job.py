@@ -115,7 +115,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
 
     @property
     def spark_application(self) -> str | None:
-        """The id of the Spark application; ``None`` as long as it is not known: a driver on the worker tells it when it
+        """The id of the Spark application; ``None`` while it is unknown: a driver on the worker logs it when it
         begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
         told: Any = self._begun or (self.metrics or {}).get("application_id")
         if not told and self._hook is not None:
@@ -147,7 +147,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
                 "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
                 f"environment variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
             )
-        # Hooks of older providers keep no lines; newer ones drop what stands before the first exception.
+        # Hooks of older providers keep no lines; newer ones drop the lines before the first exception.
         read_log = hook._process_spark_submit_log
         hook._process_spark_submit_log = lambda lines: read_log(self._read(lines))
         if hook._connection["master"].startswith("local"):
@@ -157,8 +157,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         return hook
 
     def _read(self, lines: Iterator[str]) -> Iterator[str]:
-        """Pass on what ``spark-submit`` writes, and remember its end. As soon as a line has told which application it
-        is, its page is linked: it is of most use while the job is at work, or after it has failed."""
+        """Yield the lines of ``spark-submit``, and keep the last ones. Once a line names the application, its page
+        is linked, because it is most useful during the job or after a failure."""
         from airflow_provider_sfstream.tables.spark_apps.application import HAS_BEGUN
 
         self._last_lines.clear()
@@ -211,7 +211,7 @@ def driver_error(text: str, master: str) -> SalesforceStreamError:
         if name.startswith(exceptions.__name__) and kind is not None:
             error: SalesforceStreamError = kind(said)
             return error
-    # Why Spark ended an application stands in its log: what its driver then fails with says only that it has ended.
+    # Spark's log has the cause of an application's end; the later error of its driver has only the end itself.
     killed = re.findall(r"Application has been killed\. Reason: (.*)$", text, re.MULTILINE)
     cause = f": {raised[-1][0]} ({quoted(raised[-1][1])})" if raised else ""
     cause = f": {quoted(killed[-1])}" if killed else cause
@@ -231,7 +231,7 @@ def _local_connection(conn_id: str) -> Iterator[None]:
 
 
 def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:
-    """Return what lets a local ``spark-submit`` use this very Python environment, unless it is told otherwise."""
+    """Return the settings with which a local ``spark-submit`` uses this Python environment, unless they are set."""
     environment = {}
     if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in hook._conf:
         environment["PYSPARK_PYTHON"] = sys.executable
