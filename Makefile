@@ -35,11 +35,12 @@ mutants: $(INSTALLED)  ## how many of a fixed sample of small changes to the pac
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutants
 	@$(BIN)/python scripts/mutants.py
 
-lint: $(INSTALLED)  ## ruff, mypy and the import rule of the rooms
+lint: $(INSTALLED)  ## ruff, mypy, the import rule of the rooms, and a report on prose that never fails
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/prose.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
