@@ -242,7 +242,7 @@ class PublishError(SalesforceStreamError):
     lost = "The events that the error counts were not published."
 
 
-class PublishDoubtError(PublishError):
+class PublishOutcomeUnknownError(PublishError):
     """Neither a response nor the bus shows whether events were published, and ``on_doubt`` is ``"fail"``."""
 
     lost = "Nothing that is known of: the events that the error counts are on the bus, or they are not."

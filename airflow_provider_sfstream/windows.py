@@ -1,4 +1,4 @@
-"""Landed windows as Arrow tables, without Spark: decoded, typed, each event once.
+"""WindowsArgument windows as Arrow tables, without Spark: decoded, typed, each event once.
 
 For notebooks, tests and tasks of your own, on as many events as fit into memory. It is the decoding of the Spark job
 ``event_log``, and its tables and columns.
@@ -10,9 +10,9 @@ from datetime import UTC, date, datetime
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.storage import open_landing
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def read_windows(
     from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-    landed = Landed.of(windows, event_time_from, event_time_to)
+    landed = WindowsArgument.of(windows, event_time_from, event_time_to)
     config = landed.added_to(EventLogConfig(output_url="", verify_files=verify_files))
-    files = WorkerFiles(landing_conn_id)
+    files = ObjectStorageFiles(landing_conn_id)
     with TemporaryDirectory() as folder:
         return tables_in_memory(EmbeddedEngine(files, files, folder), config)
 

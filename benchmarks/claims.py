@@ -1,13 +1,13 @@
-"""Check ``claims``: whether every claim of every green run is true by the log of the bus that it was drained from.
+"""Check ``claims``: compare every claim of every successful run with the log of the bus from which it drained.
 
-Each run of this is one random scenario, some 10 to 60 steps of publishing, drains, faults, kills, lost stores and wrong
-clocks, over the shipped functions with a real landing and a real store, on a bus in memory, in time that passes as it
-is waited for. A seed gives the same scenario each time.
+Each run is one random scenario of 10 to 60 steps: publishing, drains, faults, kills, lost stores and wrong clocks. It
+uses the package's own functions with a real landing and a real store, on a bus in memory with simulated time. A seed
+always produces the same scenario.
 
     python benchmarks/claims.py --runs 1000 --seed 0
     python benchmarks/claims.py --runs 1 --seed 17 --verbose
 
-Prints one JSON line, and for each false claim how to see it again. The exit status is 1 if there was any.
+It prints one JSON line, and for each false claim the command that reproduces it. The exit status is 1 if there is one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.support.claims import HAZARDS, Report, run_scenario
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1_000, help="how many scenarios")
-    parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run; each further run adds 1")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", default=",".join(sorted(HAZARDS)), help="what may go wrong, of these")
+    parser.add_argument("--only", default=",".join(sorted(HAZARDS)), help="hazards to use, separated by commas")
     parser.add_argument("--verbose", action="store_true", help="tell each step")
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -53,8 +53,8 @@ def _print(reports: list[Report], seconds: float) -> int:
     false: Counter[str] = Counter()
     for report in reports:
         checked.update(report.checked)
-        false.update(kind for kind, _ in report.false)
-        for kind, text in report.false[:3]:
+        false.update(kind for kind, _ in report.false_claims)
+        for kind, text in report.false_claims[:3]:
             print(f"seed {report.seed}: {kind}: {text}")
     result = {
         "benchmark": "claims",
@@ -64,9 +64,9 @@ def _print(reports: list[Report], seconds: float) -> int:
         "events": sum(report.events for report in reports),
         "claims": dict(sorted(checked.items())),
         "false": dict(sorted(false.items())),
-        "scenarios_with_false_claims": sum(bool(report.false) for report in reports),
+        "scenarios_with_false_claims": sum(bool(report.false_claims) for report in reports),
         "lost": sum(report.lost for report in reports),
-        "twice": sum(report.twice for report in reports),
+        "twice": sum(report.duplicates for report in reports),
         "seconds": round(seconds, 1),
     }
     print(json.dumps(result))

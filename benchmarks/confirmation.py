@@ -1,11 +1,11 @@
 """Benchmark ``confirmation``: a drain that waits for the confirmed end of the stream, beside a plain drain.
 
-Both drain the same topics of one local org, in turn, several rounds; the medians count. The quiet topic has no event
-after the position, the second topic has a backlog, the busy topic receives an event every 10 milliseconds. A plain
-drain cannot end as idle on the busy topic, so that it has a limit of seconds.
+Both drain the same topics of one local org alternately for several rounds; the results are medians. The idle topic has
+no event after the position, the second topic has a backlog, the busy topic receives an event every 10 milliseconds. A
+plain drain never becomes idle on the busy topic, so it has a time limit.
 
-Prints one JSON line for each topic. ``ratio`` is the seconds of the confirming drain divided by those of the plain
-drain. ``calls`` are all requests to Salesforce but logins, ``delivered`` the events that count against the org's
+It prints one JSON line for each topic. ``ratio`` is the seconds of the confirming drain divided by those of the plain
+drain. ``calls`` are all requests to Salesforce except logins, ``delivered`` the events that count against the org's
 allocation. At the end of a topic without new events the confirming drain waits for an empty response, the plain drain
 for ``idle_timeout``. Here the response is sent after ``keepalive_seconds``, at Salesforce after 270 seconds at most:
 where that is longer than ``idle_timeout``, the confirmation costs the difference.
@@ -43,7 +43,7 @@ SIDES = {
 
 
 class Token:
-    """A fixed access token, so that logins are not measured."""
+    """A fixed access token, so that the benchmark does not measure logins."""
 
     def __init__(self, token: AccessToken) -> None:
         self._token = token
@@ -87,7 +87,7 @@ def publishing(org: LocalOrg) -> Iterator[None]:
 
 
 def measure(org: LocalOrg, token: AccessToken, name: str, side: str) -> dict[str, Any]:
-    """Drain one topic and return the figures."""
+    """Drain one topic and return the measured figures."""
     topic, limits = f"/event/{name}", DrainLimits(**SIDES[side], max_seconds=BUSY_SECONDS if name == BUSY else None)
     start = StartFrom.EARLIEST if name == BACKLOG else org.publish(topic, [{"Number__c": 0.0}])[0]
     org.admin("DELETE", "/requests")
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def report(name: str, runs: dict[str, list[dict[str, Any]]], keepalive: float) -> dict[str, Any]:
-    """Return the line of one topic."""
+    """Return the JSON line of one topic."""
 
     def median(side: str, figure: str) -> float:
         return statistics.median(run[figure] for run in runs[side])

@@ -1,10 +1,10 @@
-"""Benchmark ``drain``: our whole drain and landing, beside a bare gRPC reader of the same stream that stores nothing.
+"""Benchmark ``drain``: the package's drain and landing, compared with a bare gRPC reader that stores nothing.
 
-Both read the same retained events from a local org, in turn and each in a process of its own, several rounds; the
-medians count. The bare reader is the generated stub with 100 events of credit, topped up at each response; it counts
-events and nothing else. Our side reads, lands Parquet with checksums and event times, and writes the manifest.
+Both read the same retained events from a local org, alternately, each in its own process, for several rounds; the
+results are medians. The bare reader is the generated stub with 100 requested events, refilled at each response; it only
+counts events. The package reads the events, lands Parquet with checksums and event times, and writes the manifest.
 
-Prints one JSON line; ``ratio`` is our events per second divided by the bare reader's.
+It prints one JSON line; ``ratio`` is our events per second divided by the bare reader's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WORDS = ("order", "customer", "shipped", "address", "street", "city", "country",
 
 
 class Token:
-    """A token that was given, for reading as the benchmark's one user."""
+    """A fixed access token of the benchmark's only user."""
 
     def __init__(self, token: AccessToken) -> None:
         self._token = token
@@ -78,7 +78,7 @@ def _event(random: Random) -> dict[str, object]:
 
 
 def read_bare(target: str, token: AccessToken, count: int) -> int:
-    """Count ``count`` events with the generated stub, 100 outstanding, asking again at each response."""
+    """Read ``count`` events with the generated stub, with 100 requested events that each response refills."""
     requests: queue.SimpleQueue[messages.FetchRequest | None] = queue.SimpleQueue()
     metadata = (("accesstoken", token.value), ("instanceurl", token.instance_url), ("tenantid", token.org_id))
     received = 0
@@ -97,7 +97,7 @@ def read_bare(target: str, token: AccessToken, count: int) -> int:
 
 
 def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> Manifest:
-    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does."""
+    """Drain ``count`` events into a window at ``folder`` and write its manifest, as a task does."""
     stream = Stream(token.org_id, "pubsub", TOPIC)
     run = RunIdentity("benchmark", "drain", "one", datetime.now(UTC))
     window_id = window_id_for(run, "live", None)
@@ -163,7 +163,7 @@ def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str,
 
 
 def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str, count: int) -> dict[str, float]:
-    """Run one side of ``script`` in a process of its own."""
+    """Run one side of ``script`` in a new process."""
     given = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id, "count": count}
     done = subprocess.run(
         [sys.executable, script, "--side", side],
@@ -176,7 +176,7 @@ def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str,
 
 
 def run_side(side: str) -> None:
-    """Be one of the two processes that are compared."""
+    """Run as one of the two compared processes."""
     given = json.loads(os.environ["SFSTREAM_BENCHMARK"])
     token = AccessToken(given["token"], given["instance_url"], given["org_id"])
     print(json.dumps(measure(side, given["target"], token, given["count"])))

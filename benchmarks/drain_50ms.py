@@ -1,10 +1,10 @@
-"""Benchmark ``drain_50ms``: our drain and landing with 50 ms of round trip added, beside the protocol's own ceiling.
+"""Benchmark ``drain_50ms``: drain and landing with 50 ms of added round-trip time, compared with the protocol's limit.
 
-At most 100 events may be outstanding on a subscription, so no client gets more than 100 of them in a round trip. The
-round trip is measured through the same network, before each round, with an echo of one byte. The bare reader of the
+At most 100 events may be pending on a subscription, so a client receives at most 100 events in one round trip. The
+round-trip time is measured through the same network before each round, with an echo of one byte. The bare reader of the
 benchmark ``drain`` runs too, for comparison.
 
-Prints one JSON line; ``ratio`` is our events per second divided by the ceiling.
+It prints one JSON line; ``ratio`` is the package's events per second divided by the limit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Echo(socketserver.BaseRequestHandler):
 
 @contextmanager
 def slow_network(port: int) -> Iterator[tuple[int, int]]:
-    """Put a delay before the org, without limiting bandwidth; give its port and that of an echo behind the same."""
+    """Add a delay to the org without a bandwidth limit; yield the delayed ports of the org and of an echo server."""
     with socketserver.TCPServer(("127.0.0.1", 0), Echo) as echo:
         threading.Thread(target=echo.serve_forever, daemon=True).start()
         with Network(port) as to_org, Network(echo.server_address[1]) as to_echo:
@@ -53,7 +53,7 @@ def slow_network(port: int) -> Iterator[tuple[int, int]]:
 
 
 def round_trip(port: int, times: int = 21) -> float:
-    """Return the median seconds that one byte takes there and back."""
+    """Return the median round-trip time of one byte in seconds."""
     taken = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,12 +1,13 @@
 """Benchmarks ``embedded_platform_events``, ``embedded_change_events``, ``embedded_spark``, ``embedded_replica_spark``
-and ``embedded_small``: the embedded engine beside a loop over fastavro that writes the same Parquet, beside the Spark
-jobs for each core, and from a small window to its table.
+and ``embedded_small``: the embedded engine, compared with a fastavro loop that writes the same Parquet and with the
+Spark jobs, for each core; and its time for a small window.
 
-Windows of platform events (about 150 bytes, 12 columns) and of change events (about 430 bytes, 100 columns). The engine
-and the loop run in a process of their own that may use one core, Spark with ``local[2]``; the first round warms up, the
-medians of the others count. Prints one JSON line for each; ``ratio`` is our events per core and second divided by the
-other's, or seconds of wall time for the small window. ``mebibytes`` is the most memory that the process had above what
-it has when it has loaded Airflow. What both sides wrote is compared, row by row.
+The windows contain platform events (about 150 bytes, 12 columns) or change events (about 430 bytes, 100 columns). The
+engine and the loop each run in a process that may use one core, Spark runs with ``local[2]``. The first round warms up;
+the results are medians of the other rounds. It prints one JSON line for each benchmark. ``ratio`` is the package's
+events per core and second divided by those of the other side, or seconds of wall time for the small window.
+``mebibytes`` is the peak memory above that of a process that has loaded Airflow. The outputs of both sides are compared
+row by row.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from benchmarks import event_log
 from tests.support.landing_files import LandedEvent, land_window
 
 DISTINCT = 50_000
-"""So many payloads are made; more events have the same ones again."""
+"""Number of different payloads; further events repeat them."""
 _ORDER = {
     "type": "record",
     "name": "Order__e",
@@ -61,14 +62,14 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def land(folder: Path, kind: str, count: int) -> str:
-    """Land so many events of three days; return the manifest's URL."""
+    """Land ``count`` events of three days; return the manifest's URL."""
     shape, avro = random.Random(1), schema(kind)
     parsed = fastavro.parse_schema(json.loads(json.dumps(avro)))
     payloads = []
     for number in range(min(count, DISTINCT)):
         make, stream = {"change": event_log._event, "platform": _order}[kind], io.BytesIO()
         record = make(number, min(count, DISTINCT), shape)
-        if kind == "change":  # of which a replica takes all fields
+        if kind == "change":  # a replica stores all fields of change events
             ids = [f"001{number * 7_919 % DISTINCT:012d}AAA"]
             record["ChangeEventHeader"] |= {"changeType": "CREATE", "changedFields": [], "recordIds": ids}
         fastavro.schemaless_writer(stream, parsed, record)
@@ -88,7 +89,7 @@ def _order(number: int, count: int, shape: random.Random) -> dict[str, Any]:
 
 
 def loop(manifest: str, output: Path, layout: pa.Schema) -> None:
-    """Do what one would without this package: fastavro, a dictionary for each event, Parquet files by day."""
+    """Process events without this package: fastavro, a dictionary for each event, Parquet files by day."""
     folder = Path(manifest.removeprefix("file://")).parent
     kind = "change" if "change" in folder.name else "platform"
     parsed = fastavro.parse_schema(schema(kind))
@@ -132,13 +133,13 @@ def loop(manifest: str, output: Path, layout: pa.Schema) -> None:
 
 
 def most_kibibytes() -> int:
-    """Return the most memory that this process has had since it was started; its parent's is in ``ru_maxrss`` too."""
+    """Return the peak memory of this process since its start; ``ru_maxrss`` would include its parent's memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def work(side: str, manifest: str, output: str, rounds: int) -> None:
-    """Run a side in this process, and print how long each round took, and what memory it had."""
+    """Run a side in this process, and print the seconds of each round and the memory."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from airflow_provider_sfstream.operators.event_log import EventLogOperator
     from airflow_provider_sfstream.operators.replica import ReplicaOperator
@@ -164,7 +165,7 @@ def work(side: str, manifest: str, output: str, rounds: int) -> None:
 
 
 def measured(side: str, manifest: str, output: Path, rounds: int) -> dict[str, Any]:
-    """Return what :func:`work` prints, in a process of its own."""
+    """Run :func:`work` in a new process and return its output."""
     command = [sys.executable, __file__, "--work", side, manifest, str(output), "--rounds", str(rounds)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     figures: dict[str, Any] = json.loads(printed.splitlines()[-1])
@@ -172,7 +173,7 @@ def measured(side: str, manifest: str, output: Path, rounds: int) -> dict[str, A
 
 
 def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[float]]:
-    """Return how long the Spark jobs take with two cores; the first round warms up."""
+    """Return the seconds of the Spark jobs on two cores; the first round warms up."""
     from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
@@ -196,9 +197,9 @@ def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[fl
 
 
 def compare(one: Path, other: Path, key: str) -> None:
-    """Compare what two sides wrote, row by row.
+    """Compare the outputs of two sides row by row.
 
-    :param key: the column that tells their rows apart.
+    :param key: column that identifies a row.
     """
     ours, theirs = (_rows(each).sort_by(key) for each in (one, other))
     theirs = theirs.select(ours.column_names).cast(ours.schema)
@@ -232,7 +233,7 @@ def main() -> None:
 def _small(folder: Path, rounds: int) -> None:
     manifest = land(folder / "landing", "platform", 1_500)
     ours = measured("event_log", manifest, folder / "small", rounds)
-    # The first round loads what a task process has not loaded yet.
+    # The first round counts, because it includes the imports of a new task process.
     figures = {"ratio": round(ours["seconds"][0], 2), "events": 1_500, "seconds": ours["seconds"]}
     print(json.dumps({"benchmark": "embedded_small", **figures}), flush=True)
 

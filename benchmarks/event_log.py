@@ -1,13 +1,14 @@
-"""Benchmarks ``event_log``, ``event_log_rewrite``, ``event_log_unverified``, ``event_log_json``: the Spark job beside
-itself decoding with fastavro, beside Spark merely rewriting the table that the job made, which is the least the job
-could cost, beside itself without comparing the landed files with their SHA-256, and beside itself reading the same
-events as the Streaming API sends them, as JSON, with their Avro schema and without.
+"""Benchmarks ``event_log``, ``event_log_rewrite``, ``event_log_unverified``, ``event_log_json`` of the Spark job.
 
-One Spark session, one landed window of change events (about 430 bytes in Avro, 820 in JSON; 100 columns) in each
-encoding. The sides of seconds run in turn, several rounds after one that does not count, and the medians count; those
-of minutes run once, after them. Of a tenth of the events a job is a second of planning, whatever it does.
-Prints one JSON line for each; ``ratio`` is our events per second divided by the other's, ``worker_mib`` the highest
-resident size of a Python worker of Spark while ours ran.
+The job is compared with itself decoding with fastavro; with Spark rewriting the finished table, which is the minimum
+cost of the job; with itself without the SHA-256 check of the landed files; and with itself on the same events as JSON,
+as the Streaming API sends them, with and without their Avro schema.
+
+There is one Spark session, and one landed window of change events (about 430 bytes in Avro, 820 in JSON; 100 columns)
+in each encoding. Fast sides run alternately for several rounds after a warm-up round, and the results are medians. Slow
+sides run once afterwards. With a tenth of the events, planning takes about one second of each job. It prints one JSON
+line for each benchmark. ``ratio`` is the job's events per second divided by those of the other side, ``worker_mib`` the
+highest resident size of a Python worker of Spark during the job.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ WORDS = ("order", "customer", "shipped", "pending", "address", "street", "city",
 
 
 def schema() -> dict[str, Any]:
-    """Return a change event schema of the shape and size that Salesforce gives an Account."""
+    """Return a change event schema with the structure and size of Salesforce's schema for Account."""
     text = {"type": "array", "items": "string"}
     changes = ("CREATE", "UPDATE", "DELETE", "UNDELETE", "GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_OVERFLOW")
     header: list[tuple[str, Any]] = [
@@ -111,7 +112,7 @@ def land(folder: Path, count: int) -> dict[str, str]:
 
 
 def _json_payload(number: int, record: dict[str, Any]) -> bytes:
-    """Return an event's ``data`` as CometD has it: times as text, and no hex bitmaps in the header."""
+    """Return the ``data`` of an event in the format of CometD: times as text, and no hex bitmaps in the header."""
     bitmaps = ("nulledFields", "diffFields")
     header = {key: value for key, value in record["ChangeEventHeader"].items() if key not in bitmaps}
     body = {"ChangeEventHeader": header}
@@ -189,7 +190,7 @@ def main() -> None:
 
 
 def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) -> tuple[dict[str, list[float]], float]:
-    """Return the seconds of each round, by side, and the MiB of the largest worker of ours."""
+    """Return the seconds of each round by side, and the MiB of the job's largest worker."""
     table, copy = folder / "ours" / TABLE, folder / "copy"
 
     def job(output: str, side: str = "avro", **options: Any) -> Callable[[], Any]:

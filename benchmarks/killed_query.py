@@ -1,6 +1,6 @@
-"""A structured streaming query, killed again and again at random: its rows against the org's record.
+"""Benchmark ``killed_query``: rows of a structured streaming query that is killed at random, and the org's record.
 
-Prints a JSON line: how many events were published, how many the output lacks, and how many it has too often.
+It prints a JSON line with the number of published, missing and repeated events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--within", type=float, default=12.0, help="seconds after its start in which it is killed")
+    parser.add_argument("--within", type=float, default=12.0, help="kill the query within these seconds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, LocalOrg.running(Path(folder) / "org") as org:
         outcome = run(org, Path(folder), arguments.kills, arguments.seed, arguments.within)

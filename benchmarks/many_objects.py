@@ -1,9 +1,10 @@
-"""Benchmarks ``many_objects_event_log``, ``many_objects_replica``, ``many_objects_next``: the jobs in the worker's own
-process over the same number of change events of 1, 50 and 200 objects on one channel, and a later small window.
+"""Benchmarks ``many_objects_event_log``, ``many_objects_replica``, ``many_objects_next``: jobs on many objects.
 
-The sizes run in turn, several rounds after one that does not count; medians. ``ratio`` is the CPU seconds for 200
-objects divided by those for one. ``many_objects_next`` is a window of 2,000 events over 200 objects, for a replica that
-has taken in the large one. ``seconds`` are CPU seconds. Prints one JSON line for each.
+The embedded jobs process the same number of change events of 1, 50 and 200 objects on one channel, and a later small
+window. The sizes run alternately for several rounds after a warm-up round; the results are medians. ``ratio`` is the
+CPU seconds for 200 objects divided by those for one. ``many_objects_next`` is a window of 2,000 events of 200 objects,
+for a replica that has applied the large window. ``seconds`` are CPU seconds. It prints one JSON line for each
+benchmark.
 
 ``--snapshots`` runs two others instead. ``many_objects_wide``: 200 tables of 800 columns and thirteen windows, of which
 all but the first have one event of one object; ``read`` has the bytes of text files that the last run reads, by folder.
@@ -38,7 +39,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log import job as event_log
@@ -124,7 +125,7 @@ def run_pruned(folder: Path) -> None:
         removing.append(time.process_time() - begun)
 
     with mock.patch.object(DeltaSink, "forget", timed):
-        for number in range(11):  # one more than the snapshots that are kept
+        for number in range(11):  # one more than the number of retained snapshots
             manifest = land_one_each(folder / "landing", number, ENTITIES, len(ENTITIES))
             with counted() as (_, opened):
                 seconds = cpu_seconds(run_replica, manifest, str(folder / "replica"))
@@ -172,11 +173,11 @@ def run_dirty(folder: Path, rounds: int, rows: int = 200_000) -> None:
 
 @contextmanager
 def counted() -> Iterator[tuple[Counter[str], Counter[str]]]:
-    """Yield the bytes of text files that are read, by folder, and how often the log of each table is opened."""
+    """Yield counters: the bytes of text files read by folder, and the openings of each table's log."""
     read, openings = Counter[str](), Counter[str]()
-    read_text, open_log = WorkerFiles.read_text, DeltaTableLog._open
+    read_text, open_log = ObjectStorageFiles.read_text, DeltaTableLog._open
 
-    def reading(files: WorkerFiles, url: str) -> str:
+    def reading(files: ObjectStorageFiles, url: str) -> str:
         text = read_text(files, url)
         folders = [name for name in ("snapshots", "schemas") if f"/replica/{name}/" in url]
         read[folders[0] if folders else "others"] += len(text)
@@ -186,19 +187,22 @@ def counted() -> Iterator[tuple[Counter[str], Counter[str]]]:
         openings[log.location.uri] += 1
         return open_log(log, number)
 
-    with mock.patch.object(WorkerFiles, "read_text", reading), mock.patch.object(DeltaTableLog, "_open", opening):
+    with (
+        mock.patch.object(ObjectStorageFiles, "read_text", reading),
+        mock.patch.object(DeltaTableLog, "_open", opening),
+    ):
         yield read, openings
 
 
 def run_event_log(manifest: str, output: str) -> None:
     with tempfile.TemporaryDirectory() as copies:
-        engine = EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), copies)
+        engine = EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
         event_log.run(engine, EventLogConfig(manifests=(manifest,), output_url=output))
 
 
 def run_replica(manifest: str, output: str) -> None:
     with tempfile.TemporaryDirectory() as copies:
-        engine = EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), copies)
+        engine = EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
         replica.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output))
 
 
@@ -211,7 +215,8 @@ def cpu_seconds(work: Callable[[str, str], Any], manifest: str, output: str) -> 
 def land_one_each(folder: Path, number: int, entities: Sequence[Entity], first: int) -> str:
     """Land a window with one change event of each object; return its manifest's URL.
 
-    :param number: of the window, and ``first`` that of the events of the first one.
+    :param number: number of the window.
+    :param first: number of events in the first window.
     """
     before = 0 if number == 0 else first + (number - 1) * len(entities)
     events, schemas = [], {}
@@ -224,10 +229,10 @@ def land_one_each(folder: Path, number: int, entities: Sequence[Entity], first: 
 
 
 def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 0) -> str:
-    """Land a window of change events, of all objects in turn; return its manifest's URL.
+    """Land a window of change events that rotate over all objects; return its manifest's URL.
 
-    :param number: of the window.
-    :param before: events in the windows before it.
+    :param number: number of the window.
+    :param before: number of events in earlier windows.
     """
     payloads = {entity.name: [_payload(entity, n) for n in range(50)] for entity in ENTITIES[:objects]}
     first = before + (number - 1) * 2_000 if number else 0
@@ -241,8 +246,8 @@ def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 
 def _land(folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any) -> str:
     """Land a window.
 
-    :param number: of the window.
-    :param first: number of the last event before it.
+    :param number: number of the window.
+    :param first: number of the last event before the window.
     """
     window_id = "20260110T{:02d}0000Z-window{}"
     link: dict[str, Any] = {}

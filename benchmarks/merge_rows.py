@@ -1,6 +1,6 @@
-"""Rows of a table of 90 columns and changes of it, made with NumPy, as Parquet: what ``replica_merge`` reads.
+"""Input of ``replica_merge``: rows of a table of 90 columns and changes to it, generated with NumPy, as Parquet.
 
-What a value is follows from its record and its column, so that a table is the same in each run.
+Each value is computed from its record and its column, so that a table is the same in each run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Numbers = NDArray[np.uint64]
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Write the table's rows, of which a third of the fields is empty."""
+    """Write the rows of the table; a third of the fields is null."""
     _write(folder, TABLE_ENVELOPE, rows, _rows)
 
 
 def write_changes(folder: Path, rows: int, kind: str) -> None:
-    """Write a tenth as many changes of these rows: ``spread`` evenly, of one record in two hundred, or of ``one``."""
+    """Write changes, a tenth as many as rows: spread evenly, to one record in two hundred, or to one record."""
 
     def changes(numbers: Numbers) -> dict[str, pa.Array]:
         record = {
@@ -82,7 +82,7 @@ def _rows(numbers: Numbers) -> dict[str, pa.Array]:
 
 
 def _changes(numbers: Numbers, records: Numbers) -> dict[str, pa.Array]:
-    # The columns that one change sets lie a step apart, and where the first is differs from change to change.
+    # The columns of one change have equal distances, and the first column differs between changes.
     step = len(COLUMNS) // SET_BY_A_CHANGE
     first = (_noise(numbers, 1) % np.uint64(len(COLUMNS))).astype(np.int64)
     chosen = [(n - first) % step == (0 if n < step * SET_BY_A_CHANGE else -1) for n in range(len(COLUMNS))]
@@ -110,7 +110,7 @@ def _changes(numbers: Numbers, records: Numbers) -> dict[str, pa.Array]:
 
 
 def _values(column: int, type_: ColumnType, numbers: Numbers) -> pa.Array:
-    """Return values of about the sizes that records have."""
+    """Return values of about the same size as in real records."""
     noise = _noise(numbers, column)
     makers: dict[str, Callable[[], pa.Array]] = {
         "string": lambda: _texts(noise, 4 + 3 * (column % 7)),
@@ -124,7 +124,7 @@ def _values(column: int, type_: ColumnType, numbers: Numbers) -> pa.Array:
 
 
 def _noise(numbers: Numbers, salt: int) -> Numbers:
-    """Return numbers in which nothing is left to see of the given ones: the mixing of SplitMix64."""
+    """Return pseudo-random numbers computed from ``numbers`` with the mixing function of SplitMix64."""
     with np.errstate(over="ignore"):
         mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(salt) * np.uint64(
             0xD1B54A32D192ED03
@@ -139,7 +139,7 @@ def _record_ids(numbers: Numbers) -> pa.Array:
 
 
 def _texts(numbers: Numbers, length: int, *, big_endian: bool = False) -> pa.Array:
-    """Return ``length`` hexadecimal digits of each number, the last ones where ``big_endian``."""
+    """Return ``length`` hexadecimal digits of each number; the last ones if ``big_endian``."""
     columns = [numbers, _noise(numbers, 3)] if length > 16 else [numbers]
     bytes_ = np.stack(columns, axis=1).astype(">u8").view(np.uint8)
     digits = np.stack([_HEX[bytes_ >> 4], _HEX[bytes_ & 15]], axis=2).reshape(len(numbers), -1)

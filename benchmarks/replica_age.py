@@ -1,9 +1,10 @@
-"""Benchmarks ``replica_age`` and ``replica_catching_up``: what the ``replica`` job costs as its stream grows old.
+"""Benchmarks ``replica_age`` and ``replica_catching_up``: cost of the ``replica`` job by number of windows.
 
-``replica_age``: one new window of a replica that has taken in 100, 10,000 and 100,000 windows before; ``ratio`` is the
-seconds at 100 divided by those at 100,000, and ``files_read`` are manifests, schemas, snapshots and pages of ids.
-``replica_catching_up``: 1,000 and 5,000 windows at once; ``ratio`` is the seconds for each window of 1,000 divided by
-those of 5,000. One Spark session, two events in a window; medians of several rounds. Prints a JSON line for each.
+``replica_age``: one new window for a replica that has applied 100, 10,000 and 100,000 windows before. ``ratio`` is the
+seconds after 100 windows divided by those after 100,000, and ``files_read`` counts manifests, schemas, snapshots and
+pages of IDs. ``replica_catching_up``: 1,000 and 5,000 windows in one run. ``ratio`` is the seconds per window with
+1,000 windows divided by those with 5,000. Both use one Spark session and two events in a window; the results are
+medians of several rounds. It prints a JSON line for each benchmark.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def next_window(lake: ChangeLake) -> str:
 
 
 def aged(spark: Any, folder: Path, age: int) -> ChangeLake:
-    """Return a replica as if it had taken in ``age`` windows, the last of which is really there."""
+    """Return a replica that looks as if it had applied ``age`` windows; only the last window exists."""
     lake = ChangeLake(spark, folder)
     lake.run(next_window(lake))
     snapshot = lake.snapshot()
@@ -93,7 +94,7 @@ def aged(spark: Any, folder: Path, age: int) -> ChangeLake:
 
 @contextmanager
 def counted_reads() -> Iterator[list[str]]:
-    """Yield a list that gets the names of the files of text that a job reads."""
+    """Yield a list that collects the names of the text files that a job reads."""
     reads: list[str] = []
     read_text = HadoopFiles.read_text
 

@@ -1,12 +1,13 @@
-"""Benchmark ``replica_decode``: change rows made from landed change events, beside fastavro doing the same.
+"""Benchmark ``replica_decode``: decoding of landed change events into change rows, compared with fastavro.
 
-The other side is what one writes without looking for speed: each payload read with ``fastavro.schemaless_reader``, its
-bitmaps taken apart as Salesforce's examples do, one dict for each record, and an Arrow batch made of the dicts. Both
-sides get the same batches of an Account's change events (about 430 bytes), must give the same rows, and run in turn: in
-this process (seconds of CPU), and in Spark on two cores, as ``mapInArrow`` with the rows thrown away.
+The other side is a straightforward implementation: it reads each payload with ``fastavro.schemaless_reader``, decodes
+the bitmaps as Salesforce's examples do, and builds one dict for each record and an Arrow batch of the dicts. Both sides
+receive the same batches of change events of Account (about 430 bytes), must return equal rows, and run alternately: in
+this process (CPU seconds), and in Spark on two cores, as ``mapInArrow`` with discarded output.
 
-Prints a JSON line for each; ``ratio`` is our events per second divided by the other's. Events have one of 300 sets of
-fields, as those of applications do; with ``_distinct`` nearly every one has its own. ``_10x`` is ten times the events.
+It prints a JSON line for each case; ``ratio`` is the package's events per second divided by those of the other side.
+Each event changes one of 300 sets of fields, as applications do; with ``_distinct`` nearly every event has its own set.
+``_10x`` means ten times as many events.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _value(kind: str, moment: int, shape: random.Random) -> Any:
 
 
 class FastavroReader:
-    """Makes change rows as one does without looking for speed: one event, one field, one record after another."""
+    """Straightforward decoder of change rows: one event, one field, one record after another."""
 
     def __init__(self) -> None:
         self._parsed = fastavro.parse_schema(json.loads(json.dumps(SCHEMA)))
@@ -148,7 +149,7 @@ class FastavroReader:
 
 
 def fastavro_rows(batches: Batches) -> Batches:
-    """The other side as a function for ``mapInArrow``."""
+    """Decode batches with fastavro; the compared side as a function for ``mapInArrow``."""
     reader, schema = FastavroReader(), PLAN.arrow_schema()
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("ordinal", "replay_id", "payload"))
@@ -185,13 +186,13 @@ def ours(batches: Batches) -> Batches:
 
 
 def as_executors_get_it(table: pa.Table) -> list[pa.RecordBatch]:
-    """Return the batches that ``mapInArrow`` hands over."""
+    """Return a table in batches as ``mapInArrow`` passes them to executors."""
     table = table.append_column("window", pa.array([0] * len(table), pa.int32()))
     return table.append_column("format", pa.array(["avro"] * len(table))).to_batches(BATCH)
 
 
 def check(batches: list[pa.RecordBatch]) -> None:
-    """Compare what both sides give.
+    """Compare the rows of both sides.
 
     :raises SystemExit: if they differ.
     """
@@ -200,11 +201,11 @@ def check(batches: list[pa.RecordBatch]) -> None:
         for side in (ours, fastavro_rows)
     )
     if not one.equals(other):
-        raise SystemExit("the two sides do not give the same rows")
+        raise SystemExit("the rows of the two sides differ")
 
 
 def in_turn(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Return the seconds that each side took, by round."""
+    """Run the sides alternately; return the seconds of each round by side."""
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
         for side, act in sides.items():
@@ -215,7 +216,7 @@ def in_turn(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[]
 
 
 def in_process(table: pa.Table, rounds: int) -> dict[str, list[float]]:
-    """Return seconds of CPU: both sides run on one core, and others may be at work on the machine."""
+    """Return CPU seconds: both sides run on one core, and the machine may be busy with other processes."""
     batches = as_executors_get_it(table)
     check(batches[:1])
 
@@ -260,7 +261,7 @@ def report(name: str, events: int, size: float, seconds: dict[str, list[float]])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3, help="of the smaller measurements; the larger ones run once")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the small measurements; large ones run once")
     parser.add_argument("--without-10x", action="store_true")
     given = parser.parse_args()
     table, distinct = (landed(given.events, one) for one in (False, True))
@@ -271,7 +272,7 @@ def main() -> None:
         for number, file in enumerate(files):  # two for each 1x, one for each core
             half = given.events // 2
             pq.write_table(table.slice(number % 2 * half, half), file)
-        in_process(table.slice(0, BATCH), 1)  # what is read once is read before the clocks run
+        in_process(table.slice(0, BATCH), 1)  # warm-up: fill the caches before the measurement
         for suffix, times, rounds in scales:
             measured = in_process(pa.concat_tables([table] * times), rounds)
             report(f"replica_decode{suffix}", given.events * times, size, measured)

@@ -1,17 +1,18 @@
-"""Benchmark ``replica_memory``: peak memory of the replica job, in the worker's own process and in one task of Spark.
+"""Benchmark ``replica_memory``: peak memory of the replica job, in an Airflow task and in a Spark task.
 
-Each case runs in a process of its own. ``worker`` is the process of a task of Airflow, which runs the job. ``task`` is
-the Python process of a Spark task: it receives all rows of one table, which is one piece, and rewrites that piece;
-no Spark is needed. Cases:
+Each case runs in its own process. ``worker`` is the process of an Airflow task that runs the embedded job. ``task`` is
+the Python process of a Spark task: it receives all rows of one table as one file group and rewrites that group. The
+benchmark does not need Spark. Cases:
 
 - ``events``: 200,000 events of one new record each.
-- ``create_1000``, ``create_5000``: so many events of 200 new records each; ``update_1000``, ``update_5000``: an update
-  of two columns of these records.
+- ``create_1000``, ``create_5000``: 1,000 or 5,000 events of 200 new records each; ``update_1000``, ``update_5000``: an
+  update of two columns of these records.
 - ``records``: 300,000 events of one new record each, one table.
 - ``texts``: 20,000 new records with a text of 8,000 characters each.
 
-Records have 80 columns, ``texts`` aside. ``mebibytes`` is the peak above ``idle_mebibytes``, which the process has with
-pyarrow, deltalake and, in ``worker``, Airflow loaded. Prints one JSON line for each case and process.
+Records have 80 columns, except in ``texts``. ``mebibytes`` is the peak above ``idle_mebibytes``, the memory of the
+process after it has loaded pyarrow, deltalake and, in ``worker``, Airflow. It prints one JSON line for each case and
+process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CASES = {
     "texts": 20_000,
 }
 _IDS = 200
-"""Records of an event of a mass change."""
+"""Number of records in an event of a mass change."""
 WIDE = Entity(
     "Wide__c",
     "a0W",
@@ -68,7 +69,7 @@ _PLACEHOLDER = "a0X000000000000AAA"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", action="append", choices=CASES, help="all if not named")
+    parser.add_argument("--case", action="append", choices=CASES, help="case to run; default: all")
     parser.add_argument("--only", choices=("worker", "task"))
     parser.add_argument("--worker", nargs=2, metavar=("MANIFEST", "OUTPUT"), help=argparse.SUPPRESS)
     parser.add_argument("--send", nargs=3, metavar=("MANIFEST", "OUTPUT", "FOLDER"), help=argparse.SUPPRESS)
@@ -88,7 +89,7 @@ def main() -> None:
 
 
 def measure(case: str, folder: Path, only: str | None) -> None:
-    """Print the figures of a case."""
+    """Measure a case and print its figures."""
     output = folder / "replica"
     manifest = land(folder / "landing", case)
     if case.startswith("update"):
@@ -116,30 +117,30 @@ def worker(manifest: str, output: str) -> dict[str, Any]:
 
 
 def send(manifest: str, output: str, folder: str) -> None:
-    """Leave the parcels of a run, all rows of one piece, and the function of the task that receives them."""
-    from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+    """Store the shuffled blocks of a run, all for one file group, and the function of the receiving task."""
+    from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
     from airflow_provider_sfstream.tables.replica import delta_sink, job
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-    from airflow_provider_sfstream.tables.rows.routing import PARCEL
+    from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
     from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
     class Sent(ArrowFrame):
         def made(self, make: Any, schema: pa.Schema) -> Any:
-            with pa.OSFile(f"{folder}/parcels", "wb") as sink, pa.ipc.new_stream(sink, PARCEL) as writer:
+            with pa.OSFile(f"{folder}/blocks", "wb") as sink, pa.ipc.new_stream(sink, BLOCK) as writer:
                 for batch in self.batches(None):
                     writer.write(batch)
             Path(folder, "task").write_bytes(cloudpickle.dumps(make))
             raise SystemExit
 
     class Engine(EmbeddedEngine):
-        def routed(self, parcels: ArrowFrame, also: Any, pieces: int) -> ArrowFrame:
-            return Sent(super().routed(parcels, also, pieces).batches)
+        def shuffle_blocks(self, blocks: ArrowFrame, also: Any, file_groups: int) -> ArrowFrame:
+            return Sent(super().shuffle_blocks(blocks, also, file_groups).batches)
 
-    delta_sink._MANY = sys.maxsize  # one piece
+    delta_sink._MANY = sys.maxsize  # one file group
     copies = Path(folder, "copies")
     copies.mkdir()
-    engine = Engine(WorkerFiles(None), WorkerFiles(None), copies)
+    engine = Engine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
     job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output))
 
 
@@ -147,12 +148,12 @@ def task(folder: Path) -> dict[str, Any]:
     """Run the task in this process; return its figures."""
     make = cloudpickle.loads((folder / "task").read_bytes())
 
-    def parcels() -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(str(folder / "parcels")) as source:
+    def blocks() -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(folder / "blocks")) as source:
             yield from pa.ipc.open_stream(source)
 
     idle, started = peak(), time.time()
-    files = [line["path"] for batch in make(parcels()) for line in batch.to_pylist() if line["path"]]
+    files = [line["path"] for batch in make(blocks()) for line in batch.to_pylist() if line["path"]]
     assert files, "nothing was written"
     return _figures(idle, started)
 
@@ -160,7 +161,7 @@ def task(folder: Path) -> dict[str, Any]:
 def land(folder: Path, case: str, after: int = 0) -> str:
     """Land the window of a case; return its manifest's URL.
 
-    :param after: events of the window before it, if there is one: the window updates its records.
+    :param after: number of events in the previous window, whose records this window updates; 0: no previous window.
     """
     kind, count = case.split("_")[0], CASES[case]
     entity = LONG if case == "texts" else WIDE
@@ -201,14 +202,14 @@ def land(folder: Path, case: str, after: int = 0) -> str:
         {entity.name: entity.schema()},
         event_times=(START, START),
         topic=TOPIC,
-        # A part is one row group, of no more than a drain puts into one.
+        # Each part is one row group, no larger than the row groups that a drain writes.
         parts=max(-(-count // ROW_GROUP_ROWS), -(-bytes_ // ROW_GROUP_BYTES)),
         **link,
     )
 
 
 def peak() -> int:
-    """Return the highest resident size of this process, in KiB; its parent's is in ``ru_maxrss`` too."""
+    """Return the peak resident size of this process in KiB; ``ru_maxrss`` would include its parent's memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
@@ -225,7 +226,7 @@ def _report(case: str, process: str, figures: dict[str, Any]) -> None:
 
 
 def _child(*arguments: str, **environment: str) -> str:
-    """Return the last line that this script prints in a process of its own."""
+    """Run this script in a new process and return the last line of its output."""
     command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     if done.returncode:

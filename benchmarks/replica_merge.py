@@ -1,19 +1,22 @@
-"""Benchmark ``replica_merge``: changes folded and merged into a replica's Delta table, beside the straightforward Spark
-job that folds with aggregates, joins all rows and writes the whole table anew.
+"""Benchmark ``replica_merge``: merge of changes into a replica's Delta table, compared with a full rewrite.
 
-The table has 90 columns and ten rows for each change; a change sets six columns. Changes are spread evenly
-over the records (``spread``), or over one record in two hundred, as they were in the merge before (``hot``), or are all
-of one record (``one``). Both sides start from change rows in Parquet, each read as that side reads (ours as Arrow in
-Python, where events are decoded; the other as Spark does), run in turn in one Spark session, and must give the same
-table, which is compared at a tenth of the size. At full size the other is run for changes of one record alone, the
-least that it has to fold: it writes all rows whatever has changed. A merge of a few seconds is measured several times,
-and the median counts. Prints one JSON line for each kind of changes; ``ratio`` is the other's seconds divided by ours,
-``growth`` our seconds divided by those for a tenth of changes and rows, ``worker_mib`` the highest resident size of a
-Python worker of Spark while ours ran, in all rounds.
+The full rewrite is a straightforward Spark job that folds the changes with aggregates, joins all rows and writes the
+whole table again. The table has 90 columns and ten rows for each change; a change sets six columns. Changes are spread
+evenly over the records (``spread``), or over one record in two hundred, which the previous merge changed too (``hot``),
+or all belong to one record (``one``).
 
-With ``--cluster`` all runs on a standalone cluster of two workers with a core each, and both tables are on a real S3
-server. Spark comes without a client for S3, so the other side has the buckets mounted as a folder (FUSE, as root).
-With ``--cluster --rewrite-locally`` the other's table is in a local folder, which costs it nothing of the two cores.
+Both sides start from change rows in Parquet: the merge reads them as Arrow in Python, where events are decoded, and the
+rewrite reads them with Spark. They run alternately in one Spark session. Both must produce equal tables, which are
+compared at a tenth of the size. At full size the rewrite runs only for the changes of one record, which are cheapest to
+fold: it writes all rows for any change. A merge of a few seconds is measured several times; the result is the median.
+
+It prints one JSON line for each kind of changes. ``ratio`` is the seconds of the rewrite divided by those of the merge,
+``growth`` the seconds of the merge divided by those for a tenth of the changes and rows, ``worker_mib`` the highest
+resident size of a Python worker of Spark during the merges of all rounds.
+
+With ``--cluster`` everything runs on a standalone cluster of two workers with one core each, and both tables are on a
+real S3 server. Spark contains no S3 client, so the rewrite uses the bucket mounted as a folder (FUSE, as root). With
+``--cluster --rewrite-locally`` the table of the rewrite is in a local folder, which needs no time of the two cores.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incom
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
-from airflow_provider_sfstream.tables.rows.routing import parcels
+from airflow_provider_sfstream.tables.rows.shuffle import blocks
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
@@ -55,20 +58,22 @@ from benchmarks.sessions import largest_worker, object_storage, session
 TABLE = "Account"
 KINDS = ("spread", "hot", "one")
 _SETTINGS = {
-    # Wide rows give long methods, and the JVM only interprets those beyond 8,000 bytes: better several shorter ones.
+    # Wide rows lead to long methods, and the JVM does not compile methods above 8,000 bytes, so split them.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # Room for large tables; Spark joins partitions that turn out small, since every task compiles wide rows anew.
+    # Enough partitions for large tables. Spark coalesces small ones, because every task compiles wide rows again.
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
 }
-"""Settings with which the other side's plan runs well."""
+"""Spark settings that speed up the full rewrite."""
 _TIMES, _SPENT = 5, 10.0
-"""A merge is measured so many times, or as often as it takes for so many seconds."""
+"""A merge is repeated up to this number of times, or for this number of seconds."""
 
 
 @dataclass
 class Workload:
-    """A table of ``rows`` rows, ours below ``output``, the other's in ``other``, and a tenth as many changes of each
-    kind."""
+    """A table of ``rows`` rows, once for the merge (``output``) and once for the rewrite (``other``), and its changes.
+
+    There is a tenth as many changes of each kind as rows.
+    """
 
     spark: Any
     folder: Path
@@ -93,15 +98,15 @@ class Workload:
             count=self.rows,
             sample=lambda fraction: [row["Id"] for row in ids.sample(fraction).collect()],
         )
-        merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: parcels(partial(_shaped, schema), ends[0]))
+        merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: blocks(partial(_shaped, schema), ends[0]))
         self.state, _ = merged[TABLE]
 
     def take_back(self) -> None:
-        """Have the table as it was before the last merge."""
+        """Restore the table to its state before the last merge."""
         self.sink.check(TABLE, self.state)
 
     def ours(self, kind: str) -> TableState:
-        """Merge as a job does, and return the table after that."""
+        """Merge in the same way as the job, and return the resulting table."""
         self.sink.check(TABLE, self.state)
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in (CHANGE_ENVELOPE | COLUMNS).items()])
         files = [(str(path),) for path in (self.folder / kind).glob("*.parquet")]
@@ -109,11 +114,11 @@ class Workload:
         merge = ChangesMerge(COLUMNS, "soft")
         incoming = Incoming(self.state, merge, schema, are_changes=True, count=self.rows // 10)
         read = partial(_read_shaped, schema)
-        merged, _ = self.sink.merge({TABLE: incoming}, paths, lambda ends: parcels(read, ends[0]))
+        merged, _ = self.sink.merge({TABLE: incoming}, paths, lambda ends: blocks(read, ends[0]))
         return merged[TABLE][0]
 
     def whole(self, kind: str) -> None:
-        """Do the same as one would without this package; only what these changes need."""
+        """Rewrite the table without this package, with only the features that these changes need."""
         from pyspark.sql import functions as f
 
         changes = self.spark.read.parquet(str(self.folder / kind))
@@ -148,7 +153,7 @@ class Workload:
         ours = self.spark.read.parquet(str(self.folder / f"merged-{kind}"))
         other = self.spark.read.parquet(str(self.other / "rewritten")).select(*ours.columns)
         if _digest(ours) != _digest(other):
-            raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
+            raise RuntimeError(f"The tables differ after the changes of kind {kind!r}, so the figures are invalid.")
 
 
 def _shaped(schema: pa.Schema, files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -160,14 +165,14 @@ def _read_shaped(schema: pa.Schema, files: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def _read(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of Parquet files, as decoding yields those of events: as Arrow, in Python."""
+    """Yield the rows of Parquet files as Arrow in Python, as the decoding of events does."""
     for path in (path for batch in files for path in batch.column("path").to_pylist()):
         yield from pyarrow.parquet.ParquetFile(path).iter_batches(10_000)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """Takes the rows that come."""
+    """Merge function that takes the rows of the change unchanged."""
 
     columns: dict[str, ColumnType]
 
@@ -187,20 +192,20 @@ def measure(
 ) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by kind and side.
 
-    :param compared: the kinds of changes for which the other side is run too.
-    :param check: whether the two tables are compared then.
+    :param compared: kinds of changes for which the rewrite runs too.
+    :param check: whether to compare the two tables afterwards.
     """
     measured: dict[str, dict[str, list[float]]] = {kind: {"ours": [], "whole": [], "mib": []} for kind in KINDS}
     for kind in KINDS:
         before = work.state
         if kind == "hot":
-            # Records that change much have changed before.
+            # Hot records have been changed by an earlier merge too.
             work.take_back()
             work.state = work.ours(kind)
         for _ in range(rounds):
             spent: list[float] = []
             with largest_worker(measured[kind]["mib"]):
-                # A merge of two seconds differs by one from time to time; a rewrite of sixty does not.
+                # A merge of two seconds sometimes takes one second more, so repeat it. A rewrite takes a stable time.
                 while not spent or (not check and sum(spent) < _SPENT and len(spent) < _TIMES):
                     work.take_back()
                     after, seconds = timed(lambda kind=kind: work.ours(kind))
@@ -224,9 +229,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, the tables on S3")
+    parser.add_argument("--cluster", action="store_true", help="use a standalone cluster, and tables on S3")
     parser.add_argument(
-        "--rewrite-locally", action="store_true", help="the other's table in a local folder all the same"
+        "--rewrite-locally", action="store_true", help="with --cluster: rewrite a table in a local folder"
     )
     given = parser.parse_args()
     with ExitStack() as stack:
@@ -246,7 +251,7 @@ def main() -> None:
             work, seconds = timed(lambda at=(folder, output, other), rows=rows: Workload(spark, *at, rows))
             print(f"{rows} rows made in {seconds:.0f} s", file=sys.stderr)
             if not measured:
-                # Warms up, and shows that both do the same, which takes longer than doing it.
+                # Warm up and compare the tables, at a tenth of the size because the comparison is slow.
                 measure(work, 1, compared=KINDS, check=True)
             measured[rows] = measure(work, given.rounds, compared=("one",) if rows == given.rows else ())
             shutil.rmtree(folder)

@@ -1,8 +1,9 @@
-"""Benchmark ``replica_workload``: random workloads on an org made into a replica by the job, and compared with the org.
+"""Benchmark ``replica_workload``: the job builds a replica from random workloads of an org, compared with the org.
 
-Fifty seeds in one Spark session on ``local[2]``, or with ``--cluster`` five on a standalone cluster of a master and two
-workers, where a worker with its executor is killed in the middle of each. Not a race: every value must be equal.
-Prints one JSON line for each seed, and one for all; exits with 1 if anything differs.
+It runs fifty seeds in one Spark session on ``local[2]``, or with ``--cluster`` five seeds on a standalone cluster of a
+master and two workers, where a worker and its executor are killed in the middle of each seed. It does not measure
+speed: every value must be equal. It prints one JSON line for each seed and one for all, and exits with 1 if a value
+differs.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ FEW_ROWS = {
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
 }
-"""Planning and compiling wide rows takes longer than a seed's few of them."""
+"""Spark settings for few rows: planning and compiling of wide rows would take longer than processing them."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, losing a worker")
-    parser.add_argument("--seeds", type=int, help="how many; 50, or 5 with --cluster")
+    parser.add_argument("--cluster", action="store_true", help="run on a standalone cluster that loses a worker")
+    parser.add_argument("--seeds", type=int, help="number of seeds; default 50, or 5 with --cluster")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=160, help="requests of a workload that change records")
     parser.add_argument("--deletes", choices=("soft", "hard"), default="soft", help="without --cluster")
-    parser.add_argument("--at-once", type=int, default=1, help="seeds that run side by side, without --cluster")
+    parser.add_argument("--at-once", type=int, default=1, help="number of parallel seeds without --cluster")
     given = parser.parse_args()
-    # Airflow and Java write to the standard output too.
+    # Airflow and Java write to the standard output too, so the results use a copy of it.
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     count = given.seeds or (5 if given.cluster else 50)
@@ -78,8 +79,8 @@ def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> di
     started = time.perf_counter()
     figures: dict[str, Any] = {"benchmark": "replica_workload_seed", "seed": seed, "equal": False}
     try:
-        with job_for(spark, folder, given) as (job, aside, runs):
-            outcome = run_seed(seed, folder, job, aside=aside, runs=runs, steps=given.steps)
+        with job_for(spark, folder, given) as (job, side_job, runs):
+            outcome = run_seed(seed, folder, job, side_job=side_job, runs=runs, steps=given.steps)
             if isinstance(job, ClusterJob):
                 figures["workers_lost"] = len(job.lost)
     except Exception:
@@ -103,7 +104,7 @@ def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> di
 
 @contextmanager
 def job_for(spark: Any, folder: Path, given: argparse.Namespace) -> Iterator[tuple[Job, Job, int]]:
-    """Yield the jobs of a seed, and in how many runs it is made; on a cluster of its own if it is to be on one."""
+    """Yield the jobs of a seed and the number of its runs; with ``--cluster``, start a cluster for the seed."""
     here = SessionJob(spark, folder / "replica", deletes=given.deletes)
     if not given.cluster:
         yield here, here, 2

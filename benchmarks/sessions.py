@@ -1,4 +1,4 @@
-"""The Spark that benchmarks run on: two threads of this process, or a real standalone cluster with two workers."""
+"""Spark sessions for benchmarks: two threads of this process, or a real standalone cluster with two workers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def session(folder: Path, *, cluster: bool) -> Iterator[Any]:
 
 @contextmanager
 def object_storage(spark: Any, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the URL of a bucket on a real S3 server, which the tasks of ``spark`` reach as they do S3 anywhere, and the
-    bucket as a folder, for what does not speak S3.
+    """Yield the URL of a bucket on a real S3 server, and the same bucket as a folder for code without an S3 client.
 
-    Hadoop's own client for S3 is not part of Spark, so what Spark itself stores there is in ``folder``.
+    The tasks of ``spark`` access the server over S3. Spark contains no S3 client of Hadoop, so Spark itself stores its
+    files in ``folder``.
     """
     with ObjectStorage.running(folder / "object_storage") as storage, storage.mounted(folder / "mount") as mount:
         settings = {
@@ -52,18 +52,18 @@ def object_storage(spark: Any, folder: Path) -> Iterator[tuple[str, Path]]:
 
 @contextmanager
 def largest_worker(found: list[float]) -> Iterator[None]:
-    """Add the highest resident size of a Python worker of Spark's, in MiB, to ``found``.
+    """Append the highest resident size of a Python worker of Spark in MiB to ``found``.
 
-    Linux itself keeps it, so that nothing is missed and nothing that is measured is disturbed by looking.
+    Linux records this value, so that no peak is missed and no polling disturbs the measurement.
     """
     for process in _workers():
-        (process / "clear_refs").write_text("5")  # forgets the highest size so far
+        (process / "clear_refs").write_text("5")  # resets the recorded peak
     yield
     sizes = [re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()) for process in _workers()]
     found.append(round(max(int(size[1]) for size in sizes if size) / 1024, 1))
 
 
 def _workers() -> list[Path]:
-    """Return the folders in which Linux tells of Spark's Python processes."""
+    """Return the ``/proc`` folders of Spark's Python processes."""
     processes = psutil.process_iter(["cmdline"])
     return [Path(f"/proc/{each.pid}") for each in processes if "pyspark.daemon" in (each.info["cmdline"] or ())]

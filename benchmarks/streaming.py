@@ -1,11 +1,12 @@
-"""Benchmark ``streaming``: the Streaming API through our client, beside the stock library on the same events.
+"""Benchmark ``streaming``: the package's Streaming API client, compared with the stock library on the same events.
 
-Retained platform events of about 430 bytes are read from a local org, in turn by three readers, each in a process of
-its own: ``stock``, aiosfstream's own client (made to run on this Python, as in the hazard tests) in an ``async for``
-with its defaults; ``bare``, a :class:`StreamingClient` whose batches are counted; ``landed``, the whole drain and
-landing. How many events the server puts into one answer is varied: all of them, 1,000, 100.
+Three readers read retained platform events of about 430 bytes from a local org alternately, each in its own process:
+``stock``, aiosfstream's own client (patched to run on this Python, as in the hazard tests) in an ``async for`` with its
+defaults; ``bare``, a :class:`StreamingClient` whose batches are only counted; ``landed``, the whole drain and landing.
+The server sends all events, 1,000 events or 100 events in one response.
 
-Prints one JSON line for each of these; ``ratio`` is the events per second of ``landed`` divided by those of ``stock``.
+It prints one JSON line for each response size; ``ratio`` is the events per second of ``landed`` divided by those of
+``stock``.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def read_stock(token: AccessToken, count: int) -> int:
 
     from tests.support.stock_aiosfstream import StockClient, stock_asyncio
 
-    # It keeps no cookies of an IP address, and complains of its own goodbye.
+    # aiosfstream stores no cookies of an IP address, and logs an error for its own disconnect.
     by_name = replace(token, instance_url=token.instance_url.replace("127.0.0.1", "localhost"))
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
@@ -86,7 +87,7 @@ def read_stock(token: AccessToken, count: int) -> int:
 
 
 def read_bare(token: AccessToken, count: int) -> int:
-    """Count the events of our client's batches."""
+    """Count the events of the package's client."""
     with StreamingClient(Token(token)) as client:
         batches = client.subscribe(TOPIC, StartFrom.EARLIEST, limit=count, idle_timeout=60)
         return sum(len(batch) for batch in batches if batch is not None)
@@ -112,11 +113,11 @@ def read_landed(token: AccessToken, count: int, folder: str) -> int:
 
 
 def run_side(side: str) -> None:
-    """Be one of the processes that are compared."""
+    """Run as one of the compared processes."""
     given = json.loads(os.environ["SFSTREAM_BENCHMARK"])
     token, count = AccessToken(given["token"], given["instance_url"], given["org_id"]), given["count"]
     if side == "stock":
-        import tests.support.stock_aiosfstream  # noqa: F401 - not part of what is measured
+        import tests.support.stock_aiosfstream  # noqa: F401 - imported before the measurement
     with tempfile.TemporaryDirectory() as folder:
         idle, cpu, started = memory("VmRSS"), time.process_time(), time.perf_counter()
         if side == "stock":

@@ -1,8 +1,8 @@
-"""Random faults on the Streaming API: what a drain loop landed under them, compared with the org's own record.
+"""Benchmark ``streaming_faults``: events landed under random faults of the Streaming API, and the org's record.
 
-Seeds of 1,500 events each, under dropped polls, answers lost on the wire, 500 and 503, killed sessions, revoked tokens
-and killed servers. Prints one line for each seed, then a JSON line with the totals. ``--spark`` also runs the
-``event_log`` job over all windows and compares its rows with the record.
+Each seed drains 1,500 events while polls are dropped, responses are lost, the server returns 500 and 503, and sessions,
+tokens and servers are killed or revoked. It prints one line for each seed, then a JSON line with the totals.
+``--spark`` also runs the ``event_log`` job over all windows and compares its rows with the record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.streaming_faults import Outcome, run
 
 
 def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[bytes], dict[str, Any]]:
-    """Return how often each replay ID is in the tables that the ``event_log`` job wrote, and its metrics."""
+    """Run the ``event_log`` job; return the number of rows of each replay ID in its tables, and its metrics."""
     from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
     from airflow_provider_sfstream.tables.event_log.reader import read_event_log

@@ -1,10 +1,10 @@
-"""Benchmark ``streams_page``: the page of streams for 200 streams of 175 windows each, on a real API server.
+"""Benchmark ``streams_page``: the streams page for 200 streams of 175 windows each, on a real API server.
 
-Status is kept once in Airflow's Variables, encrypted as Airflow does, and once in a table. Measured are the seconds
-until the server has answered, with all that Airflow does around it (login, permissions, compression), and where
-Chromium is installed the seconds from the click to the last row on the screen.
+The status is stored once in Airflow's Variables, encrypted by Airflow, and once in a table. The benchmark measures the
+seconds until the server has responded, including Airflow's own work (login, permissions, compression). If Chromium is
+installed, it also measures the seconds from the click to the last row on the screen.
 
-Prints one JSON line for each place; ``ratio`` is 100 ms divided by the median answer of the slower of the two views.
+It prints one JSON line for each store; ``ratio`` is 100 ms divided by the median response time of the slower view.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from airflow_provider_sfstream.monitoring.status_store import status_to_text, va
 from tests.support.browser import browser_page  # noqa: E402
 from tests.support.packages import BROWSER  # noqa: E402
 from tests.support.page_server import PageServer, running_page  # noqa: E402
-from tests.support.stream_statuses import drained, failed, signed  # noqa: E402
+from tests.support.stream_statuses import drain_statuses, failure_status, task_fields  # noqa: E402
 
 STREAMS, WINDOWS, REQUESTS = 200, 175, 40
 LIMIT = 0.1
@@ -37,10 +37,10 @@ LIMIT = 0.1
 
 
 def statuses(now: datetime) -> Iterator[Status]:
-    """Yield what tasks leave of the streams: five documents of each, as of a drain that waits and an event log."""
+    """Yield the status documents of the streams: five of each, as written by a waiting drain and an event log."""
     for number in range(STREAMS):
         dag_id = f"orders_{number % 40}"
-        found = drained(
+        found = drain_statuses(
             now,
             f"/event/Order{number}__e",
             dag_id=dag_id,
@@ -50,20 +50,22 @@ def statuses(now: datetime) -> Iterator[Status]:
         )
         subject = found[0].subject
         yield from found
-        yield Status(subject, "wait", {"reason": "events", **signed(now, dag_id, "wait")})
+        yield Status(subject, "wait", {"reason": "events", **task_fields(now, dag_id, "wait")})
         facts: dict[str, Any] = {
             "output_url": f"s3://lake/tables/{number}",
             "rows_written": 10,
             "quarantined": number % 9 // 8,
         }
-        done = event_log_document(None, {**facts, **signed(now, dag_id, "event_log")}, replayed=False)
+        done = event_log_document(None, {**facts, **task_fields(now, dag_id, "event_log")}, replayed=False)
         yield Status(subject, "event_log.0123456789abcdef", done)
-        earlier = failed(now - timedelta(hours=number % 30), subject, {"What": "ContactError: x" * 10, "Do": "y" * 200})
-        yield Status(subject, "failed", earlier.document | {"task": signed(now, dag_id)["task"]})
+        earlier = failure_status(
+            now - timedelta(hours=number % 30), subject, {"What": "ContactError: x" * 10, "Do": "y" * 200}
+        )
+        yield Status(subject, "failed", earlier.document | {"task": task_fields(now, dag_id)["task"]})
 
 
 def answers(client: httpx.Client, path: str, **parameters: str) -> list[float]:
-    """Return the seconds of each request, those of the first few, which fill caches, left out."""
+    """Return the seconds of each request, except for the first few requests, which fill caches."""
     seconds = []
     for _ in range(REQUESTS + 3):
         began = time.perf_counter()
@@ -73,7 +75,7 @@ def answers(client: httpx.Client, path: str, **parameters: str) -> list[float]:
 
 
 def on_screen(server: PageServer, token: str) -> float | None:
-    """Return the median seconds from asking for the page until all rows are there; ``None`` without a browser."""
+    """Return the median seconds from the request until all rows are shown, or ``None`` without a browser."""
     if BROWSER.find() is None:
         return None
     seconds = []
@@ -88,14 +90,14 @@ def on_screen(server: PageServer, token: str) -> float | None:
 
 
 def measured(place: str, folder: Path, found: list[Status]) -> dict[str, Any]:
-    """Return the figures with status in one place."""
+    """Return the figures for one status store."""
     table = place == "table"
     settings = {} if table else {"AIRFLOW__SFSTREAM__STATUS_CONN_ID": ""}
     server = PageServer(folder / place, users={"ada": "admin:red"}, **settings)
     rows: dict[str, Any] = {"teams": ["red"], "connections": {"salesforce_default": "red"}}
     rows["dags"] = {f"orders_{number}": "red" for number in range(40)}
     if table:
-        server.leave(found)
+        server.store_statuses(found)
     else:
         rows["variables"] = {variable_key(each.subject, each.section): status_to_text(each) for each in found}
     with running_page(server, **rows):

@@ -1,11 +1,10 @@
-"""Benchmark ``waiting``: many deferred sensors on one real triggerer, beside the same triggerer with nothing to do.
+"""Benchmark ``waiting``: many deferred sensors on one real triggerer, compared with the same triggerer when idle.
 
-Starts Airflow and a local org, lets the sensors defer, and measures the triggerer's processes while all of them wait:
-resident memory for each trigger, CPU seconds for each second, how often Airflow found its event loop blocked, and
-whether its heartbeat stayed healthy. Then publishes one event and measures how long it takes until the last task has
-left the triggerer.
+It starts Airflow and a local org, waits until all sensors are deferred, and measures the triggerer's processes while
+they wait: resident memory per trigger, CPU seconds per second, Airflow's warnings about a blocked event loop, and the
+health of its heartbeat. Then it publishes one event and measures the seconds until the last task has resumed.
 
-Prints one JSON line; ``ratio`` is the CPU of the triggerer with its triggers divided by that without.
+It prints one JSON line; ``ratio`` is the CPU of the triggerer with its triggers divided by that without.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def triggerer(stack: AirflowStack) -> list[psutil.Process]:
 
 
 def memory(stack: AirflowStack) -> int:
-    """Return the resident bytes of the triggerer, what its processes share counted once for each."""
+    """Return the resident bytes of the triggerer; memory shared by its processes counts once for each process."""
     return sum(process.memory_info().rss for process in triggerer(stack))
 
 
 def cpu_per_second(stack: AirflowStack, seconds: float) -> float:
-    """Return the CPU seconds that the triggerer uses in a second."""
+    """Return the CPU seconds of the triggerer per second."""
 
     def used() -> float:
         return sum(sum(process.cpu_times()[:2]) for process in triggerer(stack))
@@ -64,7 +63,7 @@ def main() -> None:
     """Run the benchmark and print its line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--triggers", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to measure, idle and waiting")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each measurement in seconds")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, LocalOrg.running(Path(folder) / "org") as org:
         org.define("Order__e", Number__c="double")
@@ -84,7 +83,7 @@ def main() -> None:
             idle_memory, idle_cpu = memory(stack), cpu_per_second(stack, arguments.seconds)
             run_id = stack.trigger("waiting")
             wait_for(lambda: len(org.streams()) == arguments.triggers, 1800, "all triggers to be subscribed")
-            wait_for(lambda: not stack.task_processes(), 60, "no task process to be left")
+            wait_for(lambda: not stack.task_processes(), 60, "all task processes to end")
             time.sleep(5)
             log = stack.home / "triggerer.log"
             blocked_while_starting = log.read_text().count("async thread was blocked")
@@ -95,7 +94,9 @@ def main() -> None:
             org.publish("/event/Order__e", [{"Number__c": 1.0}])
             wait_for(lambda: not org.streams(), 300, "the triggers to fire")
             fired = time.monotonic() - began
-            wait_for(lambda: "deferred" not in stack.task_states("waiting", run_id).values(), 300, "the tasks to go on")
+            wait_for(
+                lambda: "deferred" not in stack.task_states("waiting", run_id).values(), 300, "the tasks to resume"
+            )
             print(
                 json.dumps(
                     {

@@ -1,12 +1,12 @@
-"""Accept that events of a stream are lost, so that its drains go on. Trigger it from the UI, for any stream.
+"""Accept the loss of events of a stream, so that its drains can continue. Trigger it manually, for any stream.
 
-For the night on which a drain fails with ReplayIdLostError: Salesforce can no longer read the position. This DAG asks
-Salesforce whether that is so, and records who accepted the loss and why. Then clear the drain that failed: it goes on
-with the oldest event that Salesforce still has, and its window has the gap. Nothing is recorded where the position can
-still be read.
+Use this DAG if a drain fails with ReplayIdLostError, because Salesforce can no longer read the position. The DAG checks
+that with Salesforce, and records who accepted the loss and why. It records nothing if the position can still be read.
+Then clear the failed drain: it continues with the oldest event that Salesforce still has, and its window records the
+gap.
 
-Needs the connection ``salesforce_default``, and SFSTREAM_LAKE and SFSTREAM_REPLAY_STORE in the environment as the
-stream's own DAG has them.
+Requires the connection ``salesforce_default``, and SFSTREAM_LAKE and SFSTREAM_REPLAY_STORE in the environment with the
+same values as for the stream's own DAG.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     max_active_runs=1,
     params={
-        "topic": Param("/event/Order__e", type="string", description="As the error says it"),
-        "reason": Param(type="string", minLength=1, description="Why the loss is accepted, for the record"),
-        "subscription": Param("airflow", type="string", description="As the error says it"),
-        "landing_url": Param(f"{LAKE}/landing", type="string", description="As the error says it"),
-        "salesforce_conn_id": Param("salesforce_default", type="string", description="As the error says it"),
+        "topic": Param("/event/Order__e", type="string", description="Topic from the error message"),
+        "reason": Param(type="string", minLength=1, description="Reason for accepting the loss; it is recorded"),
+        "subscription": Param("airflow", type="string", description="Subscription from the error message"),
+        "landing_url": Param(f"{LAKE}/landing", type="string", description="Landing URL from the error message"),
+        "salesforce_conn_id": Param("salesforce_default", type="string", description="Connection ID of the stream"),
         "go_on_from": Param(
-            "earliest", enum=["earliest", "latest"], description="With the oldest event still there, or with new ones"
+            "earliest",
+            enum=["earliest", "latest"],
+            description="Continue with the oldest available event, or with new events only",
         ),
     },
     tags=["salesforce"],

@@ -1,13 +1,13 @@
-"""Every 15 minutes: bring a table that equals the Salesforce object Account up to date with its change events.
+"""Every 15 minutes: update a replica table of the Salesforce object Account from its change events.
 
-The first run makes the table and fetches the records that were there before; later ones apply what changed, and fetch
-again what an event could not tell.
+The first run creates the table and fetches the existing records. Later runs apply the changes, and fetch the records
+whose events did not contain all values.
 
-Needs Change Data Capture for Account, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE
-in the environment: the URL below which windows and tables are written, for example s3://lake.
+Requires Change Data Capture for Account, the connections ``salesforce_default`` and ``spark_default``, and
+SFSTREAM_LAKE in the environment: the URL below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ with DAG(
     tags=["salesforce"],
     doc_md=__doc__,
 ):
-    # An empty window may complete a transaction, so it is the next task that skips where there is nothing to do.
+    # An empty window may complete a transaction, so the next task decides whether there is work to do.
     drain = DrainReplayWindowOperator(
         task_id="drain",
         topic="/data/AccountChangeEvent",

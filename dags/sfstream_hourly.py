@@ -1,13 +1,13 @@
-"""Every hour: the events of the hour that has just ended, then let Spark add them to a table. Made for backfilling.
+"""Every hour: drain the events of the hour that has just ended, then add them to a table with Spark; for backfills.
 
-A run stands for its hour: run again, or backfilled, it gives the same events to the same place. Select Backfill in the
-UI for hours that were missed, up to 72 hours back, or, at any time, for hours that were landed before.
+Each run processes the events of its own hour. A repeated or backfilled run writes the same events to the same place.
+Select Backfill in the UI for hours that were missed up to 72 hours ago, or, at any time, for hours that are landed.
 
-Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+Requires the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ with DAG(
     schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),  # a bare "0 * * * *" has no interval
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
-    max_active_runs=1,  # live runs move the position, one after the other; backfills never do, and have their own limit
+    max_active_runs=1,  # live runs advance the position one after the other; backfills do not, and have their own limit
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
     params={
         "on_invalid_replay": Param(
             "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
         ),
-        "on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is lost for good"),
-        "reuse": Param(True, type="boolean", description="False: drain the hour anew, whatever was recorded for it"),
+        "on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is permanently lost"),
+        "reuse": Param(True, type="boolean", description="False: drain the hour again and ignore its recorded result"),
     },
     tags=["salesforce"],
     doc_md=__doc__,
@@ -45,7 +45,7 @@ with DAG(
     drain = DrainReplayWindowOperator(
         task_id="drain",
         topic="/event/Order__e",
-        subscription="hourly",  # its own place on the topic, beside the DAGs that drain it otherwise
+        subscription="hourly",  # own position, because other DAGs drain the topic too
         landing_url=f"{LAKE}/landing",
         on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
@@ -58,5 +58,5 @@ with DAG(
         task_id="event_log",
         windows=drain.output,
         output_url=f"{LAKE}/hourly",
-        max_active_tis_per_dag=1,  # of two jobs of one stream one fails; ten runs of a backfill drain beside a live one
+        max_active_tis_per_dag=1,  # of two concurrent jobs of one stream, one fails
     )

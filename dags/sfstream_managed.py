@@ -1,11 +1,11 @@
-"""Every 15 minutes: drain what a managed event subscription has not committed, then let Spark add it to a table.
+"""Every 15 minutes: drain the uncommitted events of a managed event subscription, then add them to a table with Spark.
 
-Salesforce keeps the replay ID. It is told to go on after a window once that is durable, so no replay store is needed:
-no Airflow Variable, and no database. What was landed is recorded in the landing itself.
+Salesforce stores the replay ID. The drain commits it after a window is durably stored, so no replay store is needed:
+neither an Airflow Variable nor a database. The landing itself records the landed windows.
 
-The first task creates the subscription, if it is not there. One subscription has room for one consumer.
+The first task creates the subscription if it does not exist. A subscription supports one consumer at a time.
 
-Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+Requires the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
 """
 

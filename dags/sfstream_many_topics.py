@@ -1,14 +1,14 @@
-"""Every 15 minutes: drain each topic of a list, then let Spark add what came to a table of each topic.
+"""Every 15 minutes: drain each topic of a list, then add the events of each topic to its own table with Spark.
 
-The list is ``sfstream_many_topics.yaml`` beside this file. Each topic is drained and loaded on its own: one that fails
-does not hold up the others, and the grid shows which one it is. Each landed window is told to the asset of its stream,
-``landed_stream_asset("salesforce_default", topic, "many_topics")``, which other DAGs can be scheduled on.
+The list is ``sfstream_many_topics.yaml`` beside this file. Each topic is drained and loaded separately: a failed topic
+does not delay the others, and the grid view shows which one failed. Each landed window emits an event of the asset
+``landed_stream_asset("salesforce_default", topic, "many_topics")``, on which other DAGs can be scheduled.
 
-Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+Requires the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ with DAG(
         drain = DrainReplayWindowOperator(
             task_id="drain",
             topic=topic,
-            subscription="many_topics",  # its own place on each topic, beside the DAGs that drain it otherwise
+            subscription="many_topics",  # own position, because other DAGs drain these topics too
             landing_url=f"{LAKE}/landing",
             on_invalid_replay="{{ params.on_invalid_replay }}",
             replay_store=REPLAY_STORE,

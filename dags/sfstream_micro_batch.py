@@ -1,10 +1,10 @@
-"""Every 15 minutes: drain what is new on a platform event topic, then let Spark add it to a table.
+"""Every 15 minutes: drain the new events of a platform event topic, then add them to a table with Spark.
 
-Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+Requires the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations

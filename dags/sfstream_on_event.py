@@ -1,13 +1,13 @@
-"""Whenever something is published on a platform event topic: drain it, then let Spark add it to a table.
+"""On new events of a platform event topic: drain them, then add them to a table with Spark.
 
-Nothing runs while nothing happens: a watcher on the triggerer waits for all DAGs on the topic. Many events become few
-runs, and what comes during a run is drained by the next one.
+No task runs while there are no new events: one watcher on the triggerer waits for all DAGs on the topic. Many events
+start few runs. Events published during a run are drained by the next run.
 
-Needs a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment:
-the URL below which windows and tables are written, for example s3://lake.
+Requires a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the
+environment: the URL below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ with DAG(
     drain = DrainReplayWindowOperator(
         task_id="drain",
         topic=TOPIC,
-        subscription="on_event",  # its own place on the topic, beside the DAGs that drain it by the clock
+        subscription="on_event",  # own position, because scheduled DAGs drain the topic too
         landing_url=f"{LAKE}/on_event/landing",
         on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
-        max_seconds=600,  # a topic that never falls silent; another run follows at once
-        skip_if_empty=True,  # a wake-up may come twice; the second finds nothing
+        max_seconds=600,  # limit for a topic that is never idle; the next run follows immediately
+        skip_if_empty=True,  # a watcher may start two runs for the same events; the second finds none
     )
     SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")

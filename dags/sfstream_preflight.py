@@ -1,9 +1,9 @@
-"""Try all that drains and Spark jobs need, before there are any, or when something changed. Trigger it from the UI.
+"""Check all requirements of drains and Spark jobs, before the first run or after a change. Trigger it manually.
 
-The log of its task has a line for each thing that was looked at: login, topics with their schemas, clock, allocations,
-landing, replay store, Spark. No event is read and no position moves.
+The task log has a line for each check: login, topics with their schemas, clock, allocations, landing, replay store,
+Spark. The DAG reads no event and changes no position.
 
-Uses SFSTREAM_LAKE and SFSTREAM_REPLAY_STORE in the environment as the other examples do.
+It uses SFSTREAM_LAKE and SFSTREAM_REPLAY_STORE from the environment, like the other examples.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Every 15 minutes: drain what a PushTopic has told since, over the Streaming API, then let Spark add it to a table.
+"""Every 15 minutes: drain the new events of a PushTopic over the Streaming API, then add them to a table with Spark.
 
-Salesforce keeps the events of PushTopics and generic channels for 24 hours, not 72: a DAG that does not run for a day
-loses some. Let somebody know well before that. After a day without an event the position ages out, and the drain fails:
-nothing on this API proves that no event was stored and not delivered. ``accept_quiet_aging=True`` continues from the
-earliest event, and records an uncertain gap (docs/streaming-api.md).
+Salesforce retains the events of PushTopics and generic channels for 24 hours, not 72. If the DAG does not run for a
+day, events are lost, so set an alert well before that. After a day without events the position ages out and the drain
+fails, because on this API nothing proves that no event was stored and left undelivered. ``accept_quiet_aging=True``
+continues from the earliest event and records an uncertain gap (docs/streaming-api.md).
 
-Needs the PushTopic ``OrderUpdates`` in the org, the connections ``salesforce_default`` and ``spark_default``, and
+Requires the PushTopic ``OrderUpdates`` in the org, the connections ``salesforce_default`` and ``spark_default``, and
 SFSTREAM_LAKE in the environment: the URL below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ with DAG(
 ):
     drain = DrainReplayWindowOperator(
         task_id="drain",
-        topic="/topic/OrderUpdates",  # a PushTopic: read over the Streaming API, as /u/... is
+        topic="/topic/OrderUpdates",  # PushTopics and generic channels (/u/...) use the Streaming API
         landing_url=f"{LAKE}/landing",
         on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,

@@ -1,13 +1,14 @@
-"""Again and again: wait for events without a worker, drain them, then let Spark add them to a table.
+"""Continuously: wait for events without using a worker, drain them, then add them to a table with Spark.
 
-Each run waits on the triggerer until an event is there. What comes while one run loads is drained by the next, so a
-busy hour makes few large loads and a quiet night none. min_events and max_wait of the drain make them fewer still.
+Each run waits on the triggerer until an event is available. Events published while a run loads are drained by the next
+run, so a busy hour leads to few large loads, and a night without events to none. The arguments min_events and max_wait
+of the drain reduce the number of runs further.
 
-Needs a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment:
-the URL below which windows and tables are written, for example s3://lake.
+Requires a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the
+environment: the URL below which windows and tables are written, for example s3://lake.
 
-SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
-``sfstream_replay_store``; else they are Airflow Variables.
+With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
+``sfstream_replay_store``; by default they are stored in Airflow Variables.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_wait_and_drain",
-    schedule="@continuous",  # a run begins when the one before has ended
+    schedule="@continuous",  # a run starts when the previous run has ended
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
-    max_consecutive_failed_dag_runs=3,  # then Airflow pauses it: nobody needs a loop of failing logins
+    max_consecutive_failed_dag_runs=3,  # Airflow then pauses the DAG: a failing login would otherwise repeat endlessly
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
     params={
         "on_invalid_replay": Param(
@@ -43,12 +44,12 @@ with DAG(
     drain = DrainReplayWindowOperator(
         task_id="drain",
         topic="/event/Order__e",
-        subscription="wait_and_drain",  # its own place on the topic, beside the DAGs that drain it otherwise
+        subscription="wait_and_drain",  # own position, because other DAGs drain the topic too
         landing_url=f"{LAKE}/landing",
         on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
         deferrable=True,
-        max_seconds=900,  # a topic that never falls silent is loaded every quarter of an hour
+        max_seconds=900,  # a topic that is never idle is loaded every 15 minutes
         skip_if_empty=True,
     )
     SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/wait_and_drain")

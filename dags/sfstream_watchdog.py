@@ -1,7 +1,8 @@
-"""Fail, and so alert, before a stream loses events, and where something else needs attention.
+"""Fail, and so trigger an alert, before a stream loses events, or if a stream has another problem.
 
-Looks at what the tasks of other DAGs have left: headroom until Salesforce forgets what was not read, contact, losses,
-quarantine, dirty rows, allocations. It asks neither Salesforce nor a storage. Give it the alert that your DAGs have.
+It reads the status documents that tasks of other DAGs write, and checks the hours until unread events expire, the last
+contact with Salesforce, losses, quarantined rows, dirty rows and allocations. It calls neither Salesforce nor a
+storage. Configure the same alert as for your other DAGs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Holds the local org against a real Salesforce org: ``make live-check``.
+"""Comparison of the local org with a real Salesforce org: ``make live-check``.
 
-The same probes ask both how they behave, and what differs is printed and written into a report. A tool for developers:
-no part of the package that is installed. Probes speak gRPC and HTTP themselves, since it is the protocol that is
-looked at and not this package's clients; only the login is theirs.
+The check runs the same probes on both orgs, prints the differences and writes a report. It is a tool for developers and
+not part of the installed package. Probes send gRPC and HTTP requests directly, because they examine the protocol and
+not this package's clients. Only the login uses the package.
 """

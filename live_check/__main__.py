@@ -1,7 +1,7 @@
-"""Hold the local org against a real one: ``python -m live_check``, or ``make live-check``.
+"""Compare the local org with a real org: ``python -m live_check``, or ``make live-check``.
 
-Exit status: 0 the local org answers as the org does, 1 it does not, 2 nothing was done, 3 something that the check made
-could not be removed, 130 interrupted.
+Exit status: 0 equal answers, 1 different answers, 2 the check did not run, 3 a record that the check created could not
+be deleted, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FOLDER = Path("build/live-check")
 
 
 def say(text: str) -> None:
-    """Print, at once."""
+    """Print a line and flush the output."""
     print(text, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status."""
+    """Run the check and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         if options.compare is not None:
@@ -47,25 +47,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return NOT_RUN
     except KeyboardInterrupt:
-        print("Interrupted. What was made in the org is removed, but for what is named above.", file=sys.stderr)
+        print("Interrupted. All records that the check created are deleted, except those above.", file=sys.stderr)
         return INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m live_check", description=__doc__)
-    parser.add_argument("--production-org", metavar="ORG_ID", help="look at this org, which people work in")
-    parser.add_argument("--quick", action="store_true", help="leave out what waits for minutes")
-    parser.add_argument("--long", action="store_true", help="do what waits for half an hour, too")
-    parser.add_argument("--probe", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument("--production-org", metavar="ORG_ID", help="allow this production org")
+    parser.add_argument("--quick", action="store_true", help="skip probes that wait for minutes")
+    parser.add_argument("--long", action="store_true", help="include probes that wait for half an hour")
     parser.add_argument(
-        "--backlog", type=_at_least_one, default=BACKLOG, metavar="N", help="events that a filter drops"
+        "--probe", action="append", default=[], metavar="NAME", help="run only this probe; may be repeated"
     )
-    parser.add_argument("--after", metavar="73h", help="the second part: what the first one left has expired")
+    parser.add_argument(
+        "--backlog", type=_at_least_one, default=BACKLOG, metavar="N", help="number of events that a filter drops"
+    )
+    parser.add_argument("--after", metavar="73h", help="run the second part, when the first event has expired")
     parser.add_argument("--report", type=Path, help=f"where to (default: {FOLDER}/report.json)")
-    parser.add_argument("--state", type=Path, default=FOLDER / "state.json", help="what the first part leaves")
-    parser.add_argument("--compare", type=Path, metavar="REPORT", help="a report in place of an org")
-    parser.add_argument("--local-knob", action="append", default=[], metavar="NAME=VALUE", help="of the local org")
-    parser.add_argument("--differences", action="store_true", help="print the rows that differ, and no others")
+    parser.add_argument("--state", type=Path, default=FOLDER / "state.json", help="state file of the first part")
+    parser.add_argument("--compare", type=Path, metavar="REPORT", help="compare a report instead of an org")
+    parser.add_argument(
+        "--local-knob", action="append", default=[], metavar="NAME=VALUE", help="set a knob of the local org"
+    )
+    parser.add_argument("--differences", action="store_true", help="print only the rows that differ")
     return parser
 
 
@@ -77,14 +81,14 @@ def _at_least_one(text: str) -> int:
 
 
 def chosen(options: argparse.Namespace, part: str) -> list[Probe]:
-    """Return the probes that the options ask for.
+    """Return the probes that the options select.
 
-    :raises NotRunError: if one that is named is not there.
+    :raises NotRunError: if there is no probe with a name in the options.
     """
     of_part = [probe for probe in PROBES if probe.part == part]
     if unknown := set(options.probe) - {probe.name for probe in of_part}:
         raise NotRunError(
-            f"There is no probe {', '.join(sorted(unknown))}; there are {', '.join(p.name for p in of_part)}. "
+            f"There is no probe {', '.join(sorted(unknown))}. Probes: {', '.join(p.name for p in of_part)}. "
             "Nothing was contacted."
         )
     if options.probe:
@@ -113,22 +117,22 @@ def _check(options: argparse.Namespace) -> int:
         left = org.clean_up()
         org.close()
         for each in left:
-            print(f"NOT REMOVED, delete it yourself: {each}", file=sys.stderr)
+            print(f"NOT DELETED, delete it manually: {each}", file=sys.stderr)
     found = _show(results, ours, options)
-    # A look at some probes is not to take the place of a report of all.
+    # The report of a few probes must not overwrite a report of all probes.
     name = "report-some.json" if options.probe else "report.json" if part == FIRST else "report-after.json"
     path = options.report or FOLDER / name
     report.write(report.report(org, organization, part, results), path, org)
-    say(f"\nReport, redacted: {path}. docs/reference/live-check.md says where to send it.")
+    say(f"\nReport, redacted: {path}. docs/reference/live-check.md describes where to send it.")
     return LEFT_BEHIND if left else DIFFERENT if found else SAME
 
 
 def _leave(org: ProbedOrg, path: Path) -> None:
     try:
         state.leave(org, path)
-        say(f"  in three days: make live-check OPTIONS='--after 73h', with {path} as it is")
+        say(f"  In three days, run: make live-check OPTIONS='--after 73h'. Keep {path} unchanged.")
     except SkippedError as missing:
-        say(f"  nothing is left for a second part: {org.redact(str(missing))}")
+        say(f"  The second part cannot run: {org.redact(str(missing))}")
 
 
 def _after(options: argparse.Namespace) -> Any:
@@ -143,11 +147,11 @@ def _say_budget(login: Login, probes: Sequence[Probe], backlog: int) -> None:
     waits = max((probe.waits for probe in probes), default=0.0) + sum(probe.lasts for probe in probes)
     dropped = backlog if any(probe.has_backlog for probe in probes) else 0
     if events > MOST_EVENTS:
-        raise NotRunError(f"These probes would take {events} events, more than {MOST_EVENTS}. Nothing was published.")
+        raise NotRunError(f"These probes would use {events} events, more than {MOST_EVENTS}. Nothing was published.")
     say(
-        f"Org {login.org_id}. Budget: at most {events} events published and delivered together, of {MOST_EVENTS} that "
-        f"any check may take; {dropped} more that are published and delivered to nobody; at most {60 + waits:.0f} s; "
-        "some hundred API requests. What is made is removed."
+        f"Org {login.org_id}. Budget: at most {events} events published and delivered together (limit of all checks: "
+        f"{MOST_EVENTS}); {dropped} more events that are published and not delivered; at most {60 + waits:.0f} s; "
+        "a few hundred API requests. The check deletes the records that it creates."
     )
 
 
@@ -175,11 +179,11 @@ def _knobs(options: argparse.Namespace) -> dict[str, Any]:
     try:
         return {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.local_knob)}
     except ValueError:
-        raise NotRunError("--local-knob is NAME=VALUE, a value in JSON. Nothing was contacted.") from None
+        raise NotRunError("--local-knob must be NAME=VALUE with a JSON value. Nothing was contacted.") from None
 
 
 def _show(observed: Mapping[str, Any], ours: Mapping[str, Any], options: argparse.Namespace) -> bool:
-    """Print the table, what is missing in it and what nobody can tell; return whether there are differences."""
+    """Print the table, the unanswered probes and the unprobed behaviours; return whether there are differences."""
     found = comparison.rows(observed, ours)
     say("")
     say(comparison.table(found, only_differences=options.differences))
@@ -188,15 +192,15 @@ def _show(observed: Mapping[str, Any], ours: Mapping[str, Any], options: argpars
             say(f"not answered by {whose}: {probe}: {why}")
     differences = sum(row.differs for row in found)
     inferred = sum(row.evidence == "inferred" for row in found)
-    say(f"\n{len(found)} values, {differences} differ; {inferred} rest on nothing but inference until now.")
+    say(f"\n{len(found)} values, {differences} differ; {inferred} were only inferred until now.")
     if not options.probe:
         unasked = [each.statement for each in BEHAVIOURS if each.is_unprobed and each.evidence == "inferred"]
-        say("\n  - ".join(["Inferred, and asked by no probe:", *unasked]))
+        say("\n  - ".join(["Inferred, and not covered by a probe:", *unasked]))
     failed = [probe for probe in ours if "failed" in ours[probe] or "failed" in observed[probe]]
     return bool(differences or failed)
 
 
 if __name__ == "__main__":
     logging.getLogger("airflow_provider_sfstream").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # runs the cleanup
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Asks an org the questions of probes: one after the other, and those that wait beside each other at the end."""
+"""Execution of probes: first one after the other, then all waiting probes in parallel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Results = dict[str, dict[str, Any]]
 
 
 def ask(org: ProbedOrg, probe: Probe) -> dict[str, Any]:
-    """Return the result of one probe: its ``answer`` and measures, or why there is none."""
+    """Return the result of one probe: its ``answer`` and measures, or the reason for a missing answer."""
     run = ProbeRun(org, probe.events)
     try:
         result: dict[str, Any] = {"answer": org.redact(probe.ask(run))}
     except SkippedError as missing:
         result = {"skipped": org.redact(str(missing))}
-    except Exception as error:  # an org that answers as nobody expected ends this probe alone
+    except Exception as error:  # an unexpected answer must end only this probe
         result = {"failed": org.redact(f"{type(error).__name__}: {error}"[:300])}
     return {**result, "measured": run.measured, "events": run.events}
 
@@ -28,7 +28,7 @@ def ask(org: ProbedOrg, probe: Probe) -> dict[str, Any]:
 def ask_all(org: ProbedOrg, probes: Sequence[Probe], say: Say = lambda _: None) -> Results:
     """Return the result of each probe by its name.
 
-    Interrupted, it leaves threads that end with their calls: close the org.
+    After an interrupt, threads remain until their calls end, so close the org.
     """
     results: Results = {}
     for probe in probes:
@@ -45,7 +45,7 @@ def ask_all(org: ProbedOrg, probes: Sequence[Probe], say: Say = lambda _: None) 
 
 
 def ask_side_by_side(first: ProbedOrg, second: ProbedOrg, probes: Sequence[Probe], say: Say) -> tuple[Results, Results]:
-    """Ask two orgs at the same time, saying what the first is asked."""
+    """Run the probes on two orgs at the same time; report the progress of the first."""
     found: dict[str, Results] = {}
     thread = threading.Thread(target=lambda: found.update(second=ask_all(second, probes)), daemon=True)
     thread.start()
@@ -55,7 +55,7 @@ def ask_side_by_side(first: ProbedOrg, second: ProbedOrg, probes: Sequence[Probe
 
 
 def _join(thread: threading.Thread) -> None:
-    """Wait for a thread, and be interrupted: a signal that another thread received wakes nobody who waits for good."""
+    """Wait for a thread in short steps: a signal does not interrupt a wait without timeout."""
     while thread.is_alive():
         thread.join(0.5)
 

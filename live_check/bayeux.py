@@ -1,4 +1,4 @@
-"""Bayeux messages of the Streaming API as they are on the wire."""
+"""Raw Bayeux messages of the Streaming API."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HELD_SECONDS = 130.0
 
 
 class BayeuxSession:
-    """One session with cookies of its own.
+    """One session with its own cookies.
 
-    :param token: in place of the login's.
-    :param version: in the path, in place of the login's.
+    :param token: access token. Default: the token of the login.
+    :param version: API version in the path. Default: the version of the login.
     """
 
     def __init__(self, run: ProbeRun, *, token: str | None = None, version: str | None = None) -> None:
@@ -34,25 +34,25 @@ class BayeuxSession:
         self.http.close()
 
     def post(self, messages: Any) -> httpx.Response:
-        """Send messages as they are."""
+        """Send messages unchanged."""
         return self.http.post(self.path, json=messages)
 
     def send(self, channel: str, **fields: Any) -> list[Message]:
-        """Send one message of this session; return what comes. Events that are delivered count."""
+        """Send one message of this session and return the response messages. Delivered events count as spent."""
         answer = self.post([{"channel": channel, "clientId": self.client_id, **fields}])
         messages = answer.json()
         self._run.spend(sum("data" in each for each in messages))
         return list(messages)
 
     def handshake(self, **fields: Any) -> Message:
-        """Begin the session; return the reply."""
+        """Send the handshake and return the reply."""
         message = {"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": ["long-polling"]}
         reply = dict(self.post([message | fields]).json()[0])
         self.client_id = str(reply.get("clientId", ""))
         return reply
 
     def connect(self, *, seconds: float | None = None) -> list[Message]:
-        """Poll, for no longer than these seconds; return event messages, and the reply last."""
+        """Poll for at most ``seconds``; return the event messages, followed by the reply."""
         advice = {} if seconds is None else {"advice": {"timeout": int(seconds * 1000)}}
         return self.send("/meta/connect", connectionType="long-polling", **advice)
 
@@ -63,6 +63,6 @@ class BayeuxSession:
 
 
 def refused(run: ProbeRun, reply: Message) -> Any:
-    """Return what a reply says of how the message was taken, without what differs from session to session."""
+    """Return the fields of a reply about success and errors, without the fields that differ between sessions."""
     kept = {key: reply[key] for key in ("successful", "error", "advice", "ext") if key in reply}
     return run.org.redact(kept)

@@ -1,4 +1,4 @@
-"""Calls of the Pub/Sub API as they are on the wire: what was refused, and when what came."""
+"""Raw calls of the Pub/Sub API: refusals, and responses with their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUESTS = {
 
 
 def refusal(run: ProbeRun, call: Any) -> dict[str, Any]:
-    """Return how a call ended: status, error code without its usual prefix, names of the trailers, text."""
+    """Return the end of a call: status, error code without its usual prefix, names of the trailers, text."""
     trailers = dict(iter(call.trailing_metadata() or ()))
     code = trailers.get("error-code")
     text = code.decode("utf-8", "replace") if isinstance(code, bytes) else code
@@ -34,7 +34,7 @@ def refusal(run: ProbeRun, call: Any) -> dict[str, Any]:
 
 
 def asked(run: ProbeRun, rpc: str, request: Any, **metadata: str | None) -> dict[str, Any]:
-    """Return how a unary call with these metadata changed ends."""
+    """Send a unary call with changed metadata and return its end."""
     try:
         getattr(run.stub(), rpc)(request, metadata=run.metadata(**metadata), timeout=CALL_SECONDS)
     except grpc.RpcError as error:
@@ -44,7 +44,7 @@ def asked(run: ProbeRun, rpc: str, request: Any, **metadata: str | None) -> dict
 
 @dataclass(frozen=True)
 class Arrived:
-    """A response, or the end of the stream, and when it came."""
+    """A response, or the end of the stream, with the time of its arrival."""
 
     at: float
     response: Any = None
@@ -52,9 +52,9 @@ class Arrived:
 
 
 class Stream:
-    """A call with a stream of requests. What comes is read at once, and kept with the time at which it came.
+    """A call with a stream of requests. A thread reads each response immediately and stores it with its arrival time.
 
-    :param metadata: changes of the usual ones, as for :meth:`ProbeRun.metadata`.
+    :param metadata: changes to the usual metadata, as for :meth:`ProbeRun.metadata`.
     """
 
     def __init__(self, run: ProbeRun, rpc: str = "Subscribe", *, channel: Any = None, **metadata: str | None) -> None:
@@ -85,7 +85,7 @@ class Stream:
             self._arrived.put(Arrived(now(), end={"status": "OK"}))
         except grpc.RpcError:
             self._arrived.put(Arrived(now(), end=refusal(self._run, self._call)))
-        except ValueError:  # the channel was closed under it
+        except ValueError:  # the channel was closed during the call
             self._arrived.put(Arrived(now(), end={"status": "CANCELLED"}))
 
     def send(self, **fields: Any) -> Stream:
@@ -94,11 +94,11 @@ class Stream:
         return self
 
     def half_close(self) -> None:
-        """Say that no more requests come."""
+        """Send the end of the request stream."""
         self._requests.put(None)
 
     def next(self, seconds: float) -> Arrived | None:
-        """Return what comes next; ``None`` if nothing did in time. Events that are delivered count."""
+        """Return the next response or the end, or ``None`` after a timeout. Delivered events count as spent."""
         try:
             arrived = self._arrived.get(timeout=seconds)
         except queue.Empty:
@@ -107,7 +107,7 @@ class Stream:
         return arrived
 
     def events(self, count: int, seconds: float) -> list[Any]:
-        """Return the events that come until there are ``count``, the stream ends, or the time is up."""
+        """Return received events until there are ``count``, the stream ends, or the time is over."""
         events: list[Any] = []
         until = now() + seconds
         while len(events) < count:
@@ -118,7 +118,7 @@ class Stream:
         return events
 
     def end(self, seconds: float) -> dict[str, Any]:
-        """Return how the stream ends; responses before it are passed over, but said."""
+        """Return the end of the stream, and whether responses preceded it; skip these responses."""
         until = now() + seconds
         responses = 0
         while True:

@@ -1,4 +1,4 @@
-"""Two orgs' answers beside each other: the table *observed / local org / evidence*. Pure."""
+"""Comparison of the answers of two orgs: the table *observed / local org / evidence*. Without I/O."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sfstream_localorg.evidence import evidence_of
 
 NOTHING = "(nothing)"
 SKIPPED = ".skipped"
-"""The end of the path of a part of an answer that an org lacks what it takes for."""
+"""Path suffix of a part of an answer that was skipped because the org lacks a requirement."""
 WIDTH = 46
 
 
 @dataclass(frozen=True)
 class Row:
-    """One value of an answer: what the org said, what the local org says, and what the latter rests on."""
+    """One value of an answer: of the org, of the local org, and the evidence for the local org's value."""
 
     path: str
     observed: str
@@ -32,8 +32,8 @@ class Row:
 def rows(observed: Mapping[str, Any], local: Mapping[str, Any]) -> list[Row]:
     """Return a row for each value in the answers to probes that both orgs answered.
 
-    :param observed: results by probe, of the org.
-    :param local: of the local org.
+    :param observed: results of the org by probe.
+    :param local: results of the local org by probe.
     """
     found: list[Row] = []
     for probe, result in observed.items():
@@ -51,7 +51,7 @@ def rows(observed: Mapping[str, Any], local: Mapping[str, Any]) -> list[Row]:
 
 
 def unanswered(results: Mapping[str, Any]) -> dict[str, str]:
-    """Return why there is no answer, by the names of probes and the paths of parts of their answers."""
+    """Return the reasons for missing answers, by probe name or by the path of a part of an answer."""
     found: dict[str, str] = {}
     for probe, result in results.items():
         if "answer" in result:
@@ -75,7 +75,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def table(found: Sequence[Row], *, only_differences: bool = False) -> str:
-    """Return rows as text; those that differ are marked."""
+    """Return rows as text, with a mark on the rows that differ."""
     shown = [row for row in found if row.differs or not only_differences]
     if not shown:
         return "no differences"

@@ -1,4 +1,4 @@
-"""The sample event: its schema, and events of it."""
+"""Schema and events of the sample platform event."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from live_check.run import CALL_SECONDS, SAMPLE_EVENT, ProbeRun, SkippedError
 
 _PUBLISHED_AT_ONCE = 200
-"""Salesforce recommends no more in one request."""
+"""Maximum number of events in one request that Salesforce recommends."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema as the org gives it."""
+    """An Avro schema from the org."""
 
     id: str
     json: dict[str, Any]
 
     @classmethod
     def of(cls, run: ProbeRun, schema_id: str) -> Schema:
-        """Ask the org for a schema."""
+        """Fetch a schema from the org."""
         answer = run.stub().GetSchema(
             pb.SchemaRequest(schema_id=schema_id), metadata=run.metadata(), timeout=CALL_SECONDS
         )
         return cls(schema_id, json.loads(answer.schema_json))
 
     def encoded(self, fields: dict[str, Any]) -> bytes:
-        """Return an event's payload; fields that are not given are null."""
+        """Return the payload of an event; fields that are not passed are null."""
         target = io.BytesIO()
         fastavro.schemaless_writer(target, fastavro.parse_schema(dict(self.json)), fields)
         return target.getvalue()
 
     def decoded(self, payload: bytes) -> dict[str, Any]:
-        """Return an event's fields."""
+        """Return the fields of an event."""
         schema = fastavro.parse_schema(dict(self.json))
         return dict(fastavro.schemaless_reader(io.BytesIO(payload), schema, None))
 
@@ -59,7 +59,7 @@ def sample(schema: Schema, *, created_ms: int, created_by: str, **fields: Any) -
 
 
 def publish(run: ProbeRun, *events: pb.ProducerEvent) -> pb.PublishResponse:
-    """Publish sample events, which count."""
+    """Publish sample events, which count as spent."""
     run.spend(len(events))
     request = pb.PublishRequest(topic_name=SAMPLE_EVENT, events=events)
     response: pb.PublishResponse = run.stub().Publish(request, metadata=run.metadata(), timeout=CALL_SECONDS)
@@ -67,9 +67,9 @@ def publish(run: ProbeRun, *events: pb.ProducerEvent) -> pb.PublishResponse:
 
 
 def publish_undelivered(run: ProbeRun, count: int) -> list[bytes]:
-    """Publish sample events that no open stream is sent, so that they do not count; return their replay IDs.
+    """Publish sample events while no stream receives them, so that they do not count; return their replay IDs.
 
-    :raises SkippedError: if the org refuses one.
+    :raises SkippedError: if the org refuses an event.
     """
     schema = sample_schema(run)
     user = run.org.login.token.user_id or "005000000000000AAA"
@@ -86,7 +86,7 @@ def publish_undelivered(run: ProbeRun, count: int) -> list[bytes]:
 
 
 def published(run: ProbeRun, count: int) -> list[bytes]:
-    """Publish so many sample events; return their replay IDs."""
+    """Publish ``count`` sample events; return their replay IDs."""
     schema = sample_schema(run)
     user = run.org.login.token.user_id or "005000000000000AAA"
     events = [sample(schema, created_ms=1_700_000_000_000, created_by=user) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The local org that a real one is compared with: a fresh one, with what ``deploy/salesforce`` deploys."""
+"""The local org for the comparison: a new org with the metadata of ``deploy/salesforce``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTS = {"enrichedFields"}
 
 
 def deploy(org: LocalOrg) -> None:
-    """Make in a local org what the metadata of ``deploy/salesforce`` makes in an org."""
+    """Create the metadata of ``deploy/salesforce`` in a local org."""
     for folder in sorted((METADATA / "objects").iterdir()):
         fields = [_elements(path) for path in sorted((folder / "fields").iterdir())]
         org.define(folder.name, **{str(field["fullName"]): _TYPES[str(field["type"])] for field in fields})
@@ -35,7 +35,7 @@ def deploy(org: LocalOrg) -> None:
 
 
 def _elements(path: Path) -> dict[str, Any]:
-    """Return the elements of a metadata file, as the Tooling API takes them."""
+    """Return the elements of a metadata file in the format of the Tooling API."""
     elements: dict[str, Any] = {}
     for child in ElementTree.parse(path).getroot():  # noqa: S314 - a file of this repository
         name = child.tag.partition("}")[2]
@@ -52,7 +52,7 @@ def _elements(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def local_org(data_dir: Path, knobs: Mapping[str, Any]) -> Iterator[LocalOrg]:
-    """Start a local org with the sample's metadata, and an event."""
+    """Start a local org with the sample metadata and one event."""
     with LocalOrg.running(data_dir) as org:
         deploy(org)
         org.publish(SAMPLE_EVENT, [{"Order_Number__c": "first"}])
@@ -63,10 +63,10 @@ def local_org(data_dir: Path, knobs: Mapping[str, Any]) -> Iterator[LocalOrg]:
 
 @contextmanager
 def probed_local_org(knobs: Mapping[str, Any], *, expired: bool, backlog: int = BACKLOG) -> Iterator[ProbedOrg]:
-    """Start a local org and log in to it, as to a real one.
+    """Start a local org and log in to it in the same way as to a real org.
 
-    :param expired: leave an event in it first, and let it expire.
-    :param backlog: events of the probe that needs a backlog.
+    :param expired: whether to publish an event and let it expire first.
+    :param backlog: number of events for the probe that needs a backlog.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="live-check-"))

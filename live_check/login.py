@@ -1,4 +1,4 @@
-"""From an Airflow connection to a session with an org, and the refusal to touch a production org that nobody named."""
+"""Login with an Airflow connection, and the refusal of production orgs that the options do not name."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 CONNECTION_ID = "salesforce_live"
 VARIABLE = "AIRFLOW_CONN_SALESFORCE_LIVE"
 NO_CONNECTION = f"""\
-There is no org to look at. Set {VARIABLE} to an Airflow connection to a Developer Edition or a sandbox, for example
+There is no org to check. Set {VARIABLE} to an Airflow connection to a Developer Edition or a sandbox, for example
 
   export {VARIABLE}='{{"conn_type": "salesforce", "extra": {{"domain": "mycompany-dev-ed.my",
       "consumer_key": "...", "consumer_secret": "..."}}}}'
 
-docs/reference/live-check.md says what the org needs. Nothing was contacted."""
+docs/reference/live-check.md describes the requirements. Nothing was contacted."""
 
 
 class NotRunError(Exception):
-    """The check did not begin: nothing was published, made or changed."""
+    """The check did not start: nothing was published, created or changed."""
 
 
 @dataclass(frozen=True)
 class Login:
-    """A session with an org, and where its APIs are."""
+    """A session with an org, and the addresses of its APIs."""
 
     token: AccessToken
     endpoint: Endpoint
@@ -46,7 +46,7 @@ class Login:
     def by(cls, settings: SalesforceSettings) -> Login:
         """Log in with the settings of a connection.
 
-        :raises SalesforceStreamError: if they cannot be used, or the login is refused.
+        :raises SalesforceStreamError: if the settings are invalid, or the login is refused.
         """
         provider = OAuthTokenProvider(
             settings.credentials,
@@ -67,14 +67,14 @@ class Login:
 
     @property
     def org_id(self) -> str:
-        """The org's id, 18 characters."""
+        """The org ID, 18 characters."""
         return to_18(self.token.org_id)
 
 
 def log_in_from_environment() -> Login:
     """Log in with the connection in ``AIRFLOW_CONN_SALESFORCE_LIVE``: JSON, or a URI.
 
-    :raises NotRunError: if there is none.
+    :raises NotRunError: if the variable is not set.
     """
     if not os.environ.get(VARIABLE):
         raise NotRunError(NO_CONNECTION)
@@ -94,21 +94,21 @@ def log_in_with(fields: Mapping[str, Any]) -> Login:
 
 
 def check_not_production(organization: Mapping[str, Any] | None, org_id: str, named: str | None) -> None:
-    """Refuse an org that people work in, unless it is named.
+    """Refuse a production org, unless the options name it.
 
-    :param organization: ``IsSandbox`` and ``OrganizationType`` of its ``Organization`` record; ``None`` where the user
-        may not see it: it then counts as a production org.
-    :param named: the id of the production org that may be looked at, 15 or 18 characters.
-    :raises NotRunError: if it is a production org that is not the one that is named.
+    :param organization: ``IsSandbox`` and ``OrganizationType`` of its ``Organization`` record; ``None`` if the user may
+        not read it: the org then counts as a production org.
+    :param named: ID of the production org that may be checked, 15 or 18 characters.
+    :raises NotRunError: if this is a production org and not the named one.
     """
     record = organization or {}
     if record.get("IsSandbox") is True or record.get("OrganizationType") == "Developer Edition":
         return
     if named is not None and named[:15] == org_id[:15]:
         return
-    kind = record.get("OrganizationType") or "an org whose kind this user may not see"
+    kind = record.get("OrganizationType") or "its type is not visible to this user"
     raise NotRunError(
         f"The connection leads to org {org_id}, which is no sandbox and no Developer Edition ({kind}). The check "
-        "publishes events, writes Accounts and commits on a managed subscription, all of which its users would see. "
-        f"Take another org; or, if this one is meant, --production-org {org_id}. Nothing was published or changed."
+        "publishes events, writes Accounts and commits on a managed subscription, which is visible to its users. "
+        f"Use another org, or allow this one with --production-org {org_id}. Nothing was published or changed."
     )

@@ -1,4 +1,4 @@
-"""What a probe is: a question to an org, and the answer as JSON in which two orgs can be compared."""
+"""Probes: questions to an org whose JSON answers can be compared between two orgs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 from live_check.run import ProbeRun
 
 MOST_EVENTS = 200
-"""Events that a check may publish and have delivered, together: a Developer Edition has 10,000 deliveries a day."""
+"""Maximum number of published and delivered events of a check. A Developer Edition has 10,000 deliveries a day."""
 
 BACKLOG = 2_000
-"""Events that a filter drops: published, never delivered, and not of :data:`MOST_EVENTS`. A Developer Edition may
-publish 50,000 an hour."""
+"""Number of events that a filter drops. They are published and never delivered, and do not count towards
+:data:`MOST_EVENTS`. A Developer Edition may publish 50,000 events an hour."""
 
 FIRST, AFTER = "first", "after"
-"""The parts of a check: at once, and when what the first part left has expired."""
+"""The parts of a check. The second part runs after the event of the first part has expired."""
 
 
 @dataclass(frozen=True)
 class Probe:
     """A question to an org.
 
-    :param name: the first part of the paths that its answers have in the table of evidence.
-    :param question: what it asks, for people.
-    :param ask: returns the answer: JSON that any two orgs which behave alike answer alike. Times are classes there
-        (:meth:`ProbeRun.seconds`), the seconds themselves are measures beside it.
-    :param events: the most events that it publishes and is delivered, together.
-    :param waits: the most seconds that it waits for what takes an org that long. Those who wait do so beside each
-        other, after all others, and publish nothing meanwhile.
-    :param lasts: the most seconds for which it delays the others, beyond what any probe takes.
-    :param has_backlog: publishes the option's ``--backlog`` events besides, which are delivered to nobody.
-    :param is_long: is left out unless asked for.
+    :param name: first part of the paths of its answers in the evidence table.
+    :param question: the question as text for users.
+    :param ask: function that returns the answer as JSON. Orgs with the same behaviour must return equal answers, so
+        times are classes (:meth:`ProbeRun.seconds`); the seconds are measures beside the answer.
+    :param events: maximum number of events that it publishes and receives, added up.
+    :param waits: maximum number of seconds that it waits for a slow behaviour of an org. Waiting probes run in parallel
+        after all other probes, and publish nothing meanwhile.
+    :param lasts: maximum number of additional seconds by which it delays other probes.
+    :param has_backlog: whether it also publishes the ``--backlog`` events, which are never delivered.
+    :param is_long: whether it runs only with the option ``--long``.
     """
 
     name: str
@@ -47,5 +47,5 @@ class Probe:
 
 
 def probe(question: str, **fields: Any) -> Callable[[Callable[[ProbeRun], Any]], Probe]:
-    """Make a probe of the function that asks: its name is the function's."""
+    """Return a decorator that makes a probe of a function; the probe has the function's name."""
     return lambda ask: Probe(ask.__name__, question, ask, **fields)

@@ -1,5 +1,7 @@
-"""What a report may not show: whose org it is, where it is, who asked. Such texts are placeholders, the same for every
-org, so that the answers of two can be compared."""
+"""Redaction of reports: placeholders replace texts that identify the org, its host or the user.
+
+The placeholders are the same for every org, so that the answers of two orgs can be compared.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ PATTERNS = (
 
 
 def hashed(org_id: str) -> str:
-    """Return what stands for an org in reports: the same for every report of one org."""
+    """Return the hash that identifies an org in reports. It is the same in all reports of an org."""
     return hashlib.sha256(f"sfstream live check {org_id[:15]}".encode()).hexdigest()[:16]
 
 
 class Redactor:
-    """Replaces what is known of one login, and what looks like it.
+    """Redactor of the texts of one login, and of texts in the format of IDs, hosts and users.
 
-    :param known: texts by the placeholder that takes their place; of several that hold each other, the longest first.
+    :param known: texts to replace, by placeholder. If one text contains another, the longer text comes first.
     """
 
     def __init__(self, known: Mapping[str, str]) -> None:

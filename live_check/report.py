@@ -1,4 +1,4 @@
-"""The report that is made to be sent in: JSON, redacted, the org's ID hashed."""
+"""Reports for sending to the developers: redacted JSON with a hash of the org ID."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SALESFORCES = ("api.pubsub.salesforce.com", "api.deu.pubsub.salesforce.com")
 
 
 class ReportError(Exception):
-    """A file is no report of a live check."""
+    """A file is not a report of a live check."""
 
 
 def report(
     org: ProbedOrg, organization: Mapping[str, Any] | None, part: str, results: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the report of what an org answered."""
+    """Return the report of an org's answers."""
     host, _, port = org.login.endpoint.target.rpartition(":")
     record = organization or {}
     return {
@@ -45,28 +45,28 @@ def report(
 def write(document: Mapping[str, Any], path: Path, org: ProbedOrg) -> None:
     """Write a report.
 
-    :raises AssertionError: if it shows the token, the org's ID or its host, which redaction is to keep out.
+    :raises AssertionError: if it contains the token, the org ID or the host, which redaction must remove.
     """
     text = json.dumps(document, indent=1, ensure_ascii=False)
     token = org.login.token
     if any(
         known in text for known in (token.value, token.org_id[:15], token.instance_url, token.user_id or token.value)
     ):
-        raise AssertionError("the report shows what it must not: it was not written. Please report it.")
+        raise AssertionError("The report contains a secret or the org's identity. It was not written. Report this bug.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return a report that was written.
+    """Read a report.
 
-    :raises ReportError: if it is none, or one of a newer format.
+    :raises ReportError: if the file is not a report, or has a newer format.
     """
     try:
         document = json.loads(path.read_text())
         known = document["format"] == FORMAT and isinstance(document["results"], dict)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReportError(f"{path} is no report of a live check ({type(error).__name__})") from None
+        raise ReportError(f"{path} is not a report of a live check ({type(error).__name__})") from None
     if not known:
-        raise ReportError(f"{path} has a format that is not known here")
+        raise ReportError(f"{path} has an unknown format")
     return dict(document)

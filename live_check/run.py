@@ -1,4 +1,4 @@
-"""One org under probes: what they send, what it costs, what they made and must remove."""
+"""State of one probed org: its calls, the event budget, and the records to delete at the end."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ CHANNEL = "/data/Airflow_Sales__chn"
 CHANGE_EVENTS = "/data/ChangeEvents"
 ACCOUNT_CHANGES = "/data/AccountChangeEvent"
 MANAGED_SUBSCRIPTION = "Airflow_Orders"
-"""What ``deploy/salesforce`` deploys, and what probes look at."""
+"""Topics and the subscription that ``deploy/salesforce`` deploys and probes use."""
 
 CALL_SECONDS = 60.0
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 16 << 20))
 
 
 class SkippedError(Exception):
-    """An org lacks what a probe needs, or does not let this user have it."""
+    """An org lacks a requirement of a probe, or the user has no access to it."""
 
 
 class BudgetSpentError(Exception):
-    """A probe was about to take more events than it said before: it ends."""
+    """A probe tried to use more events than it declared."""
 
 
 class ProbedOrg:
-    """An org, from the login to the removal of what was made in it. Safe for the threads of several probes."""
+    """An org, from the login to the deletion of the records created in it. Thread-safe."""
 
     def __init__(self, login: Login) -> None:
         self.login = login
@@ -69,11 +69,11 @@ class ProbedOrg:
         self._closers: list[Callable[[], None]] = [self.rest_client.close]
 
     def http_client(self, headers: Mapping[str, str] | None = None) -> httpx.Client:
-        """Return a client of the org's host, for the caller to close."""
+        """Return a client of the org's host. The caller must close it."""
         return httpx.Client(headers=dict(headers or {}), **self._http_settings)
 
     def channel(self, *options: tuple[str, int]) -> grpc.Channel:
-        """Return a channel of its own, which is closed with the org."""
+        """Return a new channel, which is closed together with the org."""
         given = [*_OPTIONS, *options]
         endpoint = self.login.endpoint
         if endpoint.plaintext:
@@ -84,14 +84,14 @@ class ProbedOrg:
         return channel
 
     def at_end(self, close: Callable[[], None]) -> None:
-        """Do this when the org is closed."""
+        """Register a function to call when the org is closed."""
         with self._lock:
             self._closers.append(close)
 
     def create(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        """Ask for a new record; if there is one then, it will be deleted at the end.
+        """Request a new record; if it was created, delete it at the end.
 
-        :raises SkippedError: if that has come: nothing is made after the cleaning up.
+        :raises SkippedError: if the cleanup has started already.
         """
         with self._making:
             if self.closed.is_set():
@@ -102,18 +102,18 @@ class ProbedOrg:
         return answer
 
     def rest(self, method: str, path: str, body: Any = None, **how: Any) -> httpx.Response:
-        """Call the REST API, below the path of the API version."""
+        """Call the REST API, relative to the path of the API version."""
         url = f"/services/data/v{self.login.api_version}{path}"
         return self.rest_client.request(method, url, json=body, **how)
 
     def organization(self) -> Mapping[str, Any] | None:
-        """Return the org's record of itself, ``None`` where the user may not see it."""
+        """Return the org's ``Organization`` record, or ``None`` if the user may not read it."""
         answer = self.rest("GET", "/query", params={"q": "SELECT IsSandbox, OrganizationType FROM Organization"})
         records = answer.json().get("records") if answer.is_success else None
         return dict(records[0]) if records else None
 
     def clean_up(self) -> list[str]:
-        """Delete all that probes made, the newest first. Return what could not be deleted, and why."""
+        """Delete all records that probes created, newest first; return the failed deletions with their reasons."""
         with self._making:
             self.closed.set()
             made, self._made = self._made, []
@@ -128,7 +128,7 @@ class ProbedOrg:
         return left
 
     def close(self) -> None:
-        """End all calls and connections."""
+        """Close all calls and connections."""
         self.closed.set()
         with self._lock:
             closers, self._closers = self._closers, []
@@ -137,9 +137,9 @@ class ProbedOrg:
 
 
 class ProbeRun:
-    """One probe of one org. ``measured`` are seconds by name, beside the answer.
+    """One run of a probe on one org. ``measured`` has seconds by name, beside the answer.
 
-    :param most_events: that it may publish and be delivered, together.
+    :param most_events: maximum number of events that it may publish and receive, added up.
     """
 
     def __init__(self, org: ProbedOrg, most_events: int) -> None:
@@ -157,36 +157,36 @@ class ProbeRun:
         return self._channel
 
     def stub(self, channel: grpc.Channel | None = None) -> Any:
-        """Return the calls of the Pub/Sub API on a channel."""
+        """Return the gRPC stub of the Pub/Sub API on a channel."""
         return pb_grpc.PubSubStub(channel or self.channel)  # type: ignore[no-untyped-call]
 
     def metadata(self, **changes: str | None) -> list[tuple[str, str]]:
-        """Return the metadata of a call, some of them changed, or left out where ``None``."""
+        """Return the metadata of a call with these changes; ``None`` removes an entry."""
         token = self.org.login.token
         usual = {"accesstoken": token.value, "instanceurl": token.instance_url, "tenantid": token.org_id}
         return [(name, value) for name, value in (usual | changes).items() if value is not None]
 
     def spend(self, events: int) -> None:
-        """Count events that are published, or were delivered.
+        """Count events that are published or were delivered.
 
-        :raises BudgetSpentError: if they are more than this probe said.
+        :raises BudgetSpentError: if this exceeds the number that the probe declared.
         """
         self.events += events
         if self.events > self._most_events:
-            raise BudgetSpentError(f"it said {self._most_events} events, and would take {self.events}")
+            raise BudgetSpentError(f"the probe declared {self._most_events} events and would use {self.events}")
 
     def pause(self, seconds: float) -> None:
-        """Wait.
+        """Wait for some seconds.
 
-        :raises SkippedError: if the check is ended meanwhile.
+        :raises SkippedError: if the check is ended during the wait.
         """
         if self.org.closed.wait(seconds):
             raise SkippedError("the check was ended")
 
     def seconds(self, name: str, seconds: float | None, *bounds: float) -> str:
-        """Return the class of a time (``"1 to 10 s"``) and keep the time itself as a measure.
+        """Return the class of a time (``"1 to 10 s"``) and store the time as a measure.
 
-        :param bounds: between the classes, rising.
+        :param bounds: bounds between the classes, in ascending order.
         """
         if seconds is None:
             return "never seen"
@@ -198,36 +198,36 @@ class ProbeRun:
         return f"below {limits[1]:g} s" if below == 1 else f"{limits[below - 1]:g} to {limits[below]:g} s"
 
     def topic(self, name: str) -> pb.TopicInfo:
-        """Return what the org says of a topic.
+        """Return the org's description of a topic.
 
-        :raises SkippedError: if the org does not have it, or hides it.
+        :raises SkippedError: if the topic does not exist or is not visible to the user.
         """
         request = pb.TopicRequest(topic_name=name)
         try:
             info: pb.TopicInfo = self.stub().GetTopic(request, metadata=self.metadata(), timeout=CALL_SECONDS)
         except grpc.RpcError as error:
-            raise SkippedError(f"{name}: {error.code().name}; deploy/salesforce has what makes it") from None
+            raise SkippedError(f"{name}: {error.code().name}; deploy it with deploy/salesforce") from None
         return info
 
     def managed_id(self) -> str:
         """Return the ID of the sample's managed event subscription.
 
-        :raises SkippedError: if the org does not have it, or hides it.
+        :raises SkippedError: if it does not exist or is not visible to the user.
         """
         query = f"SELECT Id FROM ManagedEventSubscription WHERE DeveloperName = '{MANAGED_SUBSCRIPTION}'"  # noqa: S608
         answer = self.org.rest("GET", "/tooling/query", params={"q": query})
         records = answer.json().get("records") if answer.is_success else None
         if not records:
             raise SkippedError(
-                f"managed event subscription {MANAGED_SUBSCRIPTION}: none to be seen (HTTP {answer.status_code}); "
-                "deploy/salesforce has what makes it, and View Setup and Configuration shows it"
+                f"managed event subscription {MANAGED_SUBSCRIPTION} is not visible (HTTP {answer.status_code}); "
+                "deploy it with deploy/salesforce, and grant View Setup and Configuration"
             )
         return str(records[0]["Id"])
 
     def make(self, path: str, body: Mapping[str, Any]) -> str:
-        """Make a record, to be deleted at the end, and return its ID.
+        """Create a record that is deleted at the end, and return its ID.
 
-        :raises SkippedError: if the org does not let this user.
+        :raises SkippedError: if the org refuses it to this user.
         """
         answer = self.org.create(path, body)
         if not answer.is_success:
@@ -236,5 +236,5 @@ class ProbeRun:
 
 
 def now() -> float:
-    """Return seconds of a clock that only goes forwards."""
+    """Return the seconds of a monotonic clock."""
     return time.monotonic()

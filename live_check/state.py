@@ -1,4 +1,4 @@
-"""What the first part leaves for the second: a replay ID that will have expired by then."""
+"""State file of the first part: a replay ID that has expired when the second part runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DURATION = re.compile(r"(\d+)([hm])")
 
 
 def duration(text: str) -> timedelta:
-    """Return the time written as ``73h`` or ``30m``.
+    """Parse a duration such as ``73h`` or ``30m``.
 
-    :raises ValueError: if it is no such time.
+    :raises ValueError: if the text has another format.
     """
     written = _DURATION.fullmatch(text)
     if written is None:
-        raise ValueError(f"{text!r} is no time such as 73h")
+        raise ValueError(f"{text!r} is not a duration such as 73h")
     return timedelta(hours=int(written[1])) if written[2] == "h" else timedelta(minutes=int(written[1]))
 
 
@@ -33,7 +33,7 @@ def left_replay_id(org: ProbedOrg) -> bytes:
 
 
 def leave(org: ProbedOrg, path: Path) -> None:
-    """Publish an event and write down its replay ID and the time."""
+    """Publish an event and store its replay ID and the time."""
     left = {
         "org": hashed(org.login.org_id),
         "left_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -44,23 +44,23 @@ def leave(org: ProbedOrg, path: Path) -> None:
 
 
 def read_left(path: Path, after: timedelta, *, org_id: str, now: datetime) -> bytes:
-    """Return the replay ID that the first part left.
+    """Return the replay ID that the first part stored.
 
-    :raises NotRunError: if there is none, it is of another org, or was left less than ``after`` ago.
+    :raises NotRunError: if there is none, it belongs to another org, or it was stored less than ``after`` ago.
     """
     try:
         left = json.loads(path.read_text())
         left_at, replay_id = datetime.fromisoformat(left["left_at"]), bytes.fromhex(left["replay_id"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotRunError(
-            f"{path} is no state file of a first part ({type(error).__name__}): run `make live-check` first, and "
-            f"--{AFTER} when its events have expired. Nothing was contacted."
+            f"{path} is no state file of a first part ({type(error).__name__}). Run `make live-check` first, and "
+            f"--{AFTER} after its events have expired. Nothing was contacted."
         ) from None
     if left.get("org") != hashed(org_id):
-        raise NotRunError(f"{path} was left by another org than {org_id}. Nothing was published or changed.")
+        raise NotRunError(f"{path} belongs to another org than {org_id}. Nothing was published or changed.")
     if now < left_at + after:
         raise NotRunError(
-            f"{path} was left at {left_at:%Y-%m-%d %H:%M} UTC: come back after {left_at + after:%Y-%m-%d %H:%M} UTC. "
+            f"{path} was written at {left_at:%Y-%m-%d %H:%M} UTC. Retry after {left_at + after:%Y-%m-%d %H:%M} UTC. "
             "Nothing was published or changed."
         )
     return replay_id

@@ -1,7 +1,7 @@
-"""``spark.read.format("sfstream")``: landed windows as a source of Spark.
+"""``spark.read.format("sfstream")``: Spark data source for landed windows.
 
-Spark finds sources in the modules whose name begins with ``pyspark_``, by the name :class:`DefaultSource`. It loads all
-of them once a session first asks for a source, whichever that is: so nothing heavy is imported here.
+Spark searches modules whose name begins with ``pyspark_`` for a class :class:`DefaultSource`. It imports all of these
+modules when a session uses any data source for the first time, so this module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 class DefaultSource(DataSource):  # type: ignore[misc]
     """Landed windows as rows, batch and streaming: ``spark.read.format("sfstream")``, ``spark.readStream``.
 
-    Only windows that a position is known to cover are read, each once, those of a stream in their order; what cannot be
-    decoded fails the read unless it is left out on purpose, and is told by ``rows=quarantine``. Executors read the
-    storage, and need no Salesforce credentials. docs/reference/spark-source.md has the options.
+    The source reads only committed windows, each once and in the order of their stream. A payload that cannot be
+    decoded fails the read unless the options exclude such rows; ``rows=quarantine`` returns them. Executors read the
+    storage and need no Salesforce credentials. docs/reference/spark-source.md lists the options.
     """
 
     _heads: Heads | None = None
-    """The windows whose fields the schema was made of; ``None``: the user gave it, or it is always the same."""
+    """The windows from which the schema was derived; ``None``: the user passed the schema, or the schema is fixed."""
 
     @classmethod
     def name(cls) -> str:
         return "sfstream"
 
     def schema(self) -> Any:
-        """Return the columns of the windows that are landed by now.
+        """Return the columns of the windows that are landed now.
 
-        :raises ConfigurationError: if there are none, or an option cannot be used.
+        :raises ConfigurationError: if no window is landed, or an option is invalid.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,4 +1,4 @@
-"""Which windows a reader is to read: on the driver, where the landing is looked into."""
+"""Selection of the windows to read, on the Spark driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.replay_stores.base import ReplayStore, ReplayStoreKind
 
 Heads = dict[str, str]
-"""The last window that was read of each stream, by :func:`key_of`. A stream that is not there: none was."""
+"""The last window read from each stream, by :func:`key_of`. A missing stream has not been read yet."""
 
 
 def key_of(stream: Stream) -> str:
@@ -30,7 +30,7 @@ def key_of(stream: Stream) -> str:
 
 
 class LandedSource:
-    """The windows of a landing, or of manifests that were named.
+    """The windows of a landing, or of the manifests in the options.
 
     :raises ConfigurationError: if the landing cannot be used.
     """
@@ -44,9 +44,9 @@ class LandedSource:
             self._store = _store(options, self._catalog)
 
     def heads(self) -> Heads:
-        """Return the newest window of each stream that is known to count.
+        """Return the newest committed window of each stream.
 
-        :raises SalesforceStreamError: if landing or replay store cannot be read.
+        :raises SalesforceStreamError: if the landing or the replay store cannot be read.
         """
         heads: Heads = {}
         for stream in [] if self._options.manifests else self._streams():
@@ -57,17 +57,20 @@ class LandedSource:
         return heads
 
     def windows(self, start: Heads, end: Heads) -> list[LandedWindow]:
-        """Return the windows after ``start`` up to ``end``, those of each stream in their order.
+        """Return the windows after ``start`` up to ``end``, in the order of each stream.
 
-        :raises ManifestError: if one is gone, or the manifests that were named are broken.
+        :raises ManifestError: if a window is missing, or a manifest in the options is invalid.
         """
         if self._options.manifests:
             return read_windows(self.files, self._options.manifests)
         return [window for key, head in sorted(end.items()) for window in self._between(key, start.get(key), head)]
 
     def up_to(self, start: Heads, end: Heads, most: int | None) -> Heads:
-        """Return where a batch ends that begins at ``start``: at ``end``, or before it with at most so many events, and
-        one window. Never before ``start``: which window is known to count depends on what is landed after it."""
+        """Return the end of a batch that begins at ``start``: ``end``, or an earlier one if ``most`` limits its events.
+
+        A batch has at least one window. The result is never before ``start``, even if the landing has fewer committed
+        windows than at the last call: without a replay store, a window counts only once another window follows it.
+        """
         ordered = (self._keyed(key, start.get(key), head) for key, head in sorted(end.items()))
         reached, count = dict(start), 0
         for key, window in heapq.merge(*ordered, key=lambda each: each[1].window_id):
@@ -78,7 +81,7 @@ class LandedSource:
         return reached
 
     def missing(self) -> ConfigurationError:
-        """Return the error that there is nothing to read."""
+        """Return the error for a landing without windows to read."""
         topics = ", ".join(topic.name for topic in self._options.topics)
         return ConfigurationError(
             f"{topics}: {self._options.path} has no window of the subscription {self._options.subscription!r} that "
@@ -97,7 +100,7 @@ class LandedSource:
         return [stream for streams in found for stream in streams]
 
     def _between(self, key: str, start: str | None, head: str) -> list[LandedWindow]:
-        """Return windows of a stream, from what was read before where they are in it."""
+        """Return windows of a stream, from the windows read earlier if they contain them."""
         known = self._read.get(key)
         if known is not None:
             ids = [known[0], *(window.window_id for window in known[1])]
@@ -126,7 +129,7 @@ def _store(options: SourceOptions, catalog: LandingCatalog) -> ReplayStore | Non
 
 
 def _recorded(store: ReplayStore, catalog: LandingCatalog, stream: Stream) -> Sequence[ReplayWindow]:
-    """Return the windows that the store has, live ones in the order in which they were recorded."""
+    """Return the windows that the store has recorded, live windows in the order in which they were recorded."""
     first_day = catalog.first_day(stream)
     if first_day is None:
         return []
@@ -135,12 +138,12 @@ def _recorded(store: ReplayStore, catalog: LandingCatalog, stream: Stream) -> Se
 
 
 def offset_of(heads: Mapping[str, str]) -> dict[str, Any]:
-    """Return a place in the windows as Spark's checkpoint keeps it."""
+    """Return the offset that Spark stores in its checkpoint for these windows."""
     return {"version": 1, "streams": dict(sorted(heads.items()))}
 
 
 def heads_of(offset: Mapping[str, Any]) -> Heads:
-    """Return the place that a checkpoint has.
+    """Return the windows that an offset of a checkpoint refers to.
 
     :raises ConfigurationError: if another version of this package wrote it.
     """

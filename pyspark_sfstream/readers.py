@@ -1,4 +1,4 @@
-"""What Spark asks of a source: partitions on the driver, rows on executors."""
+"""Readers of the Spark data source: they plan partitions on the driver and read rows on executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.tables.source.rows import event_columns, part_row
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
-except ImportError:  # Spark 4.0 and 4.1, which do not say where a batch begins
+except ImportError:  # Spark 4.0 and 4.1 do not pass the start of a batch
     ReadAllAvailable = ReadMaxRows = None
     SupportsTriggerAvailableNow = object
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 class RowsReader:
-    """What a batch and a stream have in common: rows of windows, in the columns of a schema.
+    """Reader of the rows of windows in the columns of a schema, for batches and streams.
 
-    :param is_given: whether the user gave the schema.
+    :param is_given: whether the user passed the schema.
     """
 
     def __init__(self, options: SourceOptions, schema: Any, is_given: bool) -> None:
@@ -46,13 +46,13 @@ class RowsReader:
         return [InputPartition(part) for part in parts]
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition is None or partition.value is None:  # Spark's own, where there is no file
+        if partition is None or partition.value is None:  # Spark passes this partition if there is no file
             return iter(())
         return iter(part_rows(partition.value, self.options, _arrow_schema(self.schema)))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Reads all windows that count, up to those whose fields the schema was made of."""
+    """Batch reader of all committed windows, up to the windows from which the schema was derived."""
 
     def __init__(self, rows: RowsReader, heads: Heads | None) -> None:
         self._rows, self._heads = rows, heads
@@ -77,8 +77,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(BatchReader):
-    """Leaves out windows that no row of can pass the query's filters. A class of its own: Spark refuses a reader that
-    takes filters while ``spark.sql.python.filterPushdown.enabled`` is not set."""
+    """Batch reader that skips windows without rows that can match the query's filters.
+
+    It is a separate class because Spark rejects a reader with ``pushFilters`` unless
+    ``spark.sql.python.filterPushdown.enabled`` is set.
+    """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
         self._filters = list(filters)
@@ -86,7 +89,7 @@ class FilteringReader(BatchReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reads windows as they come to count. An offset is the last window that was read of each stream."""
+    """Streaming reader of newly committed windows. An offset is the last window read from each stream."""
 
     def __init__(self, rows: RowsReader) -> None:
         self._rows = rows
@@ -99,8 +102,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return offset_of({})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        """Return the offset of the newest windows; with a limit, one of windows that hold no more events, and of one at
-        least."""
+        """Return the offset of the newest windows, or an earlier one if a limit bounds the events of the batch.
+
+        A batch has at least one window.
+        """
         from pyspark_sfstream.landed import heads_of, offset_of
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -135,5 +140,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 def _arrow_schema(schema: Any) -> pa.Schema:
     try:
         return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # Spark 4.0 and 4.1 have no other
+    except TypeError:  # Spark 4.0 and 4.1 have only the one-argument version
         return to_arrow_schema(schema)

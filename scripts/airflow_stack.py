@@ -1,7 +1,7 @@
-"""A real Airflow on loopback, for the demo, for looking around, and for the system tests.
+"""A real Airflow on loopback for ``make demo``, ``make up`` and the system tests.
 
-Starts the API server, scheduler, DAG processor and (where asked) triggerer as processes of their own, with SQLite and
-the local executor, in a home of its own; talks to it over the public REST API only.
+It starts the API server, scheduler, DAG processor and optionally the triggerer as separate processes, with SQLite and
+the local executor, in its own home folder, and calls them only through the public REST API.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ PATIENT = {
     "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",
     "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
 }
-"""Airflow's own limits are for machines of a cluster: a busy one is not a broken one."""
+"""Longer time limits than Airflow's defaults, which would end components that are only slow on a busy machine."""
 T = TypeVar("T")
 
 
 def free_port() -> int:
-    """Return a loopback TCP port that nothing listens on, below those that the system itself hands out.
+    """Return a free loopback TCP port below the range from which the system assigns ports.
 
-    It is taken when Airflow's database has been made: meanwhile somebody else would be given one of the system's.
+    Airflow binds the port only after its database is migrated. Until then, the system could assign a port of its own
+    range to another process.
     """
     for port in random.SystemRandom().sample(range(22_000, 32_000), 1_000):
         with socket.socket() as listener, suppress(OSError):
@@ -59,7 +60,7 @@ def wait_for(condition: Callable[[], T | None], seconds: float, what: str) -> T:
 
 
 def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
-    """End a process that leads its own session, and everything in it."""
+    """End a process that leads its own session, and all processes of that session."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)
@@ -69,7 +70,7 @@ def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             continue
-        # Children that outlive their leader (a JVM, a forked worker) get no grace.
+        # Kill children that outlive their leader (a JVM, a forked worker) without a grace period.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         break
@@ -78,9 +79,9 @@ def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
 class AirflowStack:
     """One Airflow in ``home``, with the DAGs of ``dags_folder``.
 
-    :param environment: added to every component's environment, so also to the tasks'.
-    :param parallelism: how many tasks may run at once.
-    :param port: of the API server; a free one by default.
+    :param environment: additional environment variables of every component, and so of the tasks.
+    :param parallelism: maximum number of tasks that run at the same time.
+    :param port: port of the API server. Default: a free port.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class AirflowStack:
         self._client: httpx.Client | None = None
 
     def start(self, *, triggerer: bool = False) -> None:
-        """Migrate the database, start the components, and return once the API and the scheduler are healthy."""
+        """Migrate the database, start the components, and wait until the API and the scheduler are healthy."""
         self.home.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [BIN / "airflow", "db", "migrate"],
@@ -152,14 +153,14 @@ class AirflowStack:
 
     @classmethod
     def running_in(cls, home: Path) -> AirflowStack:
-        """Return the Airflow that another process runs in ``home``: to use, not to start or end its components."""
+        """Return the Airflow that another process runs in ``home``, to call it, not to start or end components."""
         described = json.loads((home / "stack.json").read_text())
         stack = cls(home, Path(described["dags_folder"]), described["environment"], port=described["port"])
         stack.pids = described["pids"]
         return stack
 
     def start_component(self, name: str) -> subprocess.Popen[Any]:
-        """Start (again) one component, for example after a test killed it."""
+        """Start or restart one component, for example after a test killed it."""
         self.processes[name] = subprocess.Popen(
             [BIN / "airflow", name],
             env=self.environment,
@@ -172,17 +173,17 @@ class AirflowStack:
         return self.processes[name]
 
     def kill_component(self, name: str) -> None:
-        """End a component and everything in it as ``kill -9`` does."""
+        """Kill a component and all its processes with SIGKILL."""
         process = self.processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def task_processes(self) -> list[str]:
-        """Return the command lines of the processes that have to do with tasks now.
+        """Return the command lines of the processes that run tasks now.
 
-        They are the busy ones among the executor's workers, and what these started. A worker tells the scheduler that a
-        task has ended or deferred up to five seconds after the task's own process: a task that goes on before that is
-        tried again (Airflow 3.3.2).
+        These are the busy workers of the executor and their child processes. A worker reports the end or the deferral
+        of a task up to five seconds after the task's own process. A task that resumes earlier is tried again (Airflow
+        3.3.2).
         """
         tasks: list[str] = []
         for worker in psutil.Process(self.pids["scheduler"]).children():
@@ -215,7 +216,7 @@ class AirflowStack:
         return bool(health.get("scheduler", {}).get("status") == "healthy")
 
     def api(self, method: str, path: str, **kwargs: Any) -> Any:
-        """Call the public REST API and return the decoded answer; raise on an error status, with its text."""
+        """Call the public REST API and return the decoded response; raise on an error status, with its text."""
         self._keep_scheduler_running()
         if self._client is None:
             token = httpx.get(f"{self.url}/auth/token", timeout=30).json()["access_token"]
@@ -225,7 +226,7 @@ class AirflowStack:
         deadline = time.monotonic() + 60
         while True:
             response = self._client.request(method, path, **kwargs)
-            # SQLite has one writer: a request that meets another process's write is rolled back, and may come again.
+            # SQLite has one writer: a request that collides with a write of another process is rolled back; retry it.
             locked = response.is_server_error and re.search("Database error|Database is locked", response.text)
             if not locked or time.monotonic() > deadline:
                 break
@@ -235,10 +236,10 @@ class AirflowStack:
         return response.json() if response.content else None
 
     def _keep_scheduler_running(self) -> None:
-        """Start the scheduler again if it ended by itself, as a service manager does.
+        """Restart the scheduler if it crashed, as a service manager does.
 
-        On SQLite, a backfill whose creation meets another write is undone, and Airflow 3.3.2's scheduler ends
-        (``ObjectDeletedError``) if it had already seen the runs. Runs that were created again wait for it.
+        On SQLite, the creation of a backfill that collides with another write is rolled back. The scheduler of Airflow
+        3.3.2 then crashes (``ObjectDeletedError``) if it had already read the runs.
         """
         scheduler = self.processes.get("scheduler")
         if scheduler is not None and scheduler.poll() is not None:
@@ -250,15 +251,15 @@ class AirflowStack:
         params = {"variable_key_pattern": f"{prefix}%", "order_by": "id"}
         while page := self.api("GET", "/variables", params={**params, "offset": len(found)})["variables"]:
             found += page
-        return [variable for variable in found if variable["key"].startswith(prefix)]  # "_" is any character to SQL
+        return [variable for variable in found if variable["key"].startswith(prefix)]  # "_" is an SQL wildcard
 
     def add_connection(self, connection_id: str, **fields: Any) -> None:
-        """Create a connection, in place of one of its name; ``extra`` may be a dict."""
+        """Create a connection, or replace the one with this ID; ``extra`` may be a dict."""
         extra = fields.pop("extra", None)
         body = {"connection_id": connection_id, **fields}
         if extra is not None:
             body["extra"] = extra if isinstance(extra, str) else json.dumps(extra)
-        with suppress(RuntimeError):  # there is none
+        with suppress(RuntimeError):  # no such connection
             self.api("DELETE", f"/connections/{connection_id}")
         self.api("POST", "/connections", json=body)
 
@@ -274,34 +275,34 @@ class AirflowStack:
         wait_for(known, seconds, f"DAG {dag_id}")
 
     def unpause(self, dag_id: str) -> None:
-        """Let the scheduler run the DAG."""
+        """Unpause the DAG, so that the scheduler starts its runs."""
         self._set_paused(dag_id, False)
 
     def pause(self, dag_id: str) -> None:
-        """Keep the scheduler from starting runs of the DAG."""
+        """Pause the DAG, so that the scheduler starts no run of it."""
         self._set_paused(dag_id, True)
 
     def _set_paused(self, dag_id: str, paused: bool) -> None:
-        """Pause or unpause a DAG, and have its file parsed: that is when the watchers of its assets begin or end."""
+        """Pause or unpause a DAG and request a parse of its file, which starts or stops the watchers of its assets."""
         dag = self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
-        with suppress(RuntimeError):  # it was asked for already
+        with suppress(RuntimeError):  # a parse was requested already
             self.api("PUT", f"/parseDagFile/{dag['file_token']}")
 
     def run_ids(self, dag_id: str) -> list[str]:
-        """Return the run ids of the DAG, oldest first."""
+        """Return the run IDs of the DAG, oldest first."""
         return list(self.run_states(dag_id))
 
     def run_states(self, dag_id: str) -> dict[str, str]:
-        """Return the state of each run of the DAG by its id, oldest first."""
+        """Return the states of the DAG's runs by run ID, oldest first."""
         runs = self.api("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after", "limit": 1000})["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in runs}
 
     def trigger(self, dag_id: str, **body: Any) -> str:
-        """Start a manual run and return its run id."""
+        """Trigger a manual run and return its run ID."""
         return str(self.api("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body})["dag_run_id"])
 
     def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 600) -> str:
-        """Return the end state of a run: ``success`` or ``failed``."""
+        """Wait until a run has ended and return its state: ``success`` or ``failed``."""
 
         def ended() -> str | None:
             state = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
@@ -310,7 +311,7 @@ class AirflowStack:
         return wait_for(ended, seconds, f"run {run_id} of {dag_id}")
 
     def backfill(self, dag_id: str, from_date: datetime, to_date: datetime, **body: Any) -> int:
-        """Create a backfill as the UI's dialog does and return its id; both logical dates are included.
+        """Create a backfill as the UI's dialog does and return its ID; both logical dates are included.
 
         :param body: ``reprocess_behavior`` (``none``, ``failed`` or ``completed``), ``run_backwards``,
             ``max_active_runs``, ``dag_run_conf``.
@@ -319,7 +320,7 @@ class AirflowStack:
         return int(self.api("POST", "/backfills", json={"dag_id": dag_id, **dates, **body})["id"])
 
     def backfill_runs(self, dag_id: str, from_date: datetime, to_date: datetime) -> dict[datetime, dict[str, Any]]:
-        """Return the backfill runs of a DAG by their logical dates, those from and to the given ones, oldest first."""
+        """Return the backfill runs of a DAG between two logical dates (inclusive) by logical date, oldest first."""
         runs = self.api(
             "GET",
             f"/dags/{dag_id}/dagRuns",
@@ -336,8 +337,8 @@ class AirflowStack:
     def wait_for_backfill(self, backfill_id: int, seconds: float = 600) -> dict[datetime, dict[str, Any]]:
         """Wait until all runs of a backfill have ended and return them as :meth:`backfill_runs` does.
 
-        The DAG may be backfilled again then: the scheduler would say so within 30 seconds; the UI's stop button,
-        which ends queued runs where there are any, says it at once.
+        Afterwards a new backfill of the DAG is possible. The scheduler would allow that within 30 seconds; the cancel
+        request, which the UI's stop button sends, allows it immediately.
         """
         backfill = self.api("GET", f"/backfills/{backfill_id}")
         dates = datetime.fromisoformat(backfill["from_date"]), datetime.fromisoformat(backfill["to_date"])
@@ -348,7 +349,7 @@ class AirflowStack:
 
         runs = wait_for(ended, seconds, f"the runs of backfill {backfill_id} of {backfill['dag_id']}")
         if self.api("GET", f"/backfills/{backfill_id}")["completed_at"] is None:
-            with suppress(RuntimeError):  # the scheduler was first
+            with suppress(RuntimeError):  # the scheduler completed the backfill first
                 self.api("PUT", f"/backfills/{backfill_id}/cancel")
         return runs
 
@@ -363,12 +364,12 @@ class AirflowStack:
         return self.api("GET", path, params={"deserialize": True})["value"]
 
     def links(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, str | None]:
-        """Return the addresses of a task's links by what the UI writes on their buttons."""
+        """Return the URLs of a task's links by the label of their buttons in the UI."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
         return dict(self.api("GET", path, params={"map_index": map_index})["extra_links"])
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """Return the text of a task's log, with the errors that ended it."""
+        """Return the text of a task's log, including the error that ended the task."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.api("GET", path, params={"full_content": True})["content"]
         lines: list[str] = []
@@ -381,7 +382,7 @@ class AirflowStack:
 
 @contextmanager
 def running_airflow(stack: AirflowStack, *, triggerer: bool = False) -> Iterator[AirflowStack]:
-    """Start the stack for a ``with`` block and end it whatever happens."""
+    """Start the stack for a ``with`` block and always end it afterwards."""
     try:
         stack.start(triggerer=triggerer)
         yield stack

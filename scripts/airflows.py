@@ -1,7 +1,7 @@
-"""Run the suites that touch Airflow on each Airflow that is supported, and print what ran: `make test-airflows`.
+"""Run the test suites that use Airflow on each supported Airflow version and print the results: `make test-airflows`.
 
-Each Airflow gets an environment of its own, with the versions that ``tests/airflows`` has for it; the one of
-``constraints.txt`` is the developer's own.
+Each Airflow version has its own virtual environment with the package versions from ``tests/airflows``. The version in
+``constraints.txt`` uses the developer's environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUITES = {
 
 
 def environment(version: str) -> Path:
-    """Return the folder of programs of an environment with that Airflow, made where it is not there."""
+    """Create the environment of an Airflow version if it does not exist; return its folder of programs."""
     folder = ROOT / f".venv-airflow-{version}"
     python = folder / "bin" / "python"
     versions = ROOT / "tests" / "airflows" / f"{version}.txt"
@@ -46,7 +46,7 @@ def environment(version: str) -> Path:
 
 
 def outcome(programs: Path, paths: list[str]) -> tuple[str, bool]:
-    """Return how the tests below ``paths`` ended, as pytest counts it, and whether all was well."""
+    """Run the tests below ``paths``; return pytest's summary and whether the run succeeded."""
     run = subprocess.run(
         [programs / "python", "-m", "pytest", "-n", "2", "-q", "-m", "not extended", *paths],
         cwd=ROOT,
@@ -62,7 +62,7 @@ def outcome(programs: Path, paths: list[str]) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Run each suite on each Airflow, or on those that are named."""
+    """Run each suite on each Airflow version, or on the versions on the command line."""
     newest = re.search(r"^apache-airflow==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert newest is not None
     versions = sorted([newest[1], *(path.stem for path in (ROOT / "tests" / "airflows").glob("*.txt"))])

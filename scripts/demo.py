@@ -1,6 +1,6 @@
-"""``make demo``: the micro-batch DAG on a real Airflow against a local Salesforce org, twice, and the sums.
+"""``make demo``: two runs of the micro-batch DAG on a real Airflow against a local Salesforce org.
 
-The last line printed is JSON with the keys ``published``, ``landed``, ``rows`` and ``duplicates``.
+The last line of output is JSON with the keys ``published``, ``landed``, ``rows`` and ``duplicates``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STARTED = time.monotonic()
 
 
 def say(text: str) -> None:
-    """Print a step with the seconds since the start."""
+    """Print a step and the seconds since the start."""
     print(f"[{time.monotonic() - STARTED:6.1f} s] {text}", flush=True)
 
 
@@ -38,13 +38,13 @@ def publish(org: LocalOrg, first: int, count: int, **more: Any) -> None:
 
 
 def position(stack: AirflowStack) -> str:
-    """Return the recorded position: the content of the stream's Airflow Variable."""
+    """Return the recorded position, which is the value of the stream's Airflow Variable."""
     recorded = stack.variables("sfstream_position")
     return str(json.loads(recorded[0]["value"])["position"]) if recorded else "none"
 
 
 def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
-    """Wait for a run and return what its drain says of its window."""
+    """Wait for a run and return the result of its drain."""
     say(f"running {run_id}: {stack.url}/dags/{DAG_ID}/runs/{run_id}")
     try:
         state = stack.wait_for_run(DAG_ID, run_id)
@@ -65,12 +65,12 @@ def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
 
 
 def is_skipped(stack: AirflowStack, run_id: str) -> bool:
-    """Return whether the drain of a run found nothing new."""
+    """Return whether the drain of a run found no new events."""
     return stack.task_states(DAG_ID, run_id)["drain"] == "skipped"
 
 
 def sums(org: LocalOrg, lake: Path) -> dict[str, int]:
-    """Count what was published, landed, and is in the table, each from its own record."""
+    """Count the published events, the landed events, the rows of the table and the duplicates, each at its source."""
     manifests = [json.loads(path.read_text()) for path in (lake / "landing").rglob("manifest.json")]
     replay_ids = polars.read_delta(str(lake / "tables" / "Order__e"), columns=["_replay_id"])["_replay_id"]
     return {
@@ -82,7 +82,7 @@ def sums(org: LocalOrg, lake: Path) -> dict[str, int]:
 
 
 def demo(org: LocalOrg) -> dict[str, int]:
-    """Publish, run, publish more, run again, and add up."""
+    """Publish events, run the DAG, publish more, run it again, and return the counts."""
     lake = WORK / "lake"
     stack = AirflowStack(
         WORK / "airflow",
@@ -112,7 +112,7 @@ def demo(org: LocalOrg) -> dict[str, int]:
             first = finish_run(stack, wait_for(lambda: stack.run_ids(DAG_ID), 60, "the scheduled run")[0])
             publish(org, FIRST_BATCH, SECOND_BATCH, Currency__c="USD")
             say(f"published {SECOND_BATCH:,} more")
-            # If a quarter of an hour began meanwhile, the run of that has the events, and the one triggered is skipped.
+            # If a scheduled run started in the meantime, it drained the events, and the triggered run is skipped.
             stack.wait_for_run(DAG_ID, stack.trigger(DAG_ID))
             later = stack.run_ids(DAG_ID)[1:]
             second = finish_run(stack, next(run for run in later if not is_skipped(stack, run)))

@@ -1,8 +1,8 @@
-"""``make mutants``: how many small changes to the package its own room's tests notice, on a fixed sample.
+"""``make mutants``: measure how many small code changes the tests detect, on a fixed sample.
 
-cosmic-ray finds what can be changed and changes it; the sample is ``tests/mutants/sample.json``. A mutant runs in a
-copy of the project, against the unit and contract tests of its room, as many at once as there are cores. What survives
-is printed as a diff: a test is missing, or the change makes no difference.
+cosmic-ray generates the changes; the sample is ``tests/mutants/sample.json``. Each mutant runs in a copy of the project
+against the unit and contract tests of its group of modules, one mutant on each core. A mutant that no test detects is
+printed as a diff: either a test is missing, or the change has no effect.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "tests" / "mutants" / "sample.json"
 PACKAGE = "airflow_provider_sfstream"
 EACH = 35
-"""Mutants of each room."""
+"""Number of mutants in each group of modules."""
 SECONDS = 400
-"""A mutant that keeps the tests from ending in this time is noticed."""
+"""A mutant counts as detected if its tests take longer than this."""
 
 ROOMS = {
     "replay_windows": ["tests/unit/replay_windows", "tests/integration/replay_windows"],
@@ -52,18 +52,18 @@ ROOMS = {
     "privacy": ["tests/unit/privacy"],
     "salesforce": ["tests/unit/salesforce"],
 }
-"""The tests of each room. Of the contract suites, what needs no server."""
+"""The tests of each group of modules. Of the contract suites, only the tests that need no server."""
 WITHOUT_SERVERS = "not postgres and not mariadb and not s3"
 
-# Of an operator that stands for any other one is enough; `|` is found in annotations, which nothing evaluates, and `is`
-# for `==` makes no difference to constants. Without its decorator a module can seldom be imported.
+# Left out: `|` occurs in annotations, which are not evaluated; `is` instead of `==` has no effect on constants; modules
+# can rarely be imported without their decorators. One replacement for each operator is enough.
 NOTHING = re.compile(r"(^|, )\*,|^@dataclass")
-"""The star among parameters is no multiplication, and that values are frozen is for their reader."""
+"""Code to skip: the `*` among parameters is no multiplication, and `frozen=True` has no effect on correct code."""
 LEFT_OUT = ("BitOr", "_Is", "VariableReplacer", "VariableInserter", "RemoveDecorator")
 
 
 def choose() -> list[dict[str, Any]]:
-    """Choose mutants: random places of the code of each room, and at each place a random change."""
+    """Choose mutants: random places in the code of each group, and a random change at each place."""
     chance = random.Random(13)
     sample = []
     for room in ROOMS:
@@ -81,19 +81,19 @@ def choose() -> list[dict[str, Any]]:
 
 
 def mutated(tree: Path, mutant: dict[str, Any]) -> tuple[str, str]:
-    """Return a module's code without and with the change."""
+    """Return a module's code before and after the change."""
     code = (tree / mutant["file"]).read_text()
     return code, mutate_code(code, get_operator(mutant["change"])(), mutant["number"]) or code
 
 
 def changed_line(code: str, changed: str) -> str:
-    """Return the first line that a change makes different, as it was."""
+    """Return the original text of the first changed line."""
     lines = zip(code.splitlines(), changed.splitlines(), strict=False)
     return next((one.strip() for one, other in lines if one != other), "")
 
 
 def copies(root: Path, count: int, below: Path) -> Iterator[Path]:
-    """Copy a checkout so many times, with what tests read beside it."""
+    """Create ``count`` copies of a checkout, with the files that tests read, and yield their folders."""
     for number in range(count):
         tree = below / str(number) / "project"
         shutil.copytree(root, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "build"))
@@ -102,7 +102,7 @@ def copies(root: Path, count: int, below: Path) -> Iterator[Path]:
 
 
 def test_command(tree: Path, room: str) -> str:
-    """Return what runs the tests of a room in a copy, and the copy's code in every process of theirs."""
+    """Return the shell command that runs the tests of a group in a copy, on the code of the copy."""
     command = [
         "env", "-C", tree, f"PYTHONPATH={tree}", "PYTHONDONTWRITEBYTECODE=1",
         sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist",
@@ -112,17 +112,17 @@ def test_command(tree: Path, room: str) -> str:
 
 
 def check_unchanged(tree: Path, room: str) -> None:
-    """Check that the tests of a room pass as long as nothing is changed."""
+    """Check that the tests of a group pass on the unchanged code."""
     outcome, output = run_tests(test_command(tree, room), SECONDS)
     if outcome is not TestOutcome.SURVIVED:
         sys.exit(f"The tests of {room} fail without a mutant:\n{output}")
 
 
 def survivor(tree: Path, mutant: dict[str, Any]) -> str:
-    """Return the change as a diff if the tests of its room pass with it, else nothing."""
+    """Return the change as a diff if the tests of its group pass with it, otherwise an empty text."""
     code, changed = mutated(tree, mutant)
     if changed_line(code, changed) != mutant["line"]:
-        sys.exit(f"{mutant['file']}: {mutant['line']!r} is not where it was: choose a new sample (--choose).")
+        sys.exit(f"{mutant['file']}: {mutant['line']!r} has moved. Choose a new sample (--choose).")
     path = tree / mutant["file"]
     path.write_text(changed)
     try:
@@ -136,12 +136,12 @@ def survivor(tree: Path, mutant: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Choose a sample, or try the one that is there."""
+    """Choose a new sample, or test the stored sample."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--choose", action="store_true", help="choose a new sample and end")
-    parser.add_argument("--room", choices=sorted(ROOMS), action="append", help="only the mutants of these rooms")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to try, if not this one")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="mutants that are tried at once")
+    parser.add_argument("--room", choices=sorted(ROOMS), action="append", help="test only these groups of modules")
+    parser.add_argument("--root", type=Path, default=ROOT, help="checkout to test (default: this one)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="number of mutants tested in parallel")
     arguments = parser.parse_args()
     if arguments.choose:
         SAMPLE.write_text("[\n" + ",\n".join(json.dumps(one) for one in choose()) + "\n]\n")

@@ -1,6 +1,6 @@
-"""Write pages of docs/reference/ from the docstrings and signatures of what users import. ``make reference`` runs it.
+"""Generator of docs/reference/ from the docstrings and signatures of the public API: ``make reference``.
 
-Other pages there are written by hand, and stay as they are; that of the live check ends with a table from the code.
+It does not change pages that are written by hand, except for the evidence table at the end of the live check's page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, get_args
 
 from typer.models import ArgumentInfo, ParameterInfo
 
-from airflow_provider_sfstream.cli import changing, looking
+from airflow_provider_sfstream.cli import inspect as inspect_commands
+from airflow_provider_sfstream.cli import modify as modify_commands
 from airflow_provider_sfstream.provider_info import get_provider_info
 from sfstream_localorg.evidence import BEHAVIOURS
 
@@ -67,7 +68,7 @@ EVIDENCE_PAGE, EVIDENCE_HEADING = "live-check.md", "## What the local org rests 
 
 
 def evidence_page(page: str) -> str:
-    """Return the text of the live check's page with the table of evidence at its end, as the local org has it."""
+    """Return the text of the live check's page, with the local org's evidence table at its end."""
     lines = [page.partition(EVIDENCE_HEADING)[0] + EVIDENCE_HEADING]
     lines += ["Made from `localorg/sfstream_localorg/evidence` by `make reference`.", ""]
     for title, kinds in (("Inferred", ["inferred"]), ("Documented or observed", ["documented", "observed"])):
@@ -81,30 +82,30 @@ def evidence_page(page: str) -> str:
     return "\n".join(lines)
 
 
-COMMAND_LINE = """`sfstream` looks at streams, and mends them by hand. It runs where `airflow connections list` does:
-it finds connections and Variables in Airflow's database. In Airflow 3.2 and later `airflow sfstream` is the same.
+COMMAND_LINE = """`sfstream` inspects and repairs streams. It runs wherever `airflow connections list` works, because it
+reads connections and Variables from Airflow's database. In Airflow 3.2 and later, `airflow sfstream` does the same.
 
-Tables are for people; with `--json` they are JSON on the standard output, and all else goes to the standard error.
-`reset`, `restore` and `prune` ask first, and refuse where there is no terminal to ask on, unless given `--yes`. They
-leave the record that their [operators](operators.md) leave, with the user and the machine in place of the run.
+By default the output is tables. With `--json`, the standard output is JSON and all other output goes to the standard
+error. `reset`, `restore` and `prune` ask for confirmation, and fail without a terminal unless `--yes` is set. They
+write the same record as their [operators](operators.md), with the user and the machine in place of the run.
 
 | exit status | |
 |---|---|
 | 0 | done |
-| 1 | not done, and trying again does not mend it; something does not work (`preflight`); the answer was no |
-| 2 | the command or an option is not one, or is missing |
-| 75 | not done; trying again may do |
-| 130 | ended with Ctrl-C |
+| 1 | failed, and a retry does not help; a check failed (`preflight`); the confirmation was declined |
+| 2 | unknown or missing command or option |
+| 75 | failed; a retry may help |
+| 130 | interrupted with Ctrl-C |
 
-An error is told as in a [task's log](../on-call.md#read-the-block), without a traceback; `sfstream --verbose` before
-the command shows that too, and the log. `sfstream --install-completion` lets the shell complete commands and options.
+Errors have the format of a [task's log](../on-call.md#read-the-block), without a traceback. `sfstream --verbose` before
+the command adds the traceback and the log. `sfstream --install-completion` installs shell completion.
 """
 
 
 def command_line() -> Iterator[str]:
-    """Yield what is said of the command line, and a section for each of its commands."""
+    """Yield the introduction of the command line page, and a section for each command."""
     yield COMMAND_LINE
-    for command in (*looking.COMMANDS, *changing.COMMANDS):
+    for command in (*inspect_commands.COMMANDS, *modify_commands.COMMANDS):
         parameters = list(inspect.signature(command, eval_str=True).parameters.values())
         arguments = [each for each in parameters if isinstance(_info(each), ArgumentInfo)]
         words = [_argument(each) for each in arguments]
@@ -146,7 +147,7 @@ def _meaning(parameter: inspect.Parameter) -> str:
 
 
 def listed(kind: str) -> list[Any]:
-    """Return the classes of a kind that Airflow is told of, in the order of their modules."""
+    """Return the classes of a kind that are registered with Airflow, in the order of their modules."""
     modules = [module for group in get_provider_info()[kind] for module in group["python-modules"]]
     return [each for module in modules for each in _public_classes(module)]
 
@@ -185,7 +186,7 @@ def _call(function: Any) -> str:
 
 
 def _documented(item: Any) -> list[str]:
-    """Return the docstring as Markdown: text, table of the arguments, what is returned, list of the errors."""
+    """Return the docstring as Markdown: text, table of arguments, return value, list of errors."""
     text, fields = _parse(inspect.getdoc(item) or "")
     defaults = _defaults(item)
     rows = [f"| `{name}` | {defaults[name]} | {text} |" for kind, name, text in fields if kind == "param"]
@@ -197,7 +198,7 @@ def _documented(item: Any) -> list[str]:
 
 
 def _parse(docstring: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Split a docstring into its text and its fields: kind, name and text of each, on one line."""
+    """Split a docstring into its text and its fields; a field is its kind, name and text on one line."""
     text, *fields = re.split(r"^:(?=(?:param|raises|return)\b)", docstring, flags=re.MULTILINE)
     matches = (re.fullmatch(r"(\w+) ?(\w*): (.*)", " ".join(field.split())) for field in fields)
     return _markdown(text.strip()), [(m[1], m[2], _markdown(m[3]).replace("|", r"\|")) for m in matches if m]
@@ -212,7 +213,7 @@ def _markdown(text: str) -> str:
 
 
 def _defaults(item: Any) -> dict[str, str]:
-    """Return what stands for an argument that is not given, also for arguments that the base classes take."""
+    """Return the default values of the arguments, including those of the base classes."""
     constructors = (vars(each).get("__init__") for each in getattr(item, "__mro__", ()))
     functions = list(constructors) if inspect.isclass(item) else [item]
     return dict(each for function in functions[::-1] if inspect.isfunction(function) for each in _defaults_of(function))

@@ -1,6 +1,6 @@
 """``make up``: Airflow with its UI, a local Salesforce org and the example DAGs, until Ctrl-C.
 
-A system test can run against it (``pytest --up``, see CONTRIBUTING.md), so it has what the tests' own Airflow has.
+System tests can run against it (``pytest --up``, see CONTRIBUTING.md), so it is set up like the Airflow of the tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORK = ROOT / ".up"
 
 
 def main() -> None:
-    """Start everything, print where it is, and wait."""
+    """Start all components, print their addresses, and wait for Ctrl-C."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
     stopped = threading.Event()
@@ -48,7 +48,7 @@ def main() -> None:
                 stack.wait_for_dag(example.stem)
                 stack.unpause(example.stem)
             print(
-                f"\n  Airflow:      {stack.url}  (no login is asked for: everybody on this machine is admin)"
+                f"\n  Airflow:      {stack.url}  (no login: every user of this machine is admin)"
                 f"\n  DAG:          {stack.url}/dags/{DAG_ID}"
                 f"\n  Local org:    {org.instance_url}  user {org.username}, its admin API {org.admin_url}"
                 f"\n  Lake:         {WORK / 'lake'}"
@@ -56,7 +56,7 @@ def main() -> None:
                 "\n\n  1,000 orders were published. To publish one more:"
                 f"\n    curl -X POST {org.admin_url}/events -H 'Content-Type: application/json' "
                 '-d \'{"topic": "/event/Order__e", "events": [{"Order_Number__c": "O-1", "Amount__c": 1.5}]}\''
-                "\n\n  Ctrl-C ends it all.\n",
+                "\n\n  Press Ctrl-C to stop.\n",
                 flush=True,
             )
             stopped.wait()

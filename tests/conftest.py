@@ -1,4 +1,4 @@
-"""What holds for every test of the package."""
+"""Fixtures that run for every test of the package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support import hours
 
 
 @pytest.fixture(autouse=True)
-def secrets_of_a_test_are_forgotten() -> Iterator[None]:
-    """What one test makes a secret, such as the password "wrong", would be left out of the texts of all others."""
+def forget_secrets_of_the_test() -> Iterator[None]:
+    """Forget the secrets that a test registers, such as the password "wrong": later tests would show it redacted."""
     forms, longest_first = dict(redaction._forms), list(redaction._longest_first)
     yield
     redaction._forms.clear()
@@ -21,6 +21,6 @@ def secrets_of_a_test_are_forgotten() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def hours_are_those_of_the_test() -> None:
-    """A test may run an hour after the collection, and after the one before it."""
+def compute_hours_for_the_test() -> None:
+    """Compute the hours anew for each test: a test may run an hour after the collection or after the previous test."""
     hours.new_test()

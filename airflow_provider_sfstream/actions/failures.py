@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
-from airflow_provider_sfstream.actions.status import tell_of_failure
+from airflow_provider_sfstream.actions.status import report_failure
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, PositionAgedOutError, SalesforceStreamError
 from airflow_provider_sfstream.monitoring.headroom import Headroom
@@ -129,7 +129,7 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
         report = FailureReport.of(error, self._operator, datetime.now(UTC))
         for line in report.lines():
             log.error("%s", line)
-        tell_of_failure(self._operator, report.parts(), report.certainty)
+        report_failure(self._operator, report.parts(), report.certainty)
         if error.retriable:
             error.args = (report.what.partition(": ")[2],)
             raise _noted(error, report).with_traceback(None) from None
@@ -142,17 +142,17 @@ def _noted(error: BaseException, report: FailureReport) -> BaseException:
     return error
 
 
-def told_by(error: BaseException) -> dict[str, str]:
+def report_of_error(error: BaseException) -> dict[str, str]:
     """Return the failure report of an error that left a task, by label: the block in the task's log.
 
     An error of another package has only its text, after ``What``.
     """
     notes = [note.partition(": ") for note in getattr(error, "__notes__", ())]
-    told = {word: text for word, _, text in notes if word in WORDS[1:]}
+    labelled = {word: text for word, _, text in notes if word in WORDS[1:]}
     # The name of its class is in the text of one that is not tried again, whose own class is Airflow's.
-    is_named = isinstance(error, AirflowFailException) and bool(told)
+    is_named = isinstance(error, AirflowFailException) and bool(labelled)
     what = str(error) if is_named else f"{type(error).__name__}: {error}".removesuffix(": ")
-    return {word: redacted(text) for word, text in {"What": what, **told}.items()}
+    return {word: redacted(text) for word, text in {"What": what, **labelled}.items()}
 
 
 def subject_of(operator: BaseOperator) -> str:

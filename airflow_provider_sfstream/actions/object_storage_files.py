@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
 
-class WorkerFiles:
+class ObjectStorageFiles:
     """Reads, writes, lists and deletes through Airflow's object storage.
 
     :param conn_id: Airflow connection of the storage, where it needs one.

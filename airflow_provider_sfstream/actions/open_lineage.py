@@ -16,9 +16,9 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.event_v2 import InputDataset, OutputDataset
 from openlineage.client.facet_v2 import RunFacet
 
-from airflow_provider_sfstream.actions.landed import flat_windows, manifests_in
+from airflow_provider_sfstream.actions.object_storage_files import newest_version
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.worker_files import newest_version
+from airflow_provider_sfstream.actions.windows_argument import flat_windows, manifests_in
 from airflow_provider_sfstream.monitoring.datasets import input_dataset, output_dataset
 from airflow_provider_sfstream.monitoring.lineage import (
     DatasetName,

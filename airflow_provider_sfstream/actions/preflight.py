@@ -128,19 +128,19 @@ def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> s
     """
     difference = max(asked - theirs - timedelta(seconds=1), min(answered - theirs, timedelta()))
     seconds = difference.total_seconds()
-    told = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
+    found = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
     if abs(difference) > LARGEST_CLOCK_DIFFERENCE:
-        raise ConfigurationError(f"{told}. Set it right, with NTP: logins may be refused, and intervals end wrongly.")
-    return told
+        raise ConfigurationError(f"{found}. Set it right, with NTP: logins may be refused, and intervals end wrongly.")
+    return found
 
 
-def remaining_allocations(told: dict[str, Allocation]) -> str:
+def remaining_allocations(found: dict[str, Allocation]) -> str:
     """Return the remaining allocations of drains and refreshes.
 
     :raises ConfigurationError: if one is used up, or Salesforce does not report it.
     """
-    ours = [told[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in told]
-    unknown = {DELIVERED_EVENTS, API_REQUESTS} - told.keys()
+    ours = [found[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in found]
+    unknown = {DELIVERED_EVENTS, API_REQUESTS} - found.keys()
     text = "; ".join(str(allocation) for allocation in ours)
     if unknown or any(allocation.remaining <= 0 for allocation in ours):
         missing = f"Salesforce tells nothing of {' and '.join(sorted(unknown))}. " if unknown else ""
@@ -160,9 +160,9 @@ def landing_looks(
 
     def positions() -> str:
         opened = open_replay_store(store, store_conn_id, open_landing(landing_url, landing_conn_id))
-        told = {stream: opened.read(stream).replay_id for stream in streams()}
-        known = sum(replay_id is not None for replay_id in told.values())
-        return f"{store!r} can be read; it has a position of {known} of {len(told)} streams"
+        found = {stream: opened.read(stream).replay_id for stream in streams()}
+        known = sum(replay_id is not None for replay_id in found.values())
+        return f"{store!r} can be read; it has a position of {known} of {len(found)} streams"
 
     return [("landing", landing), ("replay store", positions)]
 

@@ -91,7 +91,7 @@ def check_source(
     :raises ConfigurationError: if they are others than in the first try.
     """
     if recorded is None:
-        recorded = {**described, "trail": ledger.trail_of_the_run_before()}
+        recorded = {**described, "trail": ledger.previous_trail()}
         ledger.record_source(recorded)
     if {**recorded, "trail": None} != {**json.loads(json.dumps(described)), "trail": None}:
         raise ConfigurationError(

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.storage import open_landing
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import RunIdentity
 
@@ -42,7 +42,7 @@ def erase_records(
     if isinstance(ids, str) or not isinstance(ids, Sequence):
         raise ConfigurationError("ids is no list of texts. Nothing was erased.")
     records = RecordIds(ids)
-    catalog, files = open_landing(landing_url, landing_conn_id), WorkerFiles(output_conn_id)
+    catalog, files = open_landing(landing_url, landing_conn_id), ObjectStorageFiles(output_conn_id)
     streams = streams_to_search(catalog, entity)
     event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
     replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}

@@ -11,8 +11,8 @@ from itertools import chain
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from airflow_provider_sfstream.actions.landed import Landed
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 
 _ROWS_AT_ONCE = 1_000
@@ -79,14 +79,14 @@ class WindowRows:
     pinned: Mapping[str, Any] = {}  # a window never changes, nor the places in it
     count: int | None = None
 
-    def __init__(self, landed: Landed, landing_conn_id: str | None, folder: str) -> None:
+    def __init__(self, landed: WindowsArgument, landing_conn_id: str | None, folder: str) -> None:
         from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
         from airflow_provider_sfstream.tables.event_log.in_memory import events_in_order
         from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
         config = landed.added_to(EventLogConfig(output_url=""))
-        files = WorkerFiles(landing_conn_id)
+        files = ObjectStorageFiles(landing_conn_id)
         columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), config)
         self.columns = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
         self.fields = [name for name in columns if name not in _SYSTEM_FIELDS]
@@ -111,7 +111,7 @@ class TableRows:
 
         self._url = url.rstrip("/")
         with _readable(self._url):
-            files = WorkerFiles(conn_id)
+            files = ObjectStorageFiles(conn_id)
             is_delta = bool(files.file_names(f"{self._url}/_delta_log"))
             dataset, self.pinned = (_delta if is_delta else _parquet)(self._url, files, pinned)
             self._files = sorted(dataset.get_fragments(), key=lambda file: str(file.path))
@@ -149,7 +149,7 @@ def open_source(
     """
     if windows is not None:
         with TemporaryDirectory(prefix="sfstream-") as folder:
-            yield WindowRows(Landed.of(windows, None, None), landing_conn_id, folder)
+            yield WindowRows(WindowsArgument.of(windows, None, None), landing_conn_id, folder)
     elif table is not None:
         yield TableRows(table, table_conn_id, pinned)
     else:
@@ -167,7 +167,7 @@ def _dicts(given: Any) -> list[Mapping[str, Any]]:
     )
 
 
-def _delta(url: str, files: WorkerFiles, pinned: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _delta(url: str, files: ObjectStorageFiles, pinned: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     from deltalake import DeltaTable
 
     location = files.table_location(url)
@@ -175,7 +175,7 @@ def _delta(url: str, files: WorkerFiles, pinned: Mapping[str, Any]) -> tuple[Any
     return table.to_pyarrow_dataset(filesystem=location.filesystem()), {"version": table.version()}
 
 
-def _parquet(url: str, files: WorkerFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _parquet(url: str, files: ObjectStorageFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     import pyarrow.dataset as ds
 
     is_file = url.endswith(".parquet")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.hooks.status import open_status_store
-from airflow_provider_sfstream.monitoring.metrics import tell_metrics
+from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 from airflow_provider_sfstream.monitoring.status import (
     Certainty,
     Document,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def tell_of_drain(
+def report_drain(
     subject: str,
     context: Context,
     stream: Stream,
@@ -62,15 +62,15 @@ def tell_of_drain(
         )
 
     steps = {"drain": drain, "windows": lambda before: windows_document(before, drained)}
-    _tell(lambda: subject, steps)
+    _store(lambda: subject, steps)
 
 
-def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
+def report_section(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
-    _tell(lambda: subject, {section: lambda _: _signed(facts, context)})
+    _store(lambda: subject, {section: lambda _: _signed(facts, context)})
 
 
-def tell_of_event_log(
+def report_event_log(
     stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
 ) -> None:
     """Store the status of a stream in an event log.
@@ -83,10 +83,10 @@ def tell_of_event_log(
         return event_log_document(before, facts, replayed=replayed)
 
     # A stream may be written to several folders: each has a section.
-    _tell(lambda: stream, {f"event_log.{subject_key(output_url)[:16]}": document})
+    _store(lambda: stream, {f"event_log.{subject_key(output_url)[:16]}": document})
 
 
-def tell_of_tables(
+def report_tables(
     output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
 ) -> None:
     """Leave a section of a replica's folder, and its section ``tables`` with the status of each table.
@@ -107,13 +107,13 @@ def tell_of_tables(
         }
 
     facts = {name: value for name, value in metrics.items() if name != "tables"}
-    _tell(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
+    _store(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
 
 
-def tell_of_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
+def report_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
     """Store the rest of an allocation, as a section of its connection."""
     facts = {"allocation": found.name, "max": found.most, "remaining": found.remaining}
-    tell(salesforce_conn_id, f"allocation.{found.name}", context, facts)
+    report_section(salesforce_conn_id, f"allocation.{found.name}", context, facts)
 
 
 def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str) -> Document:
@@ -122,7 +122,7 @@ def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str
     return {**metrics, "unclean_since": None if is_clean else ((before or {}).get("unclean_since") or at)}
 
 
-def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
+def report_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
     """Leave the section ``failed``, of the stream or the tables that the operator is about.
 
     :param report: the failure report, by label.
@@ -134,11 +134,11 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty
         return _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
 
     if hasattr(operator, "topic") and hasattr(operator, "subscription"):
-        _tell(lambda: landed_stream_uri(operator), {"failed": facts})
+        _store(lambda: landed_stream_uri(operator), {"failed": facts})
         return
     output_url = getattr(operator, "output_url", None)
     if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
-        _tell(lambda: output_url, {"failed": facts})
+        _store(lambda: output_url, {"failed": facts})
 
 
 def _signed(facts: Mapping[str, Any], context: Context) -> Document:
@@ -146,12 +146,12 @@ def _signed(facts: Mapping[str, Any], context: Context) -> Document:
     return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
 
-def _tell(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
+def _store(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
     """Change sections of a subject, and emit their metrics."""
     try:
         about = subject()
         with closing(open_status_store()) as store:
             for section, step in steps.items():
-                tell_metrics(about, section, store.change(about, section, step))
+                emit_metrics(about, section, store.change(about, section, step))
     except Exception as error:  # the task itself has succeeded
         log.warning("The status of this task could not be left for others to see: %s", error)

@@ -13,9 +13,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
+from airflow_provider_sfstream.actions.object_storage_files import LOG, ObjectStorageFiles, newest_version, values_of
 from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
-from airflow_provider_sfstream.actions.worker_files import LOG, WorkerFiles, newest_version, values_of
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import PositionStoreKind, open_replay_store
@@ -126,7 +126,7 @@ def prune_windows(
     from airflow_provider_sfstream.replay_windows import pruning
 
     stream = landed.stream
-    readers = Readers.of(stream, replica_urls, event_log_urls, output_conn_id)
+    readers = WindowConsumers.of(stream, replica_urls, event_log_urls, output_conn_id)
     request = pruning.PruneRequest(
         stream=stream,
         older_than=older_than,
@@ -170,7 +170,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Readers:
+class WindowConsumers:
     """Readers of one stream's windows.
 
     ``needed``: ids of the windows that replicas stand on or hold back, and which replica. ``not_begun``: a replica that
@@ -185,7 +185,7 @@ class Readers:
     @classmethod
     def of(
         cls, stream: Stream, replica_urls: Sequence[str], event_log_urls: Sequence[str], conn_id: str | None
-    ) -> Readers:
+    ) -> WindowConsumers:
         """Read how far replicas are.
 
         :param conn_id: Airflow connection of their storage, where it needs one.
@@ -228,7 +228,7 @@ class Readers:
 
     def _with_rows(self, url: str, days: set[date]) -> set[str]:
         """Return the ids of the windows that have rows in a table, on one of ``days``, or in the quarantine."""
-        files = WorkerFiles(self.conn_id)
+        files = ObjectStorageFiles(self.conn_id)
         partitions: set[str] = set()
         for table in files.file_names(url):
             if table == "_quarantine" or not table.startswith(("_", ".")):
@@ -253,7 +253,7 @@ class Readers:
         return found
 
     def _in_folders(self, table: str, names: list[str], days: set[date]) -> set[str]:
-        files = WorkerFiles(self.conn_id)
+        files = ObjectStorageFiles(self.conn_id)
         dated = {f"event_date={day}" for day in days}.intersection(names)
         inner = [name for day in dated for name in files.file_names(f"{table}/{day}")]
         windows = [name for name in (*names, *inner) if name.startswith("window_id=")]

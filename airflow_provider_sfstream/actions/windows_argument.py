@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Landed:
+class WindowsArgument:
     """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if given.
 
     Both times are ISO 8601 text, as they were given. ``own_windows`` are the IDs of windows that the run of the
@@ -44,7 +44,7 @@ class Landed:
         )
 
     @classmethod
-    def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> Landed:
+    def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> WindowsArgument:
         """Return the windows of the argument ``windows``, with the bounds of its intervals or of the other arguments.
 
         :raises ConfigurationError: if something else is among the windows, or bounds contradict each other.

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.cli.options import (
     duration,
     takes,
 )
-from airflow_provider_sfstream.cli.showing import FAILED, progress, show_json, show_line, show_rows
+from airflow_provider_sfstream.cli.output import FAILED, progress, show_json, show_line, show_rows
 
 
 def topics(salesforce_conn_id: SalesforceConnId = "salesforce_default", as_json: AsJson = False) -> None:
@@ -46,7 +46,7 @@ def peek(
     idle_timeout: Annotated[float, typer.Option(help="End after so many seconds without an event.", min=0.1)] = 10.0,
 ) -> None:
     """Show events of a topic, decoded, a line of JSON for each. No position moves, nothing is landed."""
-    from airflow_provider_sfstream.cli.recorded import peeked_rows
+    from airflow_provider_sfstream.cli.records import peeked_rows
 
     with progress(f"Reading {topic}"):
         rows = list(peeked_rows(topic, api, salesforce_conn_id, start_from, max_events, max_seconds, idle_timeout))
@@ -59,7 +59,7 @@ def peek(
 @takes(LandedStreamsOptions)
 def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
     """Show where streams stand: the last replay ID that is stored, and what Salesforce showed of it."""
-    from airflow_provider_sfstream.cli.recorded import position_rows
+    from airflow_provider_sfstream.cli.records import position_rows
 
     columns = {
         "topic": "Topic",
@@ -83,7 +83,7 @@ def windows(
 ) -> None:
     """List the landed windows of a stream, oldest first."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.cli.recorded import window_row
+    from airflow_provider_sfstream.cli.records import window_row
 
     landed, now = open_landed_stream(names), datetime.now(UTC)
     with progress("Reading manifests"):
@@ -128,7 +128,7 @@ def decode(
     landing_conn_id: LandingConnId = None,
 ) -> None:
     """Show the events of landed windows, decoded as the event log has them, a line of JSON for each."""
-    from airflow_provider_sfstream.cli.recorded import decoded_rows
+    from airflow_provider_sfstream.cli.records import decoded_rows
 
     with progress("Decoding", len(manifests)) as step:
         for manifest in manifests:
@@ -164,8 +164,8 @@ def status(
     """Show what the page of streams shows: every stream, worst first, and the time left before events are lost."""
     from airflow.utils.session import create_session
 
+    from airflow_provider_sfstream.plugins.page.loading import read_statuses
     from airflow_provider_sfstream.plugins.page.overview import overview
-    from airflow_provider_sfstream.plugins.page.reading import read_statuses
 
     with create_session() as session:
         read = read_statuses(session)
@@ -175,7 +175,7 @@ def status(
     if as_json:
         show_json(document)
         return
-    from airflow_provider_sfstream.cli.recorded import STATUS_COLUMNS, status_row
+    from airflow_provider_sfstream.cli.records import STATUS_COLUMNS, status_row
 
     none = "No task has left a status of a stream."
     show_rows([status_row(stream) for stream in document["streams"]], STATUS_COLUMNS, as_json=False, none=none)

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.cli import changing, looking
-from airflow_provider_sfstream.cli.showing import logs_are_shown, telling_errors
+from airflow_provider_sfstream.cli import inspect, modify
+from airflow_provider_sfstream.cli.output import logs_are_shown, reporting_errors
 
 
 def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
@@ -40,8 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (*looking.COMMANDS, *changing.COMMANDS):
-    app.command(_command.__name__)(telling_errors(_with_airflow(_command)))
+for _command in (*inspect.COMMANDS, *modify.COMMANDS):
+    app.command(_command.__name__)(reporting_errors(_with_airflow(_command)))
 
 
 def _print_version(wanted: bool) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.cli.options import (
     duration,
     takes,
 )
-from airflow_provider_sfstream.cli.showing import WrongUseError, ask, progress, show_json, show_rows
+from airflow_provider_sfstream.cli.output import InvalidUseError, ask, progress, show_json, show_rows
 
 
 @takes(RecordedStreamOptions)
@@ -34,10 +34,10 @@ def reset(
     as_json: AsJson = False,
 ) -> None:
     """Set a stream's position to a replay ID, or remove it. Forward skips events permanently, back lands them twice."""
-    from airflow_provider_sfstream.actions.repairs import reset_position
+    from airflow_provider_sfstream.actions.stream_maintenance import reset_position
 
     if (replay_id is None) != forget:
-        raise WrongUseError("Give either --replay-id or --forget. Nothing was changed.")
+        raise InvalidUseError("Give either --replay-id or --forget. Nothing was changed.")
     to = "forget its position" if replay_id is None else f"set its position to {replay_id}"
     ask(f"{names.topic}, subscription {names.subscription}, replay store {names.replay_store}: {to}?", yes=yes)
     _show_done(reset_position(names, replay_id, reason=reason, reset_by=_who("reset")), as_json)
@@ -54,7 +54,7 @@ def restore(
 ) -> None:
     """Record the landed windows that the replay store lost, and move the position to the end of the last one."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.actions.repairs import restore_position
+    from airflow_provider_sfstream.actions.stream_maintenance import restore_position
 
     landed = open_landed_stream(names)
     ask(
@@ -89,11 +89,11 @@ def prune(
 ) -> None:
     """Remove old landed windows. They cannot be restored."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.actions.repairs import prune_windows
+    from airflow_provider_sfstream.actions.stream_maintenance import prune_windows
     from airflow_provider_sfstream.salesforce.topics import check_age
 
     if no_readers == bool(replica_urls or event_log_urls):
-        raise WrongUseError(
+        raise InvalidUseError(
             "Name who reads the stream with --replica-urls and --event-log-urls, or say --no-readers: windows that one "
             "of them has yet to read stay. Nothing was removed."
         )

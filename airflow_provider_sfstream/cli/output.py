@@ -27,7 +27,7 @@ mend (``EX_TEMPFAIL`` of ``sysexits.h``), and Ctrl-C."""
 Row = Mapping[str, Any]
 
 
-class WrongUseError(Exception):
+class InvalidUseError(Exception):
     """Options that go with no other, or with no terminal. Nothing was done."""
 
 
@@ -123,12 +123,12 @@ def ask(question: str, *, yes: bool) -> None:
 
     :param yes: whether they did already.
     :raises typer.Abort: if they do not.
-    :raises WrongUseError: if there is no terminal.
+    :raises InvalidUseError: if there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise WrongUseError(f"{question} There is no terminal to ask on: give --yes. Nothing was changed.")
+        raise InvalidUseError(f"{question} There is no terminal to ask on: give --yes. Nothing was changed.")
     typer.confirm(question, abort=True, err=True)
 
 
@@ -137,16 +137,16 @@ def logs_are_shown() -> bool:
     return logging.root.manager.disable < logging.CRITICAL
 
 
-def telling_errors(command: Callable[..., None]) -> Callable[..., None]:
+def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Report errors of a command in the form of a task's log, without a traceback unless logs are shown."""
 
     @wraps(command)
-    def told(*arguments: Any, **options: Any) -> None:
+    def reported(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except (typer.Exit, typer.Abort):
             raise
-        except WrongUseError as error:
+        except InvalidUseError as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(WRONG_USE) from None
         except KeyboardInterrupt:
@@ -159,7 +159,7 @@ def telling_errors(command: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(line, err=True)
             raise typer.Exit(TRY_AGAIN if getattr(error, "retriable", False) else FAILED) from None
 
-    return told
+    return reported
 
 
 def _report(error: Exception) -> list[str]:

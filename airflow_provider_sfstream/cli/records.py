@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_sfstream.actions.arguments import start_from_text
-from airflow_provider_sfstream.actions.repairs import hex_of
 from airflow_provider_sfstream.actions.storage import open_landing
+from airflow_provider_sfstream.actions.stream_maintenance import hex_of
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store

@@ -186,14 +186,14 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         :param timeout: seconds.
         :raises ServiceUnavailableError: if the change is not visible within ``timeout``.
         """
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import pubsub_arguments
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-        from airflow_provider_sfstream.salesforce.pubsub.visibility import Seen, wait_until_seen
+        from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, wait_until_seen
 
         parsed = ManagedSubscription.parse(subscription)
-        expected = {"running": Seen.OPEN, "stopped": Seen.STOPPED, "deleted": Seen.UNKNOWN}[state]
+        expected = {"running": Visibility.OPEN, "stopped": Visibility.STOPPED, "deleted": Visibility.UNKNOWN}[state]
         self.log.info("Waiting until managed event subscription %s %s.", parsed.text, expected.value)
-        with PubSubClient(self.token_provider(), **way_to_pubsub(self.settings())) as client:
+        with PubSubClient(self.token_provider(), **pubsub_arguments(self.settings())) as client:
             wait_until_seen(client, parsed, expected, timeout=timeout)
         self.log.info("The Pub/Sub API sees that managed event subscription %s %s.", parsed.text, expected.value)
 

@@ -43,7 +43,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
         """
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
-        return PubSubClient(self.token_provider(), **way_to_pubsub(self.settings()))
+        return PubSubClient(self.token_provider(), **pubsub_arguments(self.settings()))
 
     @asynccontextmanager
     async def async_client(self) -> AsyncIterator[AsyncPubSubClient]:
@@ -63,7 +63,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
         # Imported in a thread: gRPC takes longer than an event loop should be blocked for.
         from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 
-        return AsyncPubSubClient(self._provider(settings), **way_to_pubsub(settings))
+        return AsyncPubSubClient(self._provider(settings), **pubsub_arguments(settings))
 
     def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> list[PublishedEvent]:
         """Publish rows as platform events, in order, and return a result for each: its ``replay_id``, or its ``error``.
@@ -104,7 +104,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
         return self._tested(self.get_conn, look)
 
 
-def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
+def pubsub_arguments(settings: SalesforceSettings) -> dict[str, Any]:
     """Return the connection arguments of a client of the Pub/Sub API."""
     from airflow_provider_sfstream.salesforce.pubsub.channel import DEFAULT_ENDPOINT
 

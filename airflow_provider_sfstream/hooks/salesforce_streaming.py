@@ -46,7 +46,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
         """
         from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 
-        return StreamingClient(self.token_provider(), **self._way_there(self.settings()))
+        return StreamingClient(self.token_provider(), **self._connection_arguments(self.settings()))
 
     @asynccontextmanager
     async def async_client(self) -> AsyncIterator[AsyncStreamingClient]:
@@ -66,7 +66,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
         # In a thread: its imports and certificate authorities take longer than an event loop should be blocked for.
         from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 
-        return AsyncStreamingClient(self._provider(settings), **self._way_there(settings))
+        return AsyncStreamingClient(self._provider(settings), **self._connection_arguments(settings))
 
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that logs in with this connection, for code written for aiosfstream.
@@ -81,7 +81,9 @@ class SalesforceStreamingHook(SalesforceEventHook):
         from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 
         settings = self.settings()
-        return AsyncStreamingClient(self._provider(settings), **self._way_there(settings)).cometd_client(**arguments)
+        return AsyncStreamingClient(self._provider(settings), **self._connection_arguments(settings)).cometd_client(
+            **arguments
+        )
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
         """Log in and shake hands with the Streaming API. Return whether all went well, and which part did not.
@@ -103,7 +105,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
 
         return self._tested(self.get_conn, look)
 
-    def _way_there(self, settings: SalesforceSettings) -> dict[str, Any]:
+    def _connection_arguments(self, settings: SalesforceSettings) -> dict[str, Any]:
         """Return the connection arguments of a client of the Streaming API."""
         try:
             api_version = api_version_from(settings.version) if settings.version else DEFAULT_API_VERSION

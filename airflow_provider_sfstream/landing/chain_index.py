@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
-from airflow_provider_sfstream.landing.window_bounds import Bounds, Part, Stretch, level_of
+from airflow_provider_sfstream.landing.window_bounds import Bounds, ChainSegment, Part, level_of
 from airflow_provider_sfstream.salesforce.streams import Stream
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ChainIndex:
 
     def __init__(self, catalog: LandingCatalog) -> None:
         self._catalog = catalog
-        self._documents: OrderedDict[str, Stretch] = OrderedDict()
+        self._documents: OrderedDict[str, ChainSegment] = OrderedDict()
 
     def windows(self, stream: Stream, head: str, search: Search, read: set[str] | None = None) -> Iterator[Manifest]:
         """Yield the windows that ``search`` wants, from ``head`` back, newest first; a window may occur repeatedly.
@@ -76,7 +76,7 @@ class ChainIndex:
         except SalesforceStreamError as error:
             log.info("The index of the windows of %s was not extended at %s: %s", stream, window_id, error)
 
-    def read(self, stream: Stream, level: int, newest: str) -> Stretch | None:
+    def read(self, stream: Stream, level: int, newest: str) -> ChainSegment | None:
         """Return the stretch of ``level`` that begins at ``newest``, ``None`` if it has no usable document."""
         path = self._catalog.landing.chain_index_path(stream, newest, level)
         if path in self._documents:
@@ -86,7 +86,7 @@ class ChainIndex:
             text = read_if_there(self._catalog.landing.filesystem, path)
             if text is None:
                 return None
-            stretch = Stretch.from_json(text)
+            stretch = ChainSegment.from_json(text)
             if (stretch.stream, stretch.level, stretch.newest) != (stream, level, newest):
                 raise ValueError("it is that of another stretch")
         except (LandingError, ValueError) as error:
@@ -95,7 +95,7 @@ class ChainIndex:
         self._remember(path, stretch)
         return stretch
 
-    def write(self, stretch: Stretch) -> None:
+    def write(self, stretch: ChainSegment) -> None:
         """Write or replace the document of a stretch. Failures are only logged."""
         path = self._catalog.landing.chain_index_path(stretch.stream, stretch.newest, stretch.level)
         try:
@@ -105,7 +105,7 @@ class ChainIndex:
             log.info("%s", error)
         self._remember(path, stretch)
 
-    def _remember(self, path: str, stretch: Stretch) -> None:
+    def _remember(self, path: str, stretch: ChainSegment) -> None:
         self._documents[path] = stretch
         self._documents.move_to_end(path)
         if len(self._documents) > _DOCUMENTS_IN_MEMORY:
@@ -159,7 +159,7 @@ class _Walk:
         self.index.write(stretch)
         return stretch.bounds, stretch.before
 
-    def _without_document(self, level: int, newest: str) -> Generator[Manifest, None, Stretch]:
+    def _without_document(self, level: int, newest: str) -> Generator[Manifest, None, ChainSegment]:
         parts: list[Part] = []
         passed: set[str] = set()
         window_id: str | None = newest
@@ -170,9 +170,9 @@ class _Walk:
             window_id = before
         if window_id is not None:
             self._check_new(window_id, passed)
-        return Stretch(self.stream, level, tuple(parts), window_id)
+        return ChainSegment(self.stream, level, tuple(parts), window_id)
 
-    def _wanted_of(self, stretch: Stretch) -> Iterator[Manifest]:
+    def _wanted_of(self, stretch: ChainSegment) -> Iterator[Manifest]:
         if self.search.is_past(stretch.bounds):
             raise _ChainEndError
         if not self.search.wants(stretch.bounds):

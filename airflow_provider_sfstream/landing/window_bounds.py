@@ -162,7 +162,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ChainSegment:
     """Stretch of the chain of live windows, newest first. ``before``: the window before it, ``None`` at the first."""
 
     stream: Stream
@@ -193,7 +193,7 @@ class Stretch:
         return json.dumps({**content, "sha256": _digest(content)}, indent=1, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Stretch:
+    def from_json(cls, text: str | bytes) -> ChainSegment:
         """Return the stretch in a document.
 
         :raises ValueError: if the document is incomplete, or another document.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from airflow_provider_sfstream.monitoring.headroom import Headroom
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import Document, certainty_of, connection_of
 
 Level: TypeAlias = Literal["bad", "warning", "good"]
@@ -70,7 +70,7 @@ def worst(findings: list[Finding]) -> Level:
     return min((finding.level for finding in findings), key=LEVELS.index, default="good")
 
 
-def findings_of(known: Known, subject: str, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
+def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
     """Yield the findings about a subject of the status, a failed task first."""
     failed = known.failure(subject)
     if failed is not None:

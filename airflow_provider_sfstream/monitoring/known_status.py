@@ -13,7 +13,7 @@ _NO_SUCCESS = frozenset({"failed", "windows", "tables"})
 """Sections that do not prove the success of a task."""
 
 
-class Known:
+class ReportedStatus:
     """Index of the status documents of streams and of folders of tables."""
 
     def __init__(self, statuses: Iterable[Status]) -> None:

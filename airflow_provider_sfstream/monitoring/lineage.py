@@ -91,7 +91,7 @@ def _org(salesforce_conn_id: str) -> str:
     return f"{SCHEME}://{quote(salesforce_conn_id, safe='')}"
 
 
-class TellsLineage:
+class LineageMixin:
     """Mixin of operators with the methods that Airflow's OpenLineage provider calls; they use :meth:`lineage`.
 
     Imports happen only when the provider calls them. Errors are logged, never raised.

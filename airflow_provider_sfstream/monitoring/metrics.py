@@ -13,7 +13,7 @@ from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
 _SINCE = {"last_event_time": "last_event_age", "contact_at": "contact_age", "confirmed_at": "confirmed_age"}
 
 
-def tell_metrics(subject: str, section: str, document: Document) -> None:
+def emit_metrics(subject: str, section: str, document: Document) -> None:
     """Emit the numbers of a document as Airflow gauges, tagged with the stream or the folder of tables."""
     tags = _tags(subject)
     for name, value, more in numbers(section, document, datetime.now(UTC)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_provider_sfstream.actions.failures import WORDS, guide_url, subject_of, told_by
+from airflow_provider_sfstream.actions.failures import WORDS, guide_url, report_of_error, subject_of
 from airflow_provider_sfstream.redaction import redacted
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossSummary:
     """Gaps, missing spans and quarantined rows in the result of a task. True if there is one.
 
     :param events: one sentence for each gap and each missing span.
@@ -114,24 +114,24 @@ class StreamMessage:
     @property
     def document(self) -> dict[str, Any]:
         """The message as JSON: ``text``, ``title``, the facts, and each part by its label in lower case."""
-        said = {word.lower(): text for word, text in self.parts.items()}
-        return {"text": self.text, "title": self.title, **self.facts, **said}
+        labelled = {word.lower(): text for word, text in self.parts.items()}
+        return {"text": self.text, "title": self.title, **self.facts, **labelled}
 
     @classmethod
     def of_failure(cls, context: Context) -> Self:
         """Return the message of a task, or a DAG run, that did not succeed."""
         error = context.get("exception")
         if isinstance(error, BaseException):
-            parts = told_by(error)
+            parts = report_of_error(error)
         else:
             # Text of Airflow's: the reason of a DAG's callback, or why it gave a task up.
             reason = context.get("reason")
-            said = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
-            parts = {"What": said, "Of": _subject(context), "Guide": _guide(_ON_CALL)}
+            labelled = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
+            parts = {"What": labelled, "Of": _subject(context), "Guide": _guide(_ON_CALL)}
         return cls._of(context, parts, "failed")
 
     @classmethod
-    def of_success(cls, context: Context, losses: Losses) -> Self:
+    def of_success(cls, context: Context, losses: LossSummary) -> Self:
         """Return the message of a task that succeeded, with the losses in its result."""
         parts = {"What": losses.what, "Of": _subject(context), "Lost": losses.lost, "Do": losses.remedy}
         if losses:

@@ -89,7 +89,7 @@ class SalesforceStreamNotifier(BaseNotifier):
 
     def _message(self, context: Context) -> StreamMessage | None:
         """Return the message, ``None`` if there is none."""
-        from airflow_provider_sfstream.notifications.message import Losses, StreamMessage
+        from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage
 
         task: Any = context.get("ti")
         if "reason" in context:  # of a DAG, whose tasks tell of their results themselves
@@ -99,7 +99,7 @@ class SalesforceStreamNotifier(BaseNotifier):
             result = task.xcom_pull(task_ids=task.task_id, map_indexes=task.map_index) if succeeded else None
         if not succeeded:
             return StreamMessage.of_failure(context)
-        losses = Losses.of(result)
+        losses = LossSummary.of(result)
         if self.only_on_loss and not losses:
             return None
         return StreamMessage.of_success(context, losses)

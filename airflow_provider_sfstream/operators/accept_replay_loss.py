@@ -60,8 +60,8 @@ class AcceptReplayLossOperator(LandedStreamOperator):
         self.go_on_from = go_on_from
         if not is_template(go_on_from):
             check_choice("go_on_from", go_on_from, _CHOICES)
-        self._told = AssetAlias(f"sfstream_landed.{self.dag_id}.{self.task_id}")
-        self.outlets = [*self.outlets, self._told]
+        self._alias = AssetAlias(f"sfstream_landed.{self.dag_id}.{self.task_id}")
+        self.outlets = [*self.outlets, self._alias]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
@@ -79,7 +79,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
                     accepted_by=str(run_identity(context)),
                     now=datetime.now(UTC),
                 )
-        told: dict[str, JsonValue] = {
+        accepted: dict[str, JsonValue] = {
             "after": None if gap.after is None else gap.after.hex(),
             "since": None if gap.since is None else gap.since.isoformat(),
             "detected_at": gap.detected_at.isoformat(),
@@ -87,10 +87,12 @@ class AcceptReplayLossOperator(LandedStreamOperator):
             "uncertain": gap.uncertain,
         }
         loss = "possible loss, nothing is known to be lost," if gap.uncertain else "loss"
-        self.log.warning("%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, told["after"], told)
+        self.log.warning(
+            "%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, accepted["after"], accepted
+        )
         asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription, self.api)
         page = task_url(run_identity(context))
-        facts: dict[str, JsonValue] = {"window_id": None, "event_count": 0, "gap": told}
+        facts: dict[str, JsonValue] = {"window_id": None, "event_count": 0, "gap": accepted}
         extra: dict[str, JsonValue] = {"asset_uri": asset.uri, **facts, "task_url": page}
-        context["outlet_events"][self._told].add(asset, extra)
-        return told
+        context["outlet_events"][self._alias].add(asset, extra)
+        return accepted

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
 from airflow_provider_sfstream.monitoring.health import HealthLimits, findings_of
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -71,7 +71,7 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
     def execute(self, context: Context) -> int:
         """Check every status once; return the number of subjects."""
         from airflow_provider_sfstream.hooks.status import open_status_store
-        from airflow_provider_sfstream.monitoring.metrics import tell_metrics
+        from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 
         limits = HealthLimits(
             self.min_headroom, self.max_contact_age, self.max_gap_age, self.max_unclean_age, self.min_allocation
@@ -86,16 +86,18 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
                     f"No task has left a status of {', '.join(unseen) or 'any stream'}, so nothing is known of it."
                 )
             for each in found:
-                tell_metrics(each.subject, each.section, each.document)
-            known, now = Known(found), datetime.now(UTC)
-            told = [(each, finding) for each in known.subjects() for finding in findings_of(known, each, limits, now)]
-            problems = [f"{subject}: {finding.detail}" for subject, finding in told if finding.is_over_limit]
+                emit_metrics(each.subject, each.section, each.document)
+            known, now = ReportedStatus(found), datetime.now(UTC)
+            findings = [
+                (each, finding) for each in known.subjects() for finding in findings_of(known, each, limits, now)
+            ]
+            problems = [f"{subject}: {finding.detail}" for subject, finding in findings if finding.is_over_limit]
             for problem in problems:
                 self.log.error("%s", problem)
             if problems:
                 others = f" And {len(problems) - 1} more, which the log has." if len(problems) > 1 else ""
                 raise UnhealthyStreamsError(f"{problems[0]}.{others}")
-            for subject, finding in told:
+            for subject, finding in findings:
                 if finding.kind == "end":
                     self.log.warning("%s: %s.", subject, finding.detail)
         self.log.info("Nothing shows that one of %d streams, replicas and allocations needs attention.", len(subjects))

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
 from airflow_provider_sfstream.actions.drain.waiting import end_seen, log_wake_up, wait_for_events, waited_long_enough
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
@@ -29,7 +29,7 @@ from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWin
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.streams.drain.result import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
 
 class DrainReplayWindowOperator(DrainOperator):
@@ -229,7 +229,7 @@ class DrainReplayWindowOperator(DrainOperator):
                 return self._drain_interval(context)
             drain = open_drain(self._config())
             if (conditions := drain.config.conditions) is not None:
-                tell(self.stream_uri, "wait", context, {"reason": "waiting"})
+                report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
                 wait_for_events(drain, conditions, run, self.defer)
             return self._drain(drain, context)
 
@@ -237,7 +237,7 @@ class DrainReplayWindowOperator(DrainOperator):
         """Drain after a wait on the triggerer, or raise the error that ended it."""
         with airflow_errors(self):
             log_wake_up(event)
-            tell(self.stream_uri, "wait", context, event)
+            report_section(self.stream_uri, "wait", context, event)
             return self._drain(open_drain(self._config()), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class DrainReplayWindowOperator(DrainOperator):
         return self.report(drain_new_events(drain, run), drain, self._assets, context)
 
     def _drain_interval(
-        self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
+        self, context: Context, *, seen: ConfirmedEnd | None = None, give_up_at: datetime | None = None
     ) -> dict[str, Any]:
         """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))

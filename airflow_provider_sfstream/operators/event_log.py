@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed import Landed
-from airflow_provider_sfstream.actions.status import tell_of_event_log
+from airflow_provider_sfstream.actions.status import report_event_log
 from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
 from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.actions.tables.table_job import check_output
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class EventLogOperator(EmbeddedJobOperator):
 
         with airflow_errors(self):
             check_output(self.output_url)
-            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
+            landed = WindowsArgument.of(self.windows, self.event_time_from, self.event_time_to)
             config = landed.added_to(self._config)
             if not config.manifests:
                 raise AirflowSkipException("There are no windows with events to process.")
@@ -120,7 +120,7 @@ class EventLogOperator(EmbeddedJobOperator):
                 )
             metrics = self.run_here(context, config, run)
         for stream in landed.streams:
-            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
+            report_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
         return metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

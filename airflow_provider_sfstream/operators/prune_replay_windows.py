@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.repairs import prune_windows
+from airflow_provider_sfstream.actions.stream_maintenance import prune_windows
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.salesforce.topics import check_age

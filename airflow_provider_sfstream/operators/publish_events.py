@@ -171,7 +171,7 @@ class PublishEventsOperator(BaseOperator):
             ids = EventIds(hook.org_id, self.topic, run.key)
             publication = Publication(client, encoder, ids, ledger, recorded, on_doubt=self.on_doubt)
             publication.run(maker.rows(source))
-        ledger.leave_trail(recorded.latest)
+        ledger.write_trail(recorded.latest)
         result = result_of(publication, self.topic, ledger)
         self.log.info("Published to %s: %s", self.topic, result)
         if publication.summary.failed and self.on_failure == "fail":

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.tables.refresh import ReplicaRefresh, refresh_lineage
 from airflow_provider_sfstream.actions.tables.replica import RefreshConfig, Scope
 from airflow_provider_sfstream.actions.tables.table_job import config_of_run
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
-from airflow_provider_sfstream.monitoring.lineage import TellsLineage
+from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 
 
-class RefreshReplicaOperator(TellsLineage, BaseOperator):
+class RefreshReplicaOperator(LineageMixin, BaseOperator):
     """Fetch records of a replica's org in the worker's process, and merge them into its tables, or compare them.
 
     The alternative on Spark is :class:`SparkSubmitRefreshReplicaOperator`. The same functions merge, one file group
@@ -124,7 +124,7 @@ class RefreshReplicaOperator(TellsLineage, BaseOperator):
         from airflow_provider_sfstream.tables.replica.job import run
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-        files = WorkerFiles(self.output_conn_id)
+        files = ObjectStorageFiles(self.output_conn_id)
         with TemporaryDirectory(prefix="sfstream-") as folder:
             engine = EmbeddedEngine(files, files, folder)
             self.metrics = asdict(run(engine, config_of_run(config, self.output_url, context)))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.repairs import hex_of, reset_position
 from airflow_provider_sfstream.actions.storage import open_landing
+from airflow_provider_sfstream.actions.stream_maintenance import hex_of, reset_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError

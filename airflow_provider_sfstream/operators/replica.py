@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed import all_manifests, stream_uris
-from airflow_provider_sfstream.actions.status import tell_of_tables
+from airflow_provider_sfstream.actions.status import report_tables
 from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
 from airflow_provider_sfstream.actions.tables.replica import holds_events, snapshot_if_readable
 from airflow_provider_sfstream.actions.tables.table_job import check_output
+from airflow_provider_sfstream.actions.windows_argument import all_manifests, stream_uris
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
 
@@ -116,7 +116,7 @@ class ReplicaOperator(EmbeddedJobOperator):
                 raise AirflowSkipException("There are no windows with events to apply.")
             config = replace(self._config, manifests=manifests)
             metrics = self.run_here(context, config, run)
-        tell_of_tables(self.output_url, "replica", context, metrics, stream_uris(self.windows))
+        report_tables(self.output_url, "replica", context, metrics, stream_uris(self.windows))
         return metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.repairs import restore_position
+from airflow_provider_sfstream.actions.stream_maintenance import restore_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
 
 if TYPE_CHECKING:

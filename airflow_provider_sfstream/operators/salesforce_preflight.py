@@ -80,7 +80,7 @@ class SalesforcePreflightOperator(BaseOperator):
         self.replay_store_conn_id = replay_store_conn_id
         self.spark_conn_id = spark_conn_id
         if not is_template(topics):
-            for topic in self._given_topics():
+            for topic in self._topics_argument():
                 if not is_template(topic):
                     Topic.parse(topic, api)
 
@@ -89,7 +89,7 @@ class SalesforcePreflightOperator(BaseOperator):
         from airflow_provider_sfstream.actions.preflight import all_looks, findings
 
         with airflow_errors(self):
-            topics = [Topic.parse(topic, self.api) for topic in self._given_topics()]
+            topics = [Topic.parse(topic, self.api) for topic in self._topics_argument()]
             found = []
             for finding in findings(all_looks(self, topics)):
                 self.log.log(logging.INFO if finding.works else logging.ERROR, "%s", finding)
@@ -100,7 +100,7 @@ class SalesforcePreflightOperator(BaseOperator):
                 raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen.rstrip('.')}.{others}")
         return [asdict(finding) for finding in found]
 
-    def _given_topics(self) -> Sequence[str]:
+    def _topics_argument(self) -> Sequence[str]:
         if isinstance(self.topics, str) or not self.topics:
             raise ConfigurationError("topics must be a list of topics, such as ['/event/Order__e']. Nothing was read.")
         return self.topics

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed import Landed
-from airflow_provider_sfstream.actions.status import tell_of_event_log
+from airflow_provider_sfstream.actions.status import report_event_log
 from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, check_output
+from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, check_output
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SparkSubmitEventLogOperator(ReadsWindows, SparkJobOperator):
+class SparkSubmitEventLogOperator(WindowsOperator, SparkJobOperator):
     """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed.
 
     XCom has only manifest URLs, never events. The job is idempotent by window: a retry, a clear or overlapping windows
@@ -115,7 +115,7 @@ class SparkSubmitEventLogOperator(ReadsWindows, SparkJobOperator):
         """Submit the job and wait for it; return its metrics."""
         with airflow_errors(self):
             check_output(self.output_url)
-            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
+            landed = WindowsArgument.of(self.windows, self.event_time_from, self.event_time_to)
             config = landed.added_to(self._config)
             if not config.manifests:
                 raise AirflowSkipException("There are no windows with events to process.")
@@ -125,7 +125,7 @@ class SparkSubmitEventLogOperator(ReadsWindows, SparkJobOperator):
                 )
             metrics = self.submit(context, config, self.hash_conn_id)
         for stream in landed.streams:
-            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
+            report_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
         return metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

@@ -10,14 +10,14 @@ from airflow_provider_sfstream.actions.tables.refresh import ReplicaRefresh, ref
 from airflow_provider_sfstream.actions.tables.replica import RefreshConfig, Scope
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
-from airflow_provider_sfstream.monitoring.lineage import TellsLineage
+from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 
-class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
+class SparkSubmitRefreshReplicaOperator(LineageMixin, SparkJobOperator):
     """Fetch records of a replica's org, and merge them with the ``replica`` job, or compare them with the tables.
 
     ``scope="dirty"`` fetches data that events lack: dirty rows by id, through the REST API; all records of a flagged

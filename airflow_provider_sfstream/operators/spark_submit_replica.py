@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed import all_manifests, stream_uris
-from airflow_provider_sfstream.actions.status import tell_of_tables
+from airflow_provider_sfstream.actions.status import report_tables
 from airflow_provider_sfstream.actions.tables.replica import holds_events, snapshot_if_readable
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, check_output
+from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, check_output
+from airflow_provider_sfstream.actions.windows_argument import all_manifests, stream_uris
 from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SparkSubmitReplicaOperator(ReadsWindows, SparkJobOperator):
+class SparkSubmitReplicaOperator(WindowsOperator, SparkJobOperator):
     """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
 
     The job applies all live windows of the stream in order: it skips applied windows, and finds missing ones. So a
@@ -111,7 +111,7 @@ class SparkSubmitReplicaOperator(ReadsWindows, SparkJobOperator):
                 raise AirflowSkipException("There are no windows with events to apply.")
             config = replace(self._config, manifests=manifests)
             metrics = self.submit(context, config, self.hash_conn_id)
-        tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
+        report_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
         return metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from airflow_provider_sfstream.publishing.ledger import Accepted
+from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, Responses
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Evidence:
 def look(
     bus: Bus,
     topic: str,
-    trail: Sequence[Accepted],
+    trail: Sequence[AcceptedEvent],
     in_doubt: Collection[str],
     *,
     latest_arrival: float,
@@ -62,21 +62,21 @@ def look(
     if not trail or not in_doubt:
         return evidence
     witness = trail[-1] if len(trail) > 1 else None
-    has_come = False
+    witness_found = False
     settled_at = clock() + latest_arrival
-    given_up_at = settled_at + CONFIRM_TIMEOUT
+    deadline = settled_at + CONFIRM_TIMEOUT
     log.info("%s: looking for %d events in doubt after replay ID %s.", topic, len(in_doubt), trail[0].replay_id.hex())
     with closing(bus.subscribe(topic, trail[0].replay_id, idle_timeout=CONFIRM_TIMEOUT)) as responses:
         for batch in responses:
-            if batch is None or clock() > given_up_at:
+            if batch is None or clock() > deadline:
                 break
             for event_id, replay_id in zip(batch.event_ids, batch.replay_ids, strict=True):
-                has_come |= witness == Accepted(event_id or "", replay_id)
+                witness_found |= witness == AcceptedEvent(event_id or "", replay_id)
                 if event_id in in_doubt:
                     evidence.found.setdefault(str(event_id), replay_id)
             if len(evidence.found) == len(in_doubt):
                 break
             if not len(batch) and batch.pending and clock() >= settled_at:
-                evidence.others_are_absent = has_come
+                evidence.others_are_absent = witness_found
                 break
     return evidence

@@ -24,7 +24,7 @@ _KEPT += "try finds that it is in doubt."
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedEvent:
     """An event that Salesforce accepted: its ID, assigned by the publisher, and its replay ID."""
 
     event_id: str
@@ -47,7 +47,7 @@ class SentRequest:
 
 
 @dataclass
-class Recorded:
+class RecordedRun:
     """The recorded state of a run.
 
     :param next_number: number of the next request.
@@ -59,13 +59,13 @@ class Recorded:
 
     next_number: int = 0
     accepted: set[bytes] = field(default_factory=set)
-    first: Accepted | None = None
-    last: Accepted | None = None
+    first: AcceptedEvent | None = None
+    last: AcceptedEvent | None = None
     unanswered: list[SentRequest] = field(default_factory=list)
-    latest: deque[Accepted] = field(default_factory=lambda: deque(maxlen=2))
-    trail: tuple[Accepted, ...] = ()
+    latest: deque[AcceptedEvent] = field(default_factory=lambda: deque(maxlen=2))
+    trail: tuple[AcceptedEvent, ...] = ()
 
-    def accept(self, event: Accepted) -> None:
+    def accept(self, event: AcceptedEvent) -> None:
         """Record an event that Salesforce accepted, the next one on the topic."""
         self.accepted.add(UUID(event.event_id).bytes)
         self.first, self.last = self.first or event, event
@@ -100,24 +100,24 @@ class PublishLedger:
         """
         self._write_once("source.json", json.dumps(source))
 
-    def trail_of_the_run_before(self) -> list[list[str]]:
+    def previous_trail(self) -> list[list[str]]:
         """Return the last accepted events of the previous run of this task, in the form of ``source.json``."""
         text = self._read("../last.json")
         return [] if text is None else list(json.loads(text))
 
-    def leave_trail(self, trail: Iterable[Accepted]) -> None:
+    def write_trail(self, trail: Iterable[AcceptedEvent]) -> None:
         """Write the last accepted events for the next run of the task."""
         text = json.dumps([[event.event_id, event.replay_id.hex()] for event in trail])
         with self._errors("last.json"):
             replace_file(self._filesystem, f"{self._folder.rpartition('/')[0]}/last.json", text.encode())
 
-    def read(self, trail: Iterable[Sequence[str]]) -> Recorded:
+    def read(self, trail: Iterable[Sequence[str]]) -> RecordedRun:
         """Return the recorded state of the run.
 
         :param trail: events that were accepted before the run, in the form of its source.
         """
-        recorded = Recorded()
-        recorded.latest.extend(Accepted(event_id, bytes.fromhex(replay_id)) for event_id, replay_id in trail)
+        recorded = RecordedRun()
+        recorded.latest.extend(AcceptedEvent(event_id, bytes.fromhex(replay_id)) for event_id, replay_id in trail)
         while (text := self._read(_request(recorded.next_number))) is not None:
             results = self._read(_results(recorded.next_number))
             if results is None:
@@ -125,7 +125,7 @@ class PublishLedger:
                 recorded.unanswered.append(_sent(recorded.next_number, json.loads(text)))
             for line in map(json.loads, (results or "").splitlines()):
                 if line["replay_id"] is not None:
-                    recorded.accept(Accepted(line["id"], bytes.fromhex(line["replay_id"])))
+                    recorded.accept(AcceptedEvent(line["id"], bytes.fromhex(line["replay_id"])))
             recorded.next_number += 1
         return recorded
 

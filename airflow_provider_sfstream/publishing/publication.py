@@ -14,8 +14,8 @@ from uuid import UUID
 
 from airflow_provider_sfstream.exceptions import (
     LoginUnavailableError,
-    PublishDoubtError,
     PublishError,
+    PublishOutcomeUnknownError,
     QuotaExceededError,
     SalesforceStreamError,
     SchemaError,
@@ -24,7 +24,13 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, look
-from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest, result_line
+from airflow_provider_sfstream.publishing.ledger import (
+    AcceptedEvent,
+    PublishLedger,
+    RecordedRun,
+    SentRequest,
+    result_line,
+)
 from airflow_provider_sfstream.publishing.rows import EventIds, Row, Summary
 from airflow_provider_sfstream.salesforce.pubsub.publishing import (
     MOST_EVENT_BYTES,
@@ -80,7 +86,7 @@ class Publication:
         encoder: EventEncoder,
         ids: EventIds,
         ledger: PublishLedger,
-        recorded: Recorded,
+        recorded: RecordedRun,
         *,
         on_doubt: OnDoubt = "fail",
         sleep: Callable[[float], None] = time.sleep,
@@ -106,7 +112,7 @@ class Publication:
     def run(self, rows: Iterable[Row]) -> Summary:
         """Publish the rows that no earlier try has published, and return the counts of all rows.
 
-        :raises PublishDoubtError: if events are in doubt and ``on_doubt`` is ``"fail"``.
+        :raises PublishOutcomeUnknownError: if events are in doubt and ``on_doubt`` is ``"fail"``.
         :raises QuotaExceededError: if the hourly allocation is used up.
         :raises PositionConflictError: if another try of the task is running.
         :raises LandingError: if the ledger cannot be read or written.
@@ -185,7 +191,7 @@ class Publication:
         passing: SalesforceStreamError | None = None
         for each, result in zip(sent, results, strict=True):
             if result.replay_id is not None:
-                self.recorded.accept(Accepted(each.event.correlation_key, result.replay_id))
+                self.recorded.accept(AcceptedEvent(each.event.correlation_key, result.replay_id))
                 self.summary.published += 1
                 self._retries.progressed()
             elif result.error is not None and (result.error.retriable or isinstance(result.error, QuotaExceededError)):
@@ -216,35 +222,35 @@ class Publication:
     def _settled_before(self) -> set[str]:
         """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt.
 
-        :raises PublishDoubtError: if events stay in doubt and ``on_doubt`` is ``"fail"``.
+        :raises PublishOutcomeUnknownError: if events stay in doubt and ``on_doubt`` is ``"fail"``.
         """
-        left: set[str] = set()
+        unknown: set[str] = set()
         unanswered = {
             request.number: [each for each in request.events if not self.recorded.has_accepted(each[0])]
             for request in self.recorded.unanswered
         }
         in_doubt = {event_id for events in unanswered.values() for event_id, _, _ in events}
-        evidence = self._looked(self.recorded.trail, in_doubt)
+        evidence = self._search(self.recorded.trail, in_doubt)
         for number, events in unanswered.items():
-            left |= self._settle(number, events, evidence)
-        self._check_doubt(left, "an earlier try was ended")
-        return left
+            unknown |= self._settle(number, events, evidence)
+        self._check_doubt(unknown, "an earlier try was ended")
+        return unknown
 
     def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
         """Resolve the events of a request without a response; return the events to send (again)."""
         log.warning("%s: whether %d events were published is not known: %s", self._topic, len(sent), error)
         self._pause(error if error.retriable else ServiceUnavailableError(str(error)))
         events = _as_recorded(sent)
-        evidence = self._looked(self.recorded.latest, {event_id for event_id, _, _ in events})
-        left = self._settle(number, events, evidence)
-        self._check_doubt(left, f"the request ended with: {error.happened}")
+        evidence = self._search(self.recorded.latest, {event_id for event_id, _, _ in events})
+        unknown = self._settle(number, events, evidence)
+        self._check_doubt(unknown, f"the request ended with: {error.happened}")
         self.summary.published += len(evidence.found)
         if self._on_doubt == "skip":
-            self.summary.in_doubt += len(left)
-            sent = [each for each in sent if each.event.correlation_key not in left]
+            self.summary.in_doubt += len(unknown)
+            sent = [each for each in sent if each.event.correlation_key not in unknown]
         return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
 
-    def _looked(self, trail: Iterable[Accepted], in_doubt: Collection[str]) -> Evidence:
+    def _search(self, trail: Iterable[AcceptedEvent], in_doubt: Collection[str]) -> Evidence:
         """Read the bus, with retries after temporary errors; an unreadable topic is no evidence.
 
         :raises SalesforceStreamError: after too many temporary errors, since a later try may read the bus.
@@ -264,8 +270,8 @@ class Publication:
         :return: the IDs of the events that stay in doubt.
         """
         ids = {event_id for event_id, _, _ in events}
-        left = set() if evidence.others_are_absent else ids - evidence.found.keys()
-        if not left:
+        unknown = set() if evidence.others_are_absent else ids - evidence.found.keys()
+        if not unknown:
             absent = PublishError(f"{self._topic}: it was not answered, and the event is not on the bus.")
             lines = [
                 result_line(row, key, event_id, replay_id, None if replay_id else absent)
@@ -274,21 +280,21 @@ class Publication:
             ]
             self._ledger.finish(number, lines)
         for event_id in ids & evidence.found.keys():
-            self.recorded.accept(Accepted(event_id, evidence.found[event_id]))
+            self.recorded.accept(AcceptedEvent(event_id, evidence.found[event_id]))
         if ids:
             found = len(ids & evidence.found.keys())
             log.info(
-                "%s: %d of %d events in doubt are on the bus, %d stay so.", self._topic, found, len(ids), len(left)
+                "%s: %d of %d events in doubt are on the bus, %d stay so.", self._topic, found, len(ids), len(unknown)
             )
-        return left
+        return unknown
 
-    def _check_doubt(self, left: set[str], since: str) -> None:
-        if left and self._on_doubt == "fail":
-            raise PublishDoubtError(
-                f"{self._topic}: whether {len(left)} events were published is not known, since {since}. The bus does "
-                f"not show it either. All others that were accepted are recorded below {self._ledger.url}. Look at "
-                "what subscribers have, then clear the task with on_doubt='publish_again' (they may come twice, with "
-                "the same event ID) or on_doubt='skip' (they may be missing)."
+    def _check_doubt(self, unknown: set[str], since: str) -> None:
+        if unknown and self._on_doubt == "fail":
+            raise PublishOutcomeUnknownError(
+                f"{self._topic}: whether {len(unknown)} events were published is not known, since {since}. The bus "
+                f"does not show it either. All others that were accepted are recorded below {self._ledger.url}. Look "
+                "at what subscribers have, then clear the task with on_doubt='publish_again' (they may come twice, "
+                "with the same event ID) or on_doubt='skip' (they may be missing)."
             )
 
     # Failures

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.replay_windows.incremental import tidy
 from airflow_provider_sfstream.replay_windows.interval_plan import BusDrain
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.landing import NewWindow, land_window
-from airflow_provider_sfstream.replay_windows.positions import ReadablePosition, given_at, given_at_latest
+from airflow_provider_sfstream.replay_windows.positions import ReadablePosition, named_at, named_at_latest
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, window_id_for
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
@@ -91,7 +91,7 @@ class Backfill:
         except ReplayIdLostError as error:
             if part.after is None and proof is None:
                 raise
-            if part.after is not None and not self._is_young(part.given_at):
+            if part.after is not None and not self._is_young(part.named_at):
                 log.info("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
                 return self._landed(BusDrain(part.span, None), source)
             # The replay ID is younger than the retention, so it did not age out: the stream was reset.
@@ -111,11 +111,11 @@ class Backfill:
             return None
         head = self.landed.manifest(position.window_id)
         windows = [*self.windows(), *([] if head is None else [head.window])]
-        latest = given_at_latest(windows, position.replay_id)
+        latest = named_at_latest(windows, position.replay_id)
         kept_since = self.now() - (self.landed.known_retention or LONG_RETENTION)
         if latest is not None and latest < kept_since + _AGES_OUT_WITHIN:
             return None
-        is_young = self._is_young(given_at(windows).get(position.replay_id))
+        is_young = self._is_young(named_at(windows).get(position.replay_id))
         return ReadablePosition(source, self.stream.topic, position.replay_id, may_have_aged_out=not is_young)
 
     def _is_young(self, given: datetime | None) -> bool:

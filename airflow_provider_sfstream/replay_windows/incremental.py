@@ -25,7 +25,7 @@ from airflow_provider_sfstream.replay_windows.lost_positions import without_posi
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
-from airflow_provider_sfstream.streams.drain.result import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 
@@ -65,7 +65,7 @@ def drain_window(
     landed: LandedStream,
     request: WindowRequest,
     *,
-    source: EventSource | SeenEnd,
+    source: EventSource | ConfirmedEnd,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
     """Return the window of this run; drain it unless an earlier try did.
@@ -166,14 +166,14 @@ def _land(
     request: WindowRequest,
     position: Position,
     window_id: str,
-    source: EventSource | SeenEnd,
+    source: EventSource | ConfirmedEnd,
     now: Callable[[], datetime],
 ) -> Manifest:
     """Land a window; if its position can no longer be read, continue after it only if the loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
     kept = landed.retention
     start = position.replay_id if position.replay_id is not None else request.start_from
-    confirms = not isinstance(source, SeenEnd) and source.confirms_positions
+    confirms = not isinstance(source, ConfirmedEnd) and source.confirms_positions
     limits = _confirming(request.limits, position, now(), kept) if confirms else request.limits
     previous = landed.manifest(position.window_id)
     new = NewWindow(
@@ -195,13 +195,13 @@ def _land(
     try:
         manifest = land_window(new, source=source, catalog=catalog, now=now)
     except ReplayIdLostError as error:
-        if isinstance(source, SeenEnd):
+        if isinstance(source, ConfirmedEnd):
             raise
         policy, accept_quiet_aging = request.on_invalid_replay, request.accept_quiet_aging
         new = without_position(new, landed, source, error, policy=policy, accept_quiet_aging=accept_quiet_aging)
         return land_window(new, source=source, catalog=catalog, now=now)
-    nothing_came = manifest.window.through == position.replay_id and not manifest.window.event_count
-    if limits.confirm_timeout and nothing_came:
+    is_empty = manifest.window.through == position.replay_id and not manifest.window.event_count
+    if limits.confirm_timeout and is_empty:
         log.warning(
             "%s: no event was received, and Salesforce named no newer position before the drain ended (%s). The "
             "position can be read for %.0f hours only. Set max_seconds of the first drain of a day to %.0f or more.",

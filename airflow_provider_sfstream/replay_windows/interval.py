@@ -38,7 +38,7 @@ from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
-from airflow_provider_sfstream.streams.drain.result import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 
@@ -75,7 +75,7 @@ class IntervalRequest:
     accept_quiet_aging: bool = False
     on_expired: OnExpired = "fail"
     reuse: bool = True
-    end_seen: SeenEnd | None = None
+    end_seen: ConfirmedEnd | None = None
 
     @property
     def drain_limits(self) -> DrainLimits:

@@ -33,12 +33,12 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 class BusDrain:
     """Span of the interval to drain: the events after ``after`` (``None``: from the earliest).
 
-    Salesforce named ``after`` at ``given_at``. No event after it was published before ``published_from``, if known.
+    Salesforce named ``after`` at ``named_at``. No event after it was published before ``published_from``, if known.
     """
 
     span: Span
     after: bytes | None
-    given_at: datetime | None = field(default=None, compare=False)
+    named_at: datetime | None = field(default=None, compare=False)
     published_from: datetime | None = field(default=None, compare=False)
 
 
@@ -114,7 +114,7 @@ def plan_interval(
 
 def _drain(part: Span, known: KnownPosition | None) -> BusDrain:
     return (
-        BusDrain(part, None) if known is None else BusDrain(part, known.replay_id, known.given_at, known.published_from)
+        BusDrain(part, None) if known is None else BusDrain(part, known.replay_id, known.named_at, known.published_from)
     )
 
 

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.replay_windows.positions import ReadablePosition
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.streams.drain.result import DrainResult, SeenEnd
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd, DrainResult
 from airflow_provider_sfstream.streams.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
@@ -64,7 +64,7 @@ class NewWindow:
 
 
 def land_window(
-    new: NewWindow, *, source: EventSource | SeenEnd, catalog: LandingCatalog, now: Callable[[], datetime]
+    new: NewWindow, *, source: EventSource | ConfirmedEnd, catalog: LandingCatalog, now: Callable[[], datetime]
 ) -> Manifest:
     """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
 
@@ -83,7 +83,7 @@ def land_window(
         payload_encoding=source.payload_encoding,
     )
     with writing as writer:
-        if isinstance(source, SeenEnd):
+        if isinstance(source, ConfirmedEnd):
             result = source.drained(stream.topic, new.start)
         else:
             result = drain(
@@ -103,7 +103,7 @@ def land_window(
         landed = writer.finish()
     finished_at = now()
     after = new.start if isinstance(new.start, bytes) else None
-    drained = Drained(
+    drained = EndedDrain(
         new.start,
         result,
         new.retention,
@@ -189,7 +189,7 @@ def _missing(
 
 
 @dataclass(frozen=True)
-class Drained:
+class EndedDrain:
     """A drain that has ended.
 
     :param start: the start of the drain.
@@ -214,7 +214,7 @@ class Drained:
         return None if contact_at is None else contact_at - self.retention
 
 
-def covered_span(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
+def covered_span(drained: EndedDrain, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
     """Return ``covered_from`` and ``covered_until`` of the window that was drained; see :class:`ReplayWindow`.
 
     The span ends at the moment for which the end of the stream was confirmed; without confirmation, at the end of the
@@ -232,7 +232,7 @@ def covered_span(drained: Drained, previous: ReplayWindow | None) -> tuple[datet
     return _begin(drained, previous), until
 
 
-def counts_from(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
+def counts_from(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
     """Return the time before which no event of the window counts, ``None`` if it is not known.
 
     No event of the window was published before the end of what the windows before it covered.
@@ -250,7 +250,7 @@ def counts_from(drained: Drained, previous: ReplayWindow | None) -> datetime | N
     return drained.result.began_at if drained.start is StartFrom.LATEST else None
 
 
-def _begin(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
+def _begin(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
     if drained.result.pinned_at is not None:
         return drained.result.pinned_at
     if drained.result.gap is not None:

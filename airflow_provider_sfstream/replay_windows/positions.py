@@ -25,13 +25,13 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class KnownPosition:
-    """A replay ID that Salesforce named at ``given_at``, or a little earlier: during the drain of its window.
+    """A replay ID that Salesforce named at ``named_at``, or a little earlier: during the drain of its window.
 
     No event after it was published before ``published_from``, if known.
     """
 
     replay_id: bytes
-    given_at: datetime
+    named_at: datetime
     published_from: datetime | None
 
 
@@ -50,13 +50,13 @@ def nearest_position(
 
     :param ordered: windows in stream order, which decides between equal candidates.
     """
-    given = given_at(ordered)
+    times = named_at(ordered)
     best: tuple[datetime, datetime, int] | None = None
     position: KnownPosition | None = None
     for place, window in enumerate(ordered):
         if window.through is None or window.contact_at is None or window.contact_at > time:
             continue
-        at = given.get(window.through)
+        at = times.get(window.through)
         if at is None or at <= horizon or any(_refused(window.through, at, gap) for gap in gaps):
             continue
         if best is None or (window.contact_at, at, place) > best:
@@ -66,9 +66,9 @@ def nearest_position(
     return position
 
 
-def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
+def named_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
     """Return the time when Salesforce named each replay ID at which a window ends, or an earlier one, if known."""
-    given: dict[bytes, datetime] = {}
+    times: dict[bytes, datetime] = {}
     for window in windows:
         if window.through is None:
             continue
@@ -78,11 +78,11 @@ def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
         else:
             time = window.contact_at if window.through != window.after else None
         if time is not None:
-            given[window.through] = max(time, given.get(window.through, time))
-    return given
+            times[window.through] = max(time, times.get(window.through, time))
+    return times
 
 
-def given_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> datetime | None:
+def named_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> datetime | None:
     """Return an upper bound of the time when Salesforce named ``replay_id``, ``None`` if none is known.
 
     Event times are no evidence for it: publishers set them.

@@ -21,7 +21,7 @@ _REASON = "made anew from the landing: window {} does not follow the one recorde
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """Result of a restoration: recorded live windows that the store lacked, and backfill windows of the landing."""
 
     before: Position
@@ -38,7 +38,7 @@ def restore_position(
     now: datetime,
     updated_by: str,
     last_window_id: str | None = None,
-) -> Restored:
+) -> RestoreResult:
     """Record every window of the landing that follows the store's position, and move the position to their end.
 
     A store without a record of the stream receives all of them. A repeated call after a kill at any line continues. No
@@ -72,7 +72,7 @@ def restore_position(
         store.record_backfill(stream, window)
     if position.fence > 0:
         recorded.write(position)
-    return Restored(before, position, len(missing), len(backfills))
+    return RestoreResult(before, position, len(missing), len(backfills))
 
 
 def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:

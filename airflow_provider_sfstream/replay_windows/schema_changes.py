@@ -66,13 +66,13 @@ class SchemaChange:
         return len(self.added) + len(self.removed) + len(self.retyped) + len(self.became_nullable)
 
     def __str__(self) -> str:
-        said = [
+        declared = [
             *(f"{name} added ({type_})" for name, type_ in self.added.items()),
             *(f"{name} removed ({type_})" for name, type_ in self.removed.items()),
             *(f"{name} retyped from {was} to {now}" for name, (was, now) in self.retyped.items()),
             *(f"{name} became nullable ({type_})" for name, type_ in self.became_nullable.items()),
         ]
-        return f"{self.event}: {', '.join(said) or 'no field differs'}"
+        return f"{self.event}: {', '.join(declared) or 'no field differs'}"
 
     def document(self) -> dict[str, Any]:
         """Return the change as a JSON object."""
@@ -116,8 +116,8 @@ class _Fields:
             name = f"{path}{field['name']}"
             all_branches = list(self._branches(field["type"]))
             branches = [branch for branch in all_branches if branch != "null"]
-            said = salesforce_type(field)
-            type_ = "|".join(map(_name, branches)) + (f" ({said})" if said else "")
+            declared = salesforce_type(field)
+            type_ = "|".join(map(_name, branches)) + (f" ({declared})" if declared else "")
             yield name, Field(type_, nullable="null" in all_branches)
             for branch in branches:
                 if isinstance(branch, dict) and branch.get("type") == "record":

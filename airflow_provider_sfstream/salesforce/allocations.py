@@ -150,5 +150,5 @@ def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
     except SalesforceStreamError as error:  # the log is optional
         log.info("%s: what it went to is not known: %s", name, error)
         return
-    told = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
-    log.info("%s: delivered to all clients in the 24 hours to the last full hour: %s.", name, told or "not known")
+    consumers = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
+    log.info("%s: delivered to all clients in the 24 hours to the last full hour: %s.", name, consumers or "not known")

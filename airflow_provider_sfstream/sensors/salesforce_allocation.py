@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
-from airflow_provider_sfstream.actions.status import tell_of_allocation
+from airflow_provider_sfstream.actions.status import report_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
 from airflow_provider_sfstream.salesforce.allocations import DELIVERED_EVENTS, Reserve, enough, log_delivered
@@ -108,14 +108,14 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         if self._hook is None:  # one for all looks of this process, so that they log in once
             self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
         with airflow_errors(self):
-            found = enough(partial(self._told, self._hook, context), self.allocation, self._least)
+            found = enough(partial(self._reported, self._hook, context), self.allocation, self._least)
             if found is None and not self._explained:
                 self._explained = True
                 log_delivered(self.allocation, self._hook.delivered)
         return PokeReturnValue(found is not None, found)
 
-    def _told(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
+    def _reported(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
         """Return an allocation, and leave it for others to see."""
         found = hook.get(name)
-        tell_of_allocation(self.salesforce_conn_id, context, found)
+        report_allocation(self.salesforce_conn_id, context, found)
         return found

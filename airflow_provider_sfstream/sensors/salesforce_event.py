@@ -19,7 +19,7 @@ from airflow_provider_sfstream.actions.arguments import (
 from airflow_provider_sfstream.actions.drain.config import ConsumerConfig
 from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
-from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
@@ -148,7 +148,7 @@ class SalesforceEventSensor(BaseSensorOperator):
             with soft_failing(self), airflow_errors(self):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
-                tell(self.stream_uri, "wait", context, {"reason": "waiting"})
+                report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
                 consumer = ConsumerConfig(
                     topic=self.topic,
                     api=self.api,
@@ -164,7 +164,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Return the result of the wait, or raise the error that ended it."""
         with airflow_errors(self):
             log_wake_up(event)
-        tell(self.stream_uri, "wait", context, event)
+        report_section(self.stream_uri, "wait", context, event)
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -183,10 +183,10 @@ class SalesforceEventSensor(BaseSensorOperator):
                 return PokeReturnValue(False)
         if wake_up is None:
             return PokeReturnValue(False)
-        told = payload(stream, wake_up)
-        log_wake_up(told)
-        tell(self.stream_uri, "wait", context, told)
-        return PokeReturnValue(True, told)
+        document = payload(stream, wake_up)
+        log_wake_up(document)
+        report_section(self.stream_uri, "wait", context, document)
+        return PokeReturnValue(True, document)
 
     def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:
         """Look with one client; once more if the session has expired since the last look."""

@@ -94,7 +94,7 @@ def _is_not_behind(replay_id: bytes | None, reference: bytes) -> bool:
     return replay_id >= reference
 
 
-class EndMarker:
+class TipProbe:
     """A second subscription at ``LATEST``, parallel to that of the drain, and the resulting evidence.
 
     A fault of this subscription does not end the drain. The next subscription of the drain opens it again.

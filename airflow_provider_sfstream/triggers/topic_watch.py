@@ -90,16 +90,16 @@ _groups: dict[Hashable, _Group] = {}
 
 
 async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the events of ``trigger`` for the wake-ups of its shared watch (:class:`_Told`)."""
+    """Yield the events of ``trigger`` for the wake-ups of its shared watch (:class:`_WakeUpState`)."""
     key = trigger.shared_stream_key()
     group = _groups.setdefault(key, _Group())
     group.watchers.append(trigger)
     try:
         if group.org_id is not None:
             yield payload(trigger.stream(group.org_id), WakeUp(WakeUpReason.STARTED))
-        async for told in shared_stream:
-            if told.fires:
-                yield payload(trigger.stream(told.stream.org_id), told.wake_up)
+        async for state_ in shared_stream:
+            if state_.fires:
+                yield payload(trigger.stream(state_.stream.org_id), state_.wake_up)
     finally:
         group.watchers.remove(trigger)
         if not group.watchers:
@@ -107,7 +107,7 @@ async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIte
 
 
 @dataclass(frozen=True)
-class _Told:
+class _WakeUpState:
     """A wake-up, whether it fires, and when the last one did that fired (this one included)."""
 
     stream: Stream
@@ -131,7 +131,7 @@ class TopicWatch(SharedStreamProducer):
         self._resume: tuple[Stream, bytes | StartFrom] | None = None
         self._announced = False
 
-    async def open_stream(self) -> AsyncIterator[tuple[_Told, _Told]]:
+    async def open_stream(self) -> AsyncIterator[tuple[_WakeUpState, _WakeUpState]]:
         """Yield wake-ups without end; Airflow passes each to :meth:`advance` once it is stored."""
         topic = self._trigger.topic
         pause = FIRST_PAUSE
@@ -141,8 +141,8 @@ class TopicWatch(SharedStreamProducer):
                     async for stream, wake_up in wake_ups:
                         if wake_up.through is not None:
                             pause = FIRST_PAUSE
-                        told = self._tell(stream, wake_up)
-                        yield told, told
+                        state_ = self._state_after(stream, wake_up)
+                        yield state_, state_
             except SalesforceStreamError as error:
                 log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
             except Exception:  # a watch has no task to fail, and nothing would start it again
@@ -150,7 +150,7 @@ class TopicWatch(SharedStreamProducer):
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
-    def _tell(self, stream: Stream, wake_up: WakeUp) -> _Told:
+    def _state_after(self, stream: Stream, wake_up: WakeUp) -> _WakeUpState:
         """Return the message of ``wake_up``, and store the position for another begin of the watch."""
         if wake_up.through is not None:
             self._resume = stream, wake_up.through
@@ -159,7 +159,7 @@ class TopicWatch(SharedStreamProducer):
         fires = self._fires(wake_up)
         if fires:
             self._fired_at = self._now()
-        return _Told(stream, wake_up, fires, self._fired_at)
+        return _WakeUpState(stream, wake_up, fires, self._fired_at)
 
     def _fires(self, wake_up: WakeUp) -> bool:
         if wake_up.reason is WakeUpReason.QUIET:
@@ -181,8 +181,8 @@ class TopicWatch(SharedStreamProducer):
                 start = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(start))
-            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as told:
-                async for wake_up in told:
+            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as state_:
+                async for wake_up in state_:
                     yield stream, wake_up
 
     async def _start(self, stream: Stream) -> bytes | StartFrom:
@@ -203,7 +203,7 @@ class TopicWatch(SharedStreamProducer):
         """
         clean = list(takewhile(lambda item: item.outcome.is_clean, batch))
         known = [(item.broker_payload, item.broker_payload.wake_up.through) for item in clean]
-        saved = [(told, replay_id) for told, replay_id in known if replay_id is not None]
+        saved = [(state_, replay_id) for state_, replay_id in known if replay_id is not None]
         if saved:
             await self._save(*saved[-1])
         if len(clean) < len(batch):
@@ -213,14 +213,14 @@ class TopicWatch(SharedStreamProducer):
                 "and of Airflow's database."
             )
 
-    async def _save(self, told: _Told, replay_id: bytes) -> None:
-        fired_at = told.fired_at.isoformat()
-        value = {"org_id": told.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
+    async def _save(self, state_: _WakeUpState, replay_id: bytes) -> None:
+        fired_at = state_.fired_at.isoformat()
+        value = {"org_id": state_.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
         for state in self._group.states():
             try:
                 await asyncio.wait_for(state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
             except Exception as error:
-                log.warning("%s: the watch position was not saved (%s); %s.", told.stream.topic, error, _WITHOUT)
+                log.warning("%s: the watch position was not saved (%s); %s.", state_.stream.topic, error, _WITHOUT)
 
 
 _WITHOUT = "without it a watch that starts again wakes its DAGs once, to be sure"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Give the API server the administrator's password in the file where it looks for it, then become the API server.
+# Write the administrator's password into the file from which the API server reads it, then start the API server.
 set -euo pipefail
 umask 077
 python - <<'END'

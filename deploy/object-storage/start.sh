@@ -1,6 +1,6 @@
 #!/bin/sh
-# Start SeaweedFS with its S3 interface on the network and everything else on loopback, and make the bucket.
-# Nobody may do anything without one of the two identities, and these nothing outside the bucket.
+# Start SeaweedFS with its S3 interface on the network and everything else on loopback, and create the bucket.
+# All access requires one of the two identities, which have access to this bucket only.
 set -eu
 umask 077
 cat >"$IDENTITIES" <<END

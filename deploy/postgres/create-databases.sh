@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Airflow's database and the replay table's, each with a role that owns it and cannot see the other.
+# Create Airflow's database and the replay store's database, each with a role that owns it and cannot read the other.
 set -euo pipefail
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres <<'END'
 \getenv airflow_password AIRFLOW_DATABASE_PASSWORD

@@ -1,4 +1,4 @@
-"""Every probe, in the order in which they are asked."""
+"""All probes, in the order in which they run."""
 
 from __future__ import annotations
 

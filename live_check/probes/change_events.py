@@ -1,4 +1,4 @@
-"""Change events of an Account that is made, changed and deleted: bitmaps, schema IDs, filters, enriched fields."""
+"""Change events of an Account that is created, changed and deleted: bitmaps, schema IDs, filters, enriched fields."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ LARGEST_EXACT_IN_FLOATS = 2**53
 _BITMAP = re.compile(r"(?:\d+-)?0x(?:[0-9A-F]{2})+")
 
 
-@probe("What do change events of an Account look like, on its topic and on channels?", events=36)
+@probe("Which fields and headers do change events of an Account have, on its topic and on channels?", events=36)
 def change_events(run: ProbeRun) -> Any:
     names = {kind: name for kind, name in TOPICS.items() if _is_there(run, name)}
     if not names:
-        raise SkippedError("none of the topics with Account's change events is there: deploy/salesforce has a channel")
+        raise SkippedError("no topic with change events of Account exists; deploy the channel of deploy/salesforce")
     with ExitStack() as stack:
         streams = {kind: stack.enter_context(Stream(run)) for kind in names}
         for kind, stream in streams.items():
             stream.send(topic_name=names[kind], replay_preset=pb.LATEST, num_requested=12)
         for stream in streams.values():
-            stream.next(FIRST_SECONDS)  # none shall be missed that comes right after subscribing
+            stream.next(FIRST_SECONDS)  # wait until the subscription is active, so that it misses no event
         ours = _change_account(run)
         events = {kind: _until_deleted(stream, filtered=kind == "channel") for kind, stream in streams.items()}
     newest = {kind: _schema_id(run, name) for kind, name in names.items()}
@@ -37,7 +37,9 @@ def change_events(run: ProbeRun) -> Any:
     decoded = {kind: [each for each in found if each.is_of(ours)] for kind, found in everybodys.items()}
     return {
         "topics": {
-            kind: _told(decoded[kind], newest[kind], newest.get("entity")) if kind in names else {"skipped": name}
+            kind: _description(decoded[kind], newest[kind], newest.get("entity"))
+            if kind in names
+            else {"skipped": name}
             for kind, name in TOPICS.items()
         },
         "same_replay_ids": _same_replay_ids(decoded),
@@ -59,9 +61,9 @@ def _schema_id(run: ProbeRun, name: str) -> str:
 
 
 def _change_account(run: ProbeRun) -> set[str]:
-    """Make an Account, change and null fields of it, make another that the channel filters out, delete the first.
+    """Create an Account, change fields and set some to null, create an Account that the filter drops, delete the first.
 
-    Return their IDs.
+    Return the IDs of both Accounts.
     """
     fields = {"Name": "Airflow live check", "Phone": "1", "Industry": "Banking", "BillingCity": "Aachen"}
     first = run.make("/sobjects/Account", fields)
@@ -73,7 +75,7 @@ def _change_account(run: ProbeRun) -> set[str]:
 
 
 class _Change:
-    """A change event, decoded with the schema of its own ID where it has one."""
+    """A change event, decoded with the schema of its schema ID if it has one."""
 
     def __init__(self, run: ProbeRun, consumed: Any) -> None:
         self.replay_id = consumed.replay_id
@@ -88,18 +90,19 @@ class _Change:
         return str(self.header.get("changeType"))
 
     def is_of(self, record_ids: set[str]) -> bool:
-        """Return whether it is of one of these records, or cannot be told."""
+        """Return whether the event belongs to one of these records, or its records are unknown."""
         return not self.schema or bool(record_ids & set(self.header.get("recordIds", ())))
 
     def names(self, bitmap: str) -> list[str]:
-        """Return the names that one of the header's bitmaps stands for."""
+        """Return the field names that a bitmap of the header stands for."""
         return field_names(self.header.get(bitmap, []), self.schema.json) if self.schema else []
 
 
 def _until_deleted(stream: Stream, *, filtered: bool) -> list[Any]:
-    """Return the events of a stream: until there are as many as there can be, or no more comes.
+    """Return the events of a stream, until all expected events have arrived or no further event arrives in time.
 
-    :param filtered: one less can come. All have come on other streams by then, so that there is little to wait for.
+    :param filtered: whether the filter drops one event. Other streams have delivered all events by then, so the wait is
+        short.
     """
     events: list[Any] = []
     until = now() + FURTHER_SECONDS
@@ -111,7 +114,7 @@ def _until_deleted(stream: Stream, *, filtered: bool) -> list[Any]:
     return events
 
 
-def _told(changes: list[_Change], newest: str, entity: str | None) -> Any:
+def _description(changes: list[_Change], newest: str, entity: str | None) -> Any:
     if not changes:
         return {"events": "none came"}
     return {

@@ -1,4 +1,4 @@
-"""What the second part asks, when what the first one left has expired: ``--after 73h``."""
+"""Probes of the second part, after the event of the first part has expired: ``--after 73h``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from live_check.run import MANAGED_SUBSCRIPTION, SAMPLE_EVENT, ProbeRun
 END_SECONDS = 8.0
 
 
-@probe("How is a replay ID refused that has expired?", events=1, part=AFTER)
+@probe("How is an expired replay ID refused?", events=1, part=AFTER)
 def expired_replay_id(run: ProbeRun) -> Any:
     with Stream(run) as stream:
         replay_id = run.org.left_replay_id
@@ -22,7 +22,7 @@ def expired_replay_id(run: ProbeRun) -> Any:
     return {"status": "taken"} if arrived is None or arrived.end is None else arrived.end
 
 
-@probe("How does the Streaming API refuse a replay ID that has expired?", events=20, part=AFTER)
+@probe("How does the Streaming API refuse an expired replay ID?", events=20, part=AFTER)
 def expired_cometd_replay_id(run: ProbeRun) -> Any:
     with BayeuxSession(run) as session:
         session.handshake()
@@ -30,7 +30,7 @@ def expired_cometd_replay_id(run: ProbeRun) -> Any:
         return refused(run, session.subscribe(SAMPLE_EVENT, int.from_bytes(run.org.left_replay_id[:8], "big")))
 
 
-@probe("Where does a managed subscription start whose committed replay ID has expired?", events=1, part=AFTER)
+@probe("Where does a managed subscription with an expired committed replay ID start?", events=1, part=AFTER)
 def expired_commit(run: ProbeRun) -> Any:
     run.managed_id()
     with Stream(run, "ManagedSubscribe") as stream:

@@ -1,8 +1,7 @@
-"""A filtered channel with a large backlog of events that its filter drops: which responses precede the first match.
+"""Responses of a filtered channel before its first match, with a large backlog of events that the filter drops.
 
-The question is open: Salesforce documents that a subscription may be answered, and its replay ID advanced, while the
-server still seeks (Knowledge article 005321562). If it sends empty responses before the event, these do not confirm the
-end of the stream.
+The question is open: Salesforce documents that a server may respond, and advance the replay ID, while it still seeks
+(Knowledge article 005321562). If it sends empty responses before the event, these do not confirm the end of the stream.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from live_check.run import SAMPLE_EVENT, ProbeRun, SkippedError, now
 VISIBLE_SECONDS = 120.0
 FIRST_SECONDS, ANCHOR_SECONDS, ANCHORS = 2.0, 20.0, 3
 EVENT_SECONDS = 400.0
-"""More than Salesforce waits before it sends an empty response, 270 seconds."""
+"""Longer than the 270 seconds after which Salesforce sends an empty response."""
 LAST_SECONDS = ANCHORS * ANCHOR_SECONDS + VISIBLE_SECONDS + 2 * EVENT_SECONDS
 
 
@@ -51,7 +50,7 @@ def filtered_backlog(run: ProbeRun) -> Any:
 def _make_channel(run: ProbeRun, wanted: str) -> str:
     """Create a channel with the sample events whose order number is ``wanted``; return its topic.
 
-    :raises SkippedError: if the user may not, or the Pub/Sub API does not have it in time.
+    :raises SkippedError: if the user may not create it, or the Pub/Sub API does not show it in time.
     """
     name = f"Airflow_Live_Check_{secrets.token_hex(4)}"
     channel = {"channelType": "event", "label": name}
@@ -83,9 +82,9 @@ def _publish_match(run: ProbeRun, wanted: str) -> bytes:
 
 
 def _anchor(run: ProbeRun, channel: str, wanted: str) -> bytes:
-    """Publish events that match until the channel delivers one; return the replay ID of the last.
+    """Publish matching events until the channel delivers one; return the replay ID of the last event.
 
-    :raises SkippedError: if it delivers none.
+    :raises SkippedError: if the channel delivers none.
     """
     with Stream(run) as stream:
         stream.send(topic_name=channel, replay_preset=pb.LATEST, num_requested=1)
@@ -94,11 +93,14 @@ def _anchor(run: ProbeRun, channel: str, wanted: str) -> bytes:
             last = _publish_match(run, wanted)
             if stream.events(1, ANCHOR_SECONDS):
                 return last
-    raise SkippedError(f"the new channel delivered none of {ANCHORS} events that its filter matches")
+    raise SkippedError(f"the new channel delivered none of {ANCHORS} events that match its filter")
 
 
 def _until_event(run: ProbeRun, stream: Stream) -> tuple[list[bytes], Any]:
-    """Return the replay IDs of the empty responses before the first event; and its replay ID, or why there is none."""
+    """Return the replay IDs of the empty responses before the first event, and the event's replay ID.
+
+    If no event arrives, the second value describes the reason.
+    """
     empty: list[bytes] = []
     until = now() + EVENT_SECONDS
     while (arrived := stream.next(max(0.0, until - now()))) is not None:
@@ -113,7 +115,7 @@ def _until_event(run: ProbeRun, stream: Stream) -> tuple[list[bytes], Any]:
 
 
 def _place(replay_id: bytes, start: bytes, last_dropped: bytes, match: bytes) -> str:
-    """Return where a replay ID lies among those of the events, by their order."""
+    """Return the place of a replay ID relative to those of the events, by their order."""
     if len(replay_id) != len(match):
         return f"{len(replay_id)} bytes"
     if replay_id <= start:

@@ -1,4 +1,4 @@
-"""Managed event subscriptions: commits, their answers, and whose turn it is."""
+"""Managed event subscriptions: commits, their responses, and the limit of one consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 30.0
 VISIBLE_SECONDS = 200.0
 
 
-@probe("How are commits answered, right ones and wrong ones?", events=12)
+@probe("How are valid and invalid commits answered?", events=12)
 def managed_commits(run: ProbeRun) -> Any:
     run.managed_id()
     last = published(run, 3)[-1]
@@ -49,7 +49,7 @@ def _event(stream: Stream) -> bytes:
 
 
 def _committed(run: ProbeRun, stream: Stream, replay_id: bytes) -> Any:
-    """Commit a replay ID and return what is said of it."""
+    """Commit a replay ID and return the result."""
     request = pb.CommitReplayRequest(commit_request_id=secrets.token_hex(8), replay_id=replay_id)
     stream.send(num_requested=0, commit_replay_id_request=request)
     began = now()
@@ -89,7 +89,7 @@ def _three(stream: Stream, replay_id: bytes) -> str:
 
 
 def _start_again(run: ProbeRun) -> bytes | None:
-    """Open the subscription until it is free; return the replay ID of the first event that it gives."""
+    """Retry to open the subscription until it is free; return the replay ID of the first event that it delivers."""
     until = now() + 120.0
     while now() < until:
         with Stream(run, "ManagedSubscribe") as stream:
@@ -102,7 +102,7 @@ def _start_again(run: ProbeRun) -> bytes | None:
     return None
 
 
-@probe("How soon does the Pub/Sub API see a managed subscription that was just made, and that it is gone?", waits=420)
+@probe("How soon does the Pub/Sub API notice that a managed subscription was created or deleted?", waits=420)
 def managed_visibility(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     name = f"Airflow_Live_Check_{secrets.token_hex(4)}"
@@ -130,7 +130,7 @@ def managed_visibility(run: ProbeRun) -> Any:
     return {**until_now, "visible": seen, "gone": run.seconds("gone", now() - began, 10, 60, 190), "end": end}
 
 
-@probe("What becomes of a managed stream without commits?", events=40, waits=2000, is_long=True)
+@probe("How does a managed stream without commits end?", events=40, waits=2000, is_long=True)
 def managed_without_commits(run: ProbeRun) -> Any:
     run.managed_id()
     with Stream(run, "ManagedSubscribe") as stream:

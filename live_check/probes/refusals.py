@@ -1,4 +1,4 @@
-"""What the Pub/Sub API refuses, and how: status, ``error-code``, trailers, text."""
+"""Refusals of the Pub/Sub API: status, ``error-code``, trailers, text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from live_check.run import ACCOUNT_CHANGES, MANAGED_SUBSCRIPTION, SAMPLE_EVENT, 
 UNKNOWN_TOPIC = "/event/Airflow_No_Such_Event__e"
 UNKNOWN_SCHEMA = "AAAAAAAAAAAAAAAAAAAAAA"
 NEVER_GIVEN = b"\x7f\xff\xff\xff\xff\xff\xff\x00\x00\x00"
-"""A replay ID of the usual form that no bus has come to yet."""
+"""A replay ID in the usual format that is higher than those of all orgs."""
 END_SECONDS = 20.0
 
 
@@ -34,7 +34,7 @@ def header_refusals(run: ProbeRun) -> Any:
     return {case: asked(run, "GetTopic", request, **changes) for case, changes in cases.items()}
 
 
-@probe("How are topics and schemas that there are not refused?")
+@probe("How are unknown topics and schemas refused?")
 def topic_refusals(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     return {
@@ -48,7 +48,7 @@ def topic_refusals(run: ProbeRun) -> Any:
 
 
 def subscribed(run: ProbeRun, *requests: dict[str, Any]) -> dict[str, Any]:
-    """Return how a Subscribe call with these requests ends."""
+    """Send a Subscribe call with these requests and return its end."""
     with Stream(run) as stream:
         for fields in requests:
             stream.send(**fields)
@@ -97,7 +97,7 @@ def publish_refusals(run: ProbeRun) -> Any:
 
 
 def _result(run: ProbeRun, event: pb.ProducerEvent) -> Any:
-    """Return what is said of one event that cannot be published: in its own result, or by refusing all."""
+    """Publish an invalid event; return the error in its result, or the error of the whole call."""
     refused = asked(run, "Publish", pb.PublishRequest(topic_name=SAMPLE_EVENT, events=[event]))
     if refused["status"] != "OK":
         return refused

@@ -1,4 +1,4 @@
-"""What REST and the Tooling API refuse. Should an org take what it ought to refuse, it is deleted again."""
+"""Refusals of REST and the Tooling API. If an org unexpectedly creates a record, it is deleted again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMBERS = "/tooling/sobjects/PlatformEventChannelMember"
 
 
 def answered(run: ProbeRun, answer: httpx.Response) -> Any:
-    """Return how a request was refused, and with which error codes."""
+    """Return the status and the error codes of a response."""
     try:
         body = answer.json() if answer.content else None
     except ValueError:

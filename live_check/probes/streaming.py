@@ -13,7 +13,7 @@ from live_check.probe import probe
 from live_check.run import SAMPLE_EVENT, ProbeRun, now
 
 
-@probe("What do the replies of a session look like, and the events?", events=6)
+@probe("Which fields do the replies and the events of a session have?", events=6)
 def cometd_session(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     (replay_id,) = published(run, 1)
@@ -117,7 +117,7 @@ def cometd_hold(run: ProbeRun) -> Any:
         return {**refused(run, reply), "held": run.seconds("held", now() - began, 5, 60, 100, 125)}
 
 
-@probe("What becomes of a session that does not connect again for 50 seconds?", waits=60)
+@probe("Is a session still valid if it does not connect again for 50 seconds?", waits=60)
 def cometd_late_connect(run: ProbeRun) -> Any:
     with BayeuxSession(run) as session:
         session.handshake()

@@ -15,7 +15,7 @@ WAIT_SECONDS = 30.0
 SECONDS_OF_A_DAY = 86_400
 
 
-@probe("What does GetTopic say of topics and channels?")
+@probe("How does GetTopic describe topics and channels?")
 def topics(run: ProbeRun) -> Any:
     names = {"event": SAMPLE_EVENT, "channel": CHANNEL, "change_events": CHANGE_EVENTS, "entity": ACCOUNT_CHANGES}
     return {kind: _topic(run, name) for kind, name in names.items()}
@@ -36,7 +36,7 @@ def _topic(run: ProbeRun, name: str) -> Any:
     }
 
 
-@probe("What is in the schema of a platform event?")
+@probe("Which fields and types does the schema of a platform event have?")
 def schemas(run: ProbeRun) -> Any:
     schema = sample_schema(run)
     fields = [(field["name"], field["type"], field.get("doc")) for field in schema.json["fields"]]
@@ -52,7 +52,7 @@ def schemas(run: ProbeRun) -> Any:
     }
 
 
-@probe("What becomes of a published event: its ID, key, times?", events=4)
+@probe("Which ID, key and times does a published event have?", events=4)
 def published_events(run: ProbeRun) -> Any:
     schema = sample_schema(run)
     yesterday = int((time.time() - SECONDS_OF_A_DAY) * 1000)
@@ -79,7 +79,7 @@ def published_events(run: ProbeRun) -> Any:
     }
 
 
-@probe("What are replay IDs like, and what can be resumed from?", events=12)
+@probe("Which format do replay IDs have, and from which can a stream resume?", events=12)
 def replay_ids(run: ProbeRun) -> Any:
     first, second, third = published(run, 3)
     after_first, response = _after(run, SAMPLE_EVENT, first, requested=2)
@@ -118,14 +118,14 @@ def _after(run: ProbeRun, topic: str, replay_id: bytes, *, requested: int) -> tu
 
 
 def _other_topic(run: ProbeRun, replay_id: bytes) -> str:
-    """Return whether a stream of change events takes a replay ID of a platform event."""
+    """Return whether a stream of change events accepts a replay ID of a platform event."""
     with Stream(run) as stream:
         stream.send(topic_name=CHANGE_EVENTS, replay_preset=pb.CUSTOM, replay_id=replay_id, num_requested=1)
         arrived = stream.next(3.0)
     return "taken" if arrived is None or arrived.end is None else str(arrived.end["error_code"])
 
 
-@probe("What comes of a stream while there are no events, and does GetTopic beside it answer?", events=1)
+@probe("Which responses does a stream without events send, and does GetTopic work meanwhile?", events=1)
 def silent_stream(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     (last,) = published(run, 1)

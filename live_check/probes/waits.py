@@ -1,4 +1,4 @@
-"""What takes an org its time: empty responses, idle streams, pings. These wait beside each other."""
+"""Probes that wait for minutes, in parallel: empty responses, idle streams, pings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from live_check.run import SAMPLE_EVENT, ProbeRun, SkippedError, now
 
 KEEPALIVE_SECONDS = 300.0
 PINGS = 5
-"""gRPC servers forgive two that come too soon."""
+"""gRPC servers tolerate two pings that arrive too early."""
 
 
-@probe("When do empty responses come, and what is their replay ID?", events=1, waits=600)
+@probe("When are empty responses sent, and which replay ID do they have?", events=1, waits=600)
 def empty_responses(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     with Stream(run) as stream:
@@ -45,19 +45,19 @@ def _can_resume(run: ProbeRun, replay_id: bytes) -> Any:
     return True if arrived is None or arrived.end is None else arrived.end["error_code"]
 
 
-@probe("What becomes of a stream that is owed nothing?", events=1, waits=200)
+@probe("When does a stream without pending requests end?", events=1, waits=200)
 def idle_stream(run: ProbeRun) -> Any:
     run.topic(SAMPLE_EVENT)
     with Stream(run) as stream:
         stream.send(topic_name=SAMPLE_EVENT, replay_preset=pb.EARLIEST, num_requested=1)
         if not stream.events(1, 20.0):
-            raise SkippedError("the sample event has no event to begin with: ask all probes")
+            raise SkippedError("there is no event of the sample platform event to start from; run all probes")
         began = now()
         end = stream.end(180.0)
         return {"end": end, "after": run.seconds("idle", now() - began, 1, 10, 50, 80, 150)}
 
 
-@probe("What becomes of a PublishStream without requests?", waits=120)
+@probe("When does a PublishStream without requests end?", waits=120)
 def idle_publish_stream(run: ProbeRun) -> Any:
     with Stream(run, "PublishStream") as stream:
         end = stream.end(100.0)
@@ -65,7 +65,7 @@ def idle_publish_stream(run: ProbeRun) -> Any:
 
 
 def _pinged(run: ProbeRun, seconds: int) -> Any:
-    """Return what becomes of a silent stream whose connection is pinged this often."""
+    """Return the end of an idle stream whose connection is pinged every ``seconds``."""
     run.topic(SAMPLE_EVENT)
     pinging = run.org.channel(
         ("grpc.keepalive_time_ms", seconds * 1000),
@@ -82,7 +82,7 @@ def _pinged(run: ProbeRun, seconds: int) -> Any:
 
 
 def _ping_probe(seconds: int) -> Probe:
-    question = f"Is a client that pings every {seconds} s borne with?"
+    question = f"Does the server accept a ping every {seconds} s?"
     return Probe(f"pings_{seconds}_s", question, lambda run: _pinged(run, seconds), 1, seconds * PINGS + 2.0)
 
 

@@ -1,10 +1,10 @@
-"""``python -m tests.fuzz TARGET SECONDS SEED``: hostile inputs for one target, in a process of their own.
+"""``python -m tests.fuzz TARGET SECONDS SEED``: run one fuzz target on hostile inputs, in its own process.
 
-Without arguments it names the targets.
+Without arguments it lists the targets.
 
-Prints what became of them as JSON: how many there were, the outcomes, the longest (seconds), the most memory that one
-took beyond what the process had before (MiB). A fault ends it with the input, as small as Hypothesis can make it.
-``SEED`` ``random`` takes another one each time.
+It prints a JSON line: the number of inputs, the outcomes, the longest CPU time of one input (seconds), and the largest
+memory growth that one input caused (MiB). A failure ends the run with the input, reduced by Hypothesis. The seed
+``random`` draws a new seed in each round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.fuzz.targets import TARGETS, check
 
 ROUND = 200
 MOST_SECONDS = 10.0
-"""For 1 MB of input."""
+"""Limit of the CPU seconds for 1 MB of input."""
 
 
 def main(name: str, seconds: float, seed: str) -> None:
@@ -48,7 +48,7 @@ def main(name: str, seconds: float, seed: str) -> None:
         except target.raises as error:
             outcome = type(error).__name__
         longest = max(longest, time.process_time() - began)
-        if _peak() > peak:  # what Hypothesis keeps of all inputs is none of this one's
+        if _peak() > peak:  # the peak grew during this input; memory of Hypothesis itself counts as idle
             most_bytes = max(most_bytes, _peak() - idle)
         assert longest < MOST_SECONDS
         outcomes[outcome] += 1
@@ -64,8 +64,8 @@ def main(name: str, seconds: float, seed: str) -> None:
         except BaseException:
             print(f"{name} fails with seed {number}", file=sys.stderr)
             raise
-    told = {"target": name, "inputs": outcomes.total(), "outcomes": outcomes.most_common(12)}
-    print(json.dumps(told | {"longest_seconds": round(longest, 2), "mib_above_idle": most_bytes // 2**20}))
+    summary = {"target": name, "inputs": outcomes.total(), "outcomes": outcomes.most_common(12)}
+    print(json.dumps(summary | {"longest_seconds": round(longest, 2), "mib_above_idle": most_bytes // 2**20}))
 
 
 def _peak() -> int:

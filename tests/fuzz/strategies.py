@@ -1,4 +1,4 @@
-"""Inputs as a hostile or broken server, file or person would give them."""
+"""Hypothesis strategies for inputs from a hostile or broken server, file or user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = st.recursive(
 
 
 def amplified(pieces: st.SearchStrategy[bytes], most: int = 1_000_000) -> st.SearchStrategy[bytes]:
-    """Return texts in which one piece comes very often: what is linear in it takes no time."""
+    """Return texts that repeat one piece very often. Code that is linear in the length handles them quickly."""
 
     def build(head: bytes, piece: bytes, tail: bytes, share: int) -> bytes:
         return head + piece * (most // share // max(len(piece), 1)) + tail
@@ -37,7 +37,7 @@ def amplified(pieces: st.SearchStrategy[bytes], most: int = 1_000_000) -> st.Sea
 
 
 def bodies(template: Any) -> st.SearchStrategy[bytes]:
-    """Return JSON texts: of documents like ``template``, broken ones, deep ones, long ones."""
+    """Return JSON texts: documents similar to ``template``, and broken, deeply nested and long texts."""
     pieces = st.sampled_from(
         [b"[", b"]", b"{", b"}", b'"', b'{"a":', b'"a":1,', b"1,", b"\\", b"\\ud800", b"9", b" ", b"\xff"]
     )
@@ -57,7 +57,7 @@ def _spliced(text: bytes, at: int, piece: bytes, cut: int) -> bytes:
 
 @st.composite
 def mutated(draw: st.DrawFn, template: Any) -> Any:
-    """Return a document like ``template``, with up to three values replaced, added or left out."""
+    """Return a copy of ``template`` with up to three values replaced, added or removed."""
     document = copy.deepcopy(template)
     for _ in range(draw(st.integers(0, 3))):
         places = list(_places(document))

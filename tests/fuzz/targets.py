@@ -1,7 +1,7 @@
-"""What reads from outside, as functions of one hostile input.
+"""Fuzz targets: functions that pass one hostile input to a reader of the package.
 
-Each returns what became of it. An error of the package's tree is an outcome like any other; whatever else is raised is
-a fault, and so is a secret in its text.
+Each function returns a name or a count for the outcome. An exception of the package is an ordinary outcome. Any other
+exception is a failure, and so is a secret in the text of an exception.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ ORDER = json.dumps(
 
 
 class Target(NamedTuple):
-    """A function, its inputs, and what it may raise beside the package's errors: what its callers handle."""
+    """A function, its inputs, and the exceptions outside the package's tree that its callers handle."""
 
     function: Callable[[Any], Any]
     inputs: st.SearchStrategy[Any]
@@ -124,7 +124,7 @@ def json_event(payload: bytes) -> str:
     _, failures = JsonDecoder(ORDER).decode_all([payload])
     JsonEventTimeReader().read(payload)
     for format_ in ("push_topic", "generic", "event"):
-        with suppress(ValueError, ArithmeticError, RecursionError):  # as its callers have it
+        with suppress(ValueError, ArithmeticError, RecursionError):  # the callers handle these
             read_body(format_, payload)  # type: ignore[arg-type]
     return "quarantined" if failures else "decoded"
 
@@ -253,7 +253,7 @@ def _check_error(action: Callable[[], Any]) -> None:
 
 
 def check(shown: str) -> None:
-    """Check that a text can be shown to anybody."""
+    """Check that a text is printable, is one line and contains no secret."""
     shown.encode()
     assert "\n" not in shown
     assert "\x1b" not in shown
@@ -263,7 +263,7 @@ def check(shown: str) -> None:
 
 
 class _Nothing:
-    """A filesystem that is asked for nothing."""
+    """A filesystem without methods: these targets must not access storage."""
 
 
 landing = Landing(_Nothing(), "/lake", "file:///lake")

@@ -1,4 +1,4 @@
-"""Names of Airflow that tests need and the package does not, where each Airflow has them."""
+"""Airflow names that only the tests import, from their location in each supported Airflow version."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ else:
         from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
 
 PARTITIONS = hasattr(airflow.sdk, "CronPartitionTimetable")
-"""Whether this Airflow has runs of partitions."""
+"""True if this Airflow version has partitioned DAG runs."""
 
-TELLS_OF_ABSENCE = hasattr(Variable, "keys")
-"""Whether this Airflow tells a Variable that is not there from one that cannot be read."""
+REPORTS_MISSING_VARIABLES = hasattr(Variable, "keys")
+"""True if this Airflow version distinguishes a missing Variable from an unreadable one."""
 
 SHARED_STREAMS = find_spec("airflow.triggers.shared_stream") is not None
-"""Whether this Airflow has what asset watchers need."""
+"""True if this Airflow version has the shared streams that asset watchers need."""
 
 __all__ = [
     "PARTITIONS",
+    "REPORTS_MISSING_VARIABLES",
     "SHARED_STREAMS",
-    "TELLS_OF_ABSENCE",
     "AirflowRescheduleException",
     "AirflowSensorTimeout",
     "DagSerialization",

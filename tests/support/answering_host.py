@@ -1,4 +1,4 @@
-"""A host that answers whatever it is told to."""
+"""HTTP server with scripted responses."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.support.http_serving import serving
 
 @dataclass
 class Host:
-    """A server that gives the answers it is told to, the last one again and again.
+    """HTTP server with scripted responses. It repeats the last response for all further requests.
 
-    An answer is status, headers and body. ``asked`` are method and token of each request,
-    ``bodies`` what it held.
+    ``answers`` has status, headers and body of each response. ``requests`` has the method and the ``Authorization``
+    header of each request, ``bodies`` the body of each request.
     """
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], Any]] = field(default_factory=list)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
     def answer(self) -> tuple[int, dict[str, str], bytes]:
@@ -34,8 +34,8 @@ class Host:
 
 
 @contextlib.contextmanager
-def host_with(tls: TlsFiles | None = None) -> Iterator[Host]:
-    """Serve for a ``with`` block, over HTTPS if there are ``tls`` files."""
+def running_host(tls: TlsFiles | None = None) -> Iterator[Host]:
+    """Run a host for a ``with`` block, over HTTPS if ``tls`` files are passed."""
     host = Host()
 
     class Handler(BaseHTTPRequestHandler):
@@ -46,17 +46,17 @@ def host_with(tls: TlsFiles | None = None) -> Iterator[Host]:
 
         def do_POST(self) -> None:
             host.bodies.append(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-            host.asked.append((self.command, self.headers.get("Authorization")))
+            host.requests.append((self.command, self.headers.get("Authorization")))
             status, headers, body = host.answer()
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            with contextlib.suppress(OSError):  # a client that has had enough
+            with contextlib.suppress(OSError):  # the client may close the connection before it has read the body
                 self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     context = None
     if tls is not None:
@@ -67,8 +67,11 @@ def host_with(tls: TlsFiles | None = None) -> Iterator[Host]:
         yield host
 
 
-class Logins:
-    """Gives a new token after each one that was refused, for the hosts given in turn."""
+class TokenSequence:
+    """Token provider that returns a new token after each invalidated one.
+
+    Each new token is for the next of the hosts; after the last host, tokens are for that host.
+    """
 
     def __init__(self, *hosts: Host) -> None:
         self._hosts = hosts

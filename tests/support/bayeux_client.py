@@ -1,4 +1,4 @@
-"""A Bayeux client as small as can be: it sends what it is told and shows what comes, advice and errors included."""
+"""Minimal Bayeux client. It sends messages unchanged and returns all replies, including advice and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Message = dict[str, Any]
 
 
 class BayeuxClient:
-    """One client with a token and a cookie jar of its own."""
+    """Bayeux client with its own token and cookie jar."""
 
     def __init__(self, org: LocalOrg, *, scheme: str = "Bearer", token: str | None = None, path: str = "62.0") -> None:
         self.token = token or org.token()
@@ -29,7 +29,7 @@ class BayeuxClient:
         self.http.close()
 
     def send(self, *messages: Message, path: str = "") -> list[Message]:
-        """Send messages of this session; return what comes back."""
+        """Send messages of this session and return the replies."""
         own = [{"clientId": self.client_id, **message} for message in messages]
         response = self.http.post(self.path + path, json=own)
         assert response.status_code == 200, response.text
@@ -42,11 +42,11 @@ class BayeuxClient:
         return dict(reply)
 
     def connect(self, **fields: Any) -> list[Message]:
-        """Poll; return the event messages, and the reply last."""
+        """Send ``/meta/connect`` and return the event messages, followed by the reply."""
         return self.send({"channel": "/meta/connect", "connectionType": "long-polling", **fields})
 
     def poll(self) -> list[Message]:
-        """Return the event messages there are now."""
+        """Return the event messages that are available without waiting."""
         return [message for message in self.connect(advice={"timeout": 0}) if message["channel"] != "/meta/connect"]
 
     def subscribe(self, name: str, replay: int | None = None, **fields: Any) -> Message:
@@ -55,7 +55,7 @@ class BayeuxClient:
         return reply
 
     def opened(self, name: str, replay: int = -1) -> BayeuxClient:
-        """Shake hands, subscribe and connect once."""
+        """Send a handshake and subscribe to a topic; return this client."""
         assert self.handshake()["successful"]
         reply = self.subscribe(name, replay)
         assert reply["successful"], reply

@@ -1,4 +1,4 @@
-"""A local org with a network between it and its clients."""
+"""A local org behind simulated networks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.network import Network
 
 
 class OrgBehindNetwork:
-    """The org as its clients see it: its addresses lead through networks. All else is the org's own, and direct.
+    """A local org whose addresses lead through simulated networks. All other attributes are the org's own.
 
-    What takes an org to make a client, a login or an Airflow connection for it, takes this one too. A login through
-    ``http`` answers with an instance URL that leads through it as well, since the org answers ``localhost`` in kind.
+    It can replace a :class:`LocalOrg` wherever a client, a login or an Airflow connection is created. A login through
+    ``http`` returns an instance URL that also leads through ``http``: the org builds it from the request's host.
 
     ``http``, ``https``, ``grpc`` and ``grpc_tls`` are the networks, one for each of the org's ports.
     """
@@ -34,13 +34,13 @@ class OrgBehindNetwork:
     @classmethod
     @contextmanager
     def of(cls, org: LocalOrg) -> Iterator[OrgBehindNetwork]:
-        """Put a network before each port of ``org``."""
+        """Start one network for each port of ``org``."""
         with ExitStack() as opened:
             ports = ("http_port", "https_port", "grpc_port", "grpc_tls_port")
             yield cls(org, {port: opened.enter_context(Network(getattr(org, port))) for port in ports})
 
     def delay(self, seconds: float) -> None:
-        """Let all of them take so long, each way."""
+        """Delay all networks by ``seconds`` in each direction."""
         for network in (self.http, self.https, self.grpc, self.grpc_tls):
             network.delay(seconds)
 
@@ -48,13 +48,13 @@ class OrgBehindNetwork:
         return getattr(self._org, name)
 
     def airflow_connection(self, **extra: Any) -> dict[str, Any]:
-        """Return what :meth:`LocalOrg.airflow_connection` does, through the networks."""
+        """Return the fields of :meth:`LocalOrg.airflow_connection`, with addresses of the networks."""
         addresses = {"login_url": self.https_instance_url, "pubsub_endpoint": f"localhost:{self.grpc_tls_port}"}
         return self._org.airflow_connection(**{**addresses, **extra})
 
 
 @pytest.fixture
 def behind_network(org: LocalOrg) -> Iterator[OrgBehindNetwork]:
-    """The org of the test, with a network before it."""
+    """Yield the org of the test behind simulated networks."""
     with OrgBehindNetwork.of(org) as behind:
         yield behind

@@ -1,4 +1,4 @@
-"""A real browser without a screen, for tests of the Airflow UI."""
+"""Headless browser for tests of the Airflow UI."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.support.packages import BROWSER, need
 
 @contextmanager
 def browser_page(seconds: float = 180) -> Iterator[Page]:
-    """Yield a page whose clock shows UTC; what is waited for on it has to come within ``seconds``."""
+    """Yield a page in the UTC time zone. Each wait on it fails after ``seconds``."""
     with sync_playwright() as playwright:
-        # Chromium's sandbox needs privileges that CI containers do not have; it shows our own pages only.
+        # Chromium's sandbox needs privileges that CI containers do not have. This browser only opens our own pages.
         program, options = str(need(BROWSER)), ["--no-sandbox"]
         browser = playwright.chromium.launch(executable_path=program, args=options, timeout=seconds * 1000)
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1000}, timezone_id="UTC", locale="en-US")
             page.set_default_timeout(seconds * 1000)
-            expect.set_options(timeout=seconds * 1000)  # has a time of its own, of 5 s
+            expect.set_options(timeout=seconds * 1000)  # the page's timeout does not apply to it; its default is 5 s
             yield page
         finally:
             browser.close()
 
 
 def artifact_folder(tmp_path: Path) -> Path:
-    """Return the folder for what a test leaves to be looked at: $SFSTREAM_TEST_ARTIFACTS, else the test's own."""
+    """Return the folder for files that a person inspects after a test: $SFSTREAM_TEST_ARTIFACTS or ``tmp_path``."""
     folder = Path(os.environ.get("SFSTREAM_TEST_ARTIFACTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -1,6 +1,7 @@
-"""Random change events of any schema, and the change rows that each stands for, in plain Python with fastavro.
+"""Random change events of any schema, and their expected change rows.
 
-Independent of the job: the rules of bitmaps and of names are written here once more, one event and one field at a time.
+This module decodes events with fastavro and shares no code with the job: it implements the rules of bitmaps and of
+column names a second time, for one event and one field at a time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _CAPTURED = Path(__file__).parents[3] / "shared/schemas"
 
 
 def captured_schema(name: str) -> Record | None:
-    """Return a schema captured from a real org, ``None`` where it is not at hand."""
+    """Return a schema captured from a real org, or ``None`` if its file is missing."""
     path = _CAPTURED / f"{name}.avsc"
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def flat_columns(schema: Record) -> list[tuple[str, int, int | None, str, str]]:
-    """Return name, position, part, Avro type and documented type of each column."""
+    """Return name, position, part, Avro type and documented Salesforce type of each column."""
     records = {
         branch["name"]: branch["fields"]
         for field in schema["fields"]
@@ -61,7 +62,7 @@ def _name(kind: str, field: str, part: str) -> str:
 
 
 def random_event(schema: Record, shape: random.Random, change_type: str | None = None) -> Record:
-    """Return an event with random values and bitmaps; compound fields and texts for names among them."""
+    """Return an event with random bitmaps and random values, including compound fields and names as plain text."""
     changed, nulled = random_bitmap(schema, shape), random_bitmap(schema, shape, 0.03)
     header = {
         "entityName": "Any",
@@ -102,7 +103,7 @@ def _random_value(type_: Any, shape: random.Random, records: dict[str, Any]) -> 
 
 
 def random_bitmap(schema: Record, shape: random.Random, density: float = 0.1) -> list[str]:
-    """Return bitmap texts in the forms that Salesforce's decoders take, written without the product's own code."""
+    """Return random bitmaps in all forms that Salesforce's decoders accept, without using the package's code."""
     form = "0x{:x}" if shape.random() < 0.3 else "0x{:X}"
     beyond = shape.choice((0, 0, 1 << len(schema["fields"]), 1 << 300))
     top = sum(1 << at for at in range(len(schema["fields"])) if shape.random() < density) | beyond
@@ -124,7 +125,10 @@ def encode_events(schema: Record, events: Sequence[Record]) -> list[bytes]:
 
 
 def expected_changes(schema: Record, landed: Iterable[tuple[bytes, int, bytes]]) -> list[Record]:
-    """Return the change rows of events, given payload, ``_sequence`` and replay ID of each; ``_set`` has names."""
+    """Return the expected change rows of events. ``_set`` has column names.
+
+    :param landed: payload, ``_sequence`` and replay ID of each event.
+    """
     parsed, columns = fastavro.parse_schema(json.loads(json.dumps(schema))), flat_columns(schema)
     changes: list[Record] = []
     for payload, sequence, replay_id in landed:
@@ -183,7 +187,10 @@ def _value(field: Any, part: int | None, real: str) -> Any:
 
 
 def named_columns(entries: Sequence[str], columns: Sequence[Any], beside: Sequence[str]) -> set[str]:
-    """Return the columns that bitmap entries name. A whole field leaves out its parts if ``beside`` names parts."""
+    """Return the columns that bitmap entries name.
+
+    An entry for a whole compound field does not include its parts if ``beside`` has an entry for parts of that field.
+    """
     found: set[str] = set()
     by_part = {int(entry.split("-")[0]) for entry in beside if "-" in entry}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Landed windows of change events made by hand, each the next link of the chain, and the replica made from them."""
+"""Handwritten windows of change events in a landing, and the replica that the job builds from them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def change(
     committed: int | None = None,
     **values: Any,
 ) -> LandedEvent:
-    """Return a change event. The values given are the changed fields of an UPDATE.
+    """Return a change event. The names of ``values`` are the changed fields of an UPDATE.
 
-    :param committed: seconds after ``START``; as many as ``number`` says if not given.
+    :param committed: commit time in seconds after ``START``; default ``number``.
     """
     commit = START + timedelta(seconds=number if committed is None else committed)
     header = {
@@ -92,7 +92,7 @@ class ChangeLake:
         return len(self._windows)
 
     def land(self, *events: LandedEvent, **window: Any) -> str:
-        """Land the next window of the chain and return its manifest's URL."""
+        """Land the next window of the stream and return the URL of its manifest."""
         number = len(self._windows)
         before = self._windows[-1] if self._windows else {"id": None, "through": None}
         window_id = f"20260110T{number // 60:02d}{number % 60:02d}00Z-window{number}"
@@ -105,11 +105,11 @@ class ChangeLake:
 
     def run(self, *manifests: str, **options: Any) -> ReplicaMetrics:
         """Run the job."""
-        given = {"output_url": self.output, "manifests": manifests, **options}
-        return run(self.engine(), ReplicaConfig(**given))
+        arguments = {"output_url": self.output, "manifests": manifests, **options}
+        return run(self.engine(), ReplicaConfig(**arguments))
 
     def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
-        """Have the job merge records as they were fetched just now; ``columns`` as in :meth:`refreshing`."""
+        """Run the job with a refresh of these records; ``columns`` as in :meth:`refreshing`."""
         with self.refreshing(*lines, mode=mode, columns=columns) as url:
             self.run(refresh_url=url, **options)
 
@@ -123,12 +123,13 @@ class ChangeLake:
         table: str = "Widget__c",
         on_change: bool = False,
     ) -> Iterator[str]:
-        """Leave records as if they had been fetched just now, and yield the URL of the refresh.
+        """Write a refresh with these records and yield its URL.
 
-        :param lines: what :mod:`~airflow_provider_sfstream.tables.replica.refresh_document` says, all values as text.
-        :param columns: what was fetched; that of which some line has a value if not given.
-        :param computed: the types of those that no event carries.
-        :param on_change: whether rows that an event changes are listed from then on.
+        :param lines: fetched records, all values as text; see
+            :mod:`~airflow_provider_sfstream.tables.replica.refresh_document`.
+        :param columns: fetched columns; default all columns of the records.
+        :param computed: types of the fetched columns that change events do not carry.
+        :param on_change: list each row that an event changes after this refresh as a row to fetch.
         """
         snapshot, self._refreshes = self.snapshot(), self._refreshes + 1
         stream = snapshot.streams[snapshot.tables[table].stream]
@@ -153,11 +154,11 @@ class ChangeLake:
         yield str(folder / FILE_NAME)
 
     def snapshot(self) -> Snapshot:
-        """Return the replica as it is."""
+        """Return the newest snapshot of the replica."""
         return SnapshotReader(_LocalFiles(), self.output).current()
 
     def remove_record_of_deletes(self) -> None:
-        """Make the newest snapshot one of an earlier version, which did not record ``deletes``."""
+        """Rewrite the newest snapshot in the format of an earlier version, which did not record ``deletes``."""
         snapshot = self.snapshot()
         path = Path(self.output) / SNAPSHOTS / f"{snapshot.number:012d}.json"
         document = json.loads(path.read_text())
@@ -167,25 +168,25 @@ class ChangeLake:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the former text
 
     def rows(self, table: str = "Widget__c", **which: Any) -> dict[str, dict[str, Any]]:
-        """Return the rows of a table by record id."""
+        """Return the rows of a table by record ID."""
         collected = read_replica(self.spark, self.output, table, **which).collect()
         return {row["Id"]: row.asDict() for row in collected}
 
     def log(self, table: str = "Widget__c") -> DeltaTableLog:
-        """Return the log of a table."""
+        """Return the Delta log of a table."""
         return DeltaTableLog(TableLocation(f"{self.output}/{table}"))
 
     def quarantine(self) -> list[Any]:
-        """Return the events that could not be read, in the order of the stream."""
+        """Return the quarantined events in stream order."""
         rows: list[Any] = self.spark.read.parquet(f"{self.output}/_replica_quarantine").collect()
         return sorted(rows, key=lambda row: (row["window_id"], row["ordinal"]))
 
     def values(self, column: str, table: str = "Widget__c") -> dict[str, Any]:
-        """Return one column of a table by record id."""
+        """Return the values of one column of a table by record ID."""
         return {record_id: row[column] for record_id, row in self.rows(table).items()}
 
     def files(self) -> set[Path]:
-        """Return all files of the replica, checksums of the file system aside."""
+        """Return all files of the replica, except for the checksum files of Hadoop's file system."""
         return {path for path in Path(self.output).rglob("*") if path.is_file() and not path.name.endswith(".crc")}
 
 

@@ -1,4 +1,7 @@
-"""Random scenarios: does every claim of every green run hold by the bus's own log? One scenario for each seed."""
+"""Random scenarios that compare each claim of each successful run with the event bus's own log.
+
+A seed determines a scenario.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from random import Random
 
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.claims_bus import HOUR
-from tests.support.claims_dag import some_dag
+from tests.support.claims_dag import random_dag
 from tests.support.claims_managed import ManagedRecord
 from tests.support.claims_steps import Steps
 from tests.support.claims_world import World
@@ -20,7 +23,11 @@ from tests.support.claims_world import World
 
 @dataclass(frozen=True)
 class Report:
-    """What a scenario found. ``false`` are kinds of claims and what was claimed."""
+    """Result of a scenario.
+
+    ``green`` and ``red`` count the successful and the failed runs, ``checked`` counts the compared claims by kind.
+    ``false_claims`` has kind and text of each false claim. ``lost`` and ``duplicates`` count events.
+    """
 
     seed: int
     description: str
@@ -28,9 +35,9 @@ class Report:
     red: int
     events: int
     checked: Counter[str]
-    false: tuple[tuple[str, str], ...]
+    false_claims: tuple[tuple[str, str], ...]
     lost: int
-    twice: int
+    duplicates: int
 
 
 HAZARDS = frozenset(
@@ -39,30 +46,37 @@ HAZARDS = frozenset(
         *("stalls", "seeks", "standard_volume", "managed"),
     )
 )
-"""What can go wrong: network and server; wrong event times, wrong clocks of workers, and a time of Salesforce that
-cannot be had; kills and rivals; stores lost, or brought back from a backup; streams that are reset; sessions that are
-answered and receive nothing, or empty responses while the server still seeks; topics that are retained for 24 hours;
-managed subscriptions whose committed position others drop or move."""
+"""The hazards of a scenario:
+
+- ``weather``: faults of the network and the server
+- ``event_times``, ``clocks``, ``no_server_time``: wrong event times, wrong clocks of workers, no time from Salesforce
+- ``kills``: killed runs, and runs that a concurrent run overtakes
+- ``lost_stores``, ``backups``: a lost replay store, or one that is restored from a backup
+- ``resets``: a stream that is reset
+- ``stalls``, ``seeks``: sessions that get replies but no events, and empty responses while the server still seeks
+- ``standard_volume``: a topic with a retention of 24 hours
+- ``managed``: a managed subscription whose committed position another client deletes or changes
+"""
 
 
 def run_scenario(
-    seed: int, tell: Callable[[str], None] = lambda text: None, *, hazards: Collection[str] = HAZARDS
+    seed: int, log_step: Callable[[str], None] = lambda text: None, *, hazards: Collection[str] = HAZARDS
 ) -> Report:
-    """Play the scenario of a seed, the same each time, and compare each claim.
+    """Run the scenario of a seed and check each claim. The same seed and hazards repeat the same scenario.
 
-    :param tell: is told step by step what happens.
-    :param hazards: what may go wrong; with fewer of them, a seed gives another scenario.
+    :param log_step: called with a line of text for each step.
+    :param hazards: hazards that may occur. The scenario of a seed depends on them.
     """
     random = Random(seed)
     logging.disable(logging.WARNING)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return _play(seed, random, Path(folder), tell, hazards)
+            return _play(seed, random, Path(folder), log_step, hazards)
     finally:
         logging.disable(logging.NOTSET)
 
 
-def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], hazards: Collection[str]) -> Report:
+def _play(seed: int, random: Random, folder: Path, log_step: Callable[[str], None], hazards: Collection[str]) -> Report:
     managed = "managed" in hazards and random.random() < (1.0 if len(hazards) < 4 else 0.25)
     streaming = not managed and random.random() < 0.3
     topic = random.choice(("/topic/Orders", "/event/Order__e")) if streaming else "/event/Order__e"
@@ -74,8 +88,8 @@ def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], 
         topic=topic,
         standard_volume="standard_volume" in hazards and random.random() < 0.3,
     )
-    dag, say = some_dag(random, hazards, managed=managed), lambda text: tell(f"{_shown(world)} {text}")
-    steps = Steps(world, random, dag, say, hazards)
+    dag = random_dag(random, hazards, managed=managed)
+    steps = Steps(world, random, dag, lambda text: log_step(f"{_shown(world)} {text}"), hazards)
     if managed:
         presets = (StartFrom.EARLIEST, StartFrom.LATEST)
         world.managed = ManagedRecord(default_replay=random.choice(presets), error_recovery=random.choice(presets))
@@ -85,27 +99,27 @@ def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], 
     world.bus.unordered = "seeks" in hazards and random.random() < 0.15
     api = "managed" if managed else world.stream.api
     description = f"{api} {topic} {world.store_kind} skew {world.time.skew:+.0f} s {steps.dag}"
-    tell(description)
+    log_step(description)
     steps.publish_the_past()
     weights = {
         steps.publish: 30,
-        steps.scheduled: 30,
+        steps.run_scheduled: 30,
         steps.backfill: 7 if steps.dag.by_interval or random.random() < 0.5 else 0,
-        steps.cleared: 7,
-        steps.killed: 7 * ("kills" in hazards),
-        steps.rival: 4 * ("kills" in hazards),
+        steps.rerun: 7,
+        steps.kill_run: 7 * ("kills" in hazards),
+        steps.overtake_run: 4 * ("kills" in hazards),
         steps.commit: 12 if steps.dag.manual else 0,
         steps.wait: 7,
-        steps.jump: 4,
+        steps.change_clock: 4,
         steps.lose_store: 2 * ("lost_stores" in hazards),
-        steps.restored_backup: 2 * ("backups" in hazards),
+        steps.restore_backup: 2 * ("backups" in hazards),
         steps.reset_stream: 0.7 * ("resets" in hazards),
-        steps.wrong_clock: 2 * ("clocks" in hazards),
+        steps.run_with_wrong_clock: 2 * ("clocks" in hazards),
         steps.change_managed: 8 * managed,
         steps.stall_delivery: 4 * ("stalls" in hazards),
     }
     try:
-        with world.its_time():
+        with world.simulated_time():
             for step in random.choices(list(weights), list(weights.values()), k=random.randint(10, 60)):
                 step()
             steps.settle()
@@ -123,9 +137,9 @@ def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], 
         steps.red,
         published,
         claims.checked,
-        tuple(claims.false),
+        tuple(claims.false_claims),
         len(claims.lost),
-        len(claims.twice),
+        len(claims.duplicates),
     )
 
 

@@ -1,7 +1,8 @@
-"""An event bus in memory, in time that moves only when somebody waits: what a drain claims is compared with its log.
+"""An event bus in memory with simulated time, which advances only when a caller waits.
 
-All times of this module are seconds of the bus's own clock, which is the truth: claims are about Salesforce's time.
-A worker's clock may show another time: its *skew* is by how much it is late or, below 0, early.
+The scenarios compare the claims of drains with the log of this bus. All times of this module are seconds of the bus's
+own clock, which is correct: claims are about Salesforce's time. A worker's clock may differ: its *skew* is the number
+of seconds that it is ahead of the bus or, if negative, behind it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HOUR = 3600.0
 
 @dataclass
 class WorldTime:
-    """The time of the bus, and what the worker's clock shows."""
+    """The bus's clock and the worker's clock. ``skews`` has all skews of the worker's clock that a run has read."""
 
     seconds: float = 0.0
     skew: float = 0.0
@@ -32,25 +33,25 @@ class WorldTime:
         self.seconds += max(0.0, seconds)
 
     def now(self) -> datetime:
-        """Return the time by the worker's clock. Asking takes a moment."""
-        self.seconds += 0.001
+        """Return the time of the worker's clock."""
+        self.seconds += 0.001  # so that no two reads return the same time
         self.skews.add(self.skew)
         return self.shown(self.seconds, self.skew)
 
     @staticmethod
     def shown(seconds: float, skew: float) -> datetime:
-        """Return what a clock with ``skew`` shows at a time of the bus."""
+        """Return the time that a clock with ``skew`` shows at a time of the bus."""
         return MIDNIGHT + timedelta(seconds=seconds + skew)
 
     @staticmethod
     def true(seconds: float) -> datetime:
-        """Return the date and time of the bus at a time of the bus."""
+        """Convert a time of the bus from seconds to a ``datetime``."""
         return MIDNIGHT + timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, order=True)
 class BusEvent:
-    """One event. ``number`` and ``era`` make its replay ID; an era ends when the stream is reset."""
+    """One event. Its replay ID encodes ``number`` and ``era``; a reset of the stream begins a new era."""
 
     era: int
     number: int
@@ -63,8 +64,8 @@ class BusEvent:
         return replay_id_of(self.era, self.number, self.unordered)
 
     @property
-    def is_timed_right(self) -> bool:
-        """Whether the event time is that of the publication, but for a second."""
+    def has_correct_event_time(self) -> bool:
+        """True if the event time is within one second of the publication."""
         return abs(self.event_time - (MIDNIGHT.timestamp() + self.published) * 1_000) < 1_001
 
     @property
@@ -73,9 +74,9 @@ class BusEvent:
 
 
 def replay_id_of(era: int, number: int, unordered: bool = False) -> bytes:
-    """Return a replay ID. Those of a later era are smaller: nobody may take their order for that of the stream.
+    """Return a replay ID. Replay IDs of a later era are smaller, so that code which compares replay IDs fails.
 
-    :param unordered: return it in a form that nobody knows, and that has not the order of the stream.
+    :param unordered: return a replay ID in an undocumented format, whose byte order is not the stream's order.
     """
     if unordered:
         return bytes([era]) + number.to_bytes(7, "little") + b"\0\0\0\0"
@@ -83,14 +84,14 @@ def replay_id_of(era: int, number: int, unordered: bool = False) -> bytes:
 
 
 def place_of(replay_id: bytes) -> tuple[int, int]:
-    """Return where in the stream a replay ID stands."""
+    """Return era and number of a replay ID."""
     if len(replay_id) == 12:
         return replay_id[0], int.from_bytes(replay_id[1:8], "little")
     return 200 - replay_id[0], int.from_bytes(replay_id[1:8], "big")
 
 
 def seconds_of(place: tuple[int, int]) -> float:
-    """Return the time of the bus at a place."""
+    """Return the time of the bus for era and number of an event."""
     return (place[1] / 16 - 10**12) / 1_000
 
 
@@ -100,7 +101,7 @@ def _number_at(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class Stall:
-    """A time in which sessions are answered but receive nothing, though events are stored: a ``share`` of them."""
+    """A period in which a ``share`` of the sessions get replies but no events, although events are stored."""
 
     start: float
     end: float
@@ -109,8 +110,10 @@ class Stall:
 
 @dataclass
 class Bus:
-    """All events that are, and will be, published, in order; Salesforce keeps each for ``retention`` seconds and
-    ``lag`` more."""
+    """The event bus. ``events`` has all published events and those with a future publication, in stream order.
+
+    An event expires after ``retention`` plus ``lag`` seconds.
+    """
 
     time: WorldTime
     lag: float = 0.0
@@ -121,7 +124,7 @@ class Bus:
     stalls: list[Stall] = field(default_factory=list)
 
     def publish(self, at: float, event_time: int) -> None:
-        """Have an event published at that time, which is not past."""
+        """Schedule the publication of an event at a time, which must not be in the past."""
         at = round(at, 3)
         number = _number_at(at)
         taken = {event.number for event in self.events}
@@ -130,24 +133,24 @@ class Bus:
         insort(self.events, BusEvent(self.era, number, at, event_time, self.unordered))
 
     def reset(self) -> None:
-        """Forget everything, as a refreshed sandbox does; replay IDs of before mean nothing any more."""
+        """Reset the stream, as a sandbox refresh does: delete future events and invalidate all replay IDs."""
         self.events = [event for event in self.events if event.published <= self.time.seconds]
         self.era += 1
 
     def earliest(self, at: float) -> tuple[int, int]:
-        """Return the place before the oldest event that can be read at that time."""
+        """Return the position (era and number) before the oldest event that is retained at a time."""
         return self.era, _number_at(at - self.retention - self.lag) - 1
 
     def latest(self, at: float) -> tuple[int, int]:
-        """Return the place after all that was published by then."""
+        """Return the position (era and number) after all events that are published by a time."""
         published = bisect_right(self.events, at, key=lambda event: event.published)
         last = self.events[published - 1].place if published else (0, 0)
         return max((self.era, _number_at(at) - 1), last)
 
     def start_of(self, start: bytes | StartFrom, at: float) -> tuple[int, int]:
-        """Return the place after which a subscription of that time begins.
+        """Return the position (era and number) after which a subscription begins that is opened at a time.
 
-        :raises ReplayIdLostError: if the replay ID is no longer known.
+        :raises ReplayIdLostError: if the replay ID is expired, or invalid since a reset.
         """
         if isinstance(start, bytes):
             place = place_of(start)
@@ -157,7 +160,7 @@ class Bus:
         return self.earliest(at) if start is StartFrom.EARLIEST else self.latest(at)
 
     def after(self, place: tuple[int, int], until: float) -> list[BusEvent]:
-        """Return the events that stand after a place and were published by ``until``."""
+        """Return the events that follow a position (era and number) and were published by ``until``."""
         found, first = [], bisect_right(self.events, place, key=lambda event: event.place)
         for event in self.events[first:]:
             if event.published > until:

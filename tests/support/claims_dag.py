@@ -1,4 +1,4 @@
-"""What a scenario runs, and in what weather."""
+"""Random DAG arguments and random network conditions of a scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YEAR = 365 * 24 * HOUR
 
 @dataclass(frozen=True)
 class Task:
-    """One run of the drain's task. ``interval`` is that of an interval run."""
+    """One run of the drain task. ``interval`` is the interval of an interval run, else ``None``."""
 
     run: RunIdentity
     interval: Span | None
@@ -44,8 +44,11 @@ class Dag:
     clocks_jump: bool
 
 
-def some_dag(random: Random, hazards: Collection[str], *, managed: bool) -> Dag:
-    """Return random arguments, such as a drain of a ``managed`` subscription allows."""
+def random_dag(random: Random, hazards: Collection[str], *, managed: bool) -> Dag:
+    """Return random arguments of a drain.
+
+    :param managed: return only arguments that are allowed for a drain of a managed subscription.
+    """
     by_interval = not managed and random.random() < 0.6
     waits = random.random() < 0.3
     errors = random.choice(
@@ -65,8 +68,8 @@ def some_dag(random: Random, hazards: Collection[str], *, managed: bool) -> Dag:
     )
 
 
-def some_weather(random: Random, now: float, hazards: Collection[str]) -> Weather:
-    """Return the weather of a run that begins ``now``, which is bad with the hazard ``weather``."""
+def random_weather(random: Random, now: float, hazards: Collection[str]) -> Weather:
+    """Return random network conditions of a run that begins at ``now``. Only the hazard ``weather`` adds faults."""
     weather = Weather(
         latency=random.uniform(0.05, 0.5),
         keepalive=random.choice((4, 8, 40, 150, 260)),

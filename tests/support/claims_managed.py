@@ -1,4 +1,4 @@
-"""A managed event subscription of the bus in memory: its record, and one stream at the level of the client's own."""
+"""A managed event subscription of the bus in memory: its record and a simulated ``ManagedStream``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class ManagedRecord:
-    """A managed event subscription as Salesforce stores it. ``committed`` is ``None`` before the first commit, and when
-    the record was deleted and created again, or stopped and started."""
+    """Record of a managed event subscription, as Salesforce stores it.
+
+    ``committed`` is ``None`` until a commit. Salesforce also removes it when the record is deleted and created again,
+    or stopped and started. ``records`` counts the created records.
+    """
 
     default_replay: StartFrom
     error_recovery: StartFrom
@@ -41,7 +44,7 @@ class ManagedRecord:
 
 @dataclass
 class SimulatedManagedStream:
-    """One ManagedSubscribe call, as ``ManagedStream`` of the client."""
+    """Simulated ManagedSubscribe call with the interface of the client's ``ManagedStream``."""
 
     client: SimulatedSource
     record: ManagedRecord
@@ -56,7 +59,7 @@ class SimulatedManagedStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream has not ended."""
+        """True until the stream ends."""
         return self._is_open
 
     def __iter__(self) -> Self:
@@ -85,8 +88,8 @@ class SimulatedManagedStream:
 
     def _open(self) -> Generator[EventBatch | None, None, None]:
         client, record, bus = self.client, self.record, self.client.bus
-        heard_at = client.heard(bus.time.seconds + client.delay())
-        yield from client.silence(heard_at, self.idle_timeout)
+        server_received_at = client.time_received(bus.time.seconds + client.delay())
+        yield from client.silence(server_received_at, self.idle_timeout)
         if record.is_stopped:
             raise SubscriptionStoppedError("The managed subscription is in state STOP.")
         if record.holder is not None:
@@ -95,9 +98,9 @@ class SimulatedManagedStream:
         start = record.default_replay if record.committed is None else record.committed
         limit = self.limit if self._fetches else 0
         try:
-            self._server = client.server(start, heard_at, limit, None)
+            self._server = client.server(start, server_received_at, limit, None)
         except ReplayIdLostError:
-            self._server = client.server(record.error_recovery, heard_at, limit, None)
+            self._server = client.server(record.error_recovery, server_received_at, limit, None)
         yield from client.batches(self._server, self.idle_timeout)
 
     def allow(self, count: int) -> None:
@@ -112,7 +115,7 @@ class SimulatedManagedStream:
             self._server.left = 0
 
     def commit(self, replay_id: bytes) -> None:
-        """Commit, or lose the commit or its acknowledgement on the way."""
+        """Commit a replay ID. The simulated network may lose the commit or its acknowledgement."""
         if not self._is_open:
             raise ServiceUnavailableError("The managed stream has ended.")
         record, random = self.record, self.client.random
@@ -128,7 +131,7 @@ class SimulatedManagedStream:
             self._acknowledged = replay_id
 
     def wait_for_commit(self, replay_id: bytes, timeout: float) -> None:
-        """Wait for the acknowledgement."""
+        """Wait for the acknowledgement of a commit."""
         if self._acknowledged == replay_id:
             self.client.bus.time.sleep(2 * self.client.delay())
             return

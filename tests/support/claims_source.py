@@ -1,4 +1,4 @@
-"""A client of the bus in memory, in any weather: slow, silent in part or whole, dropped."""
+"""A simulated client of the bus in memory, with random delays, silent spans and dropped streams."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.claims_server import LONGEST_POLL, Response, Server, Weather
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, avro_payload
 
 CALL_TIMEOUT = 30.0
-"""Seconds after which a call that nobody answers ends."""
+"""Seconds after which a call without a response fails."""
 
 
 @dataclass
 class Arrivals:
-    """The responses of one subscription on their way to its client."""
+    """The responses of one subscription that the client has not received yet, each with its time of arrival."""
 
     server: Server
     sent: deque[tuple[float, Response]] = field(default_factory=deque)
@@ -35,9 +35,10 @@ class Arrivals:
 
 @dataclass
 class SimulatedSource:
-    """One client of the bus. ``opened_at`` is when its first subscription was asked for, ``answers`` when any came.
+    """One client of the bus.
 
-    With ``confirms_positions`` it is as the Pub/Sub API, without as the Streaming API.
+    ``opened_at`` is the time of its first subscription, ``answers`` has the times of all responses. With
+    ``confirms_positions`` it behaves as a client of the Pub/Sub API, else as one of the Streaming API.
     """
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
@@ -63,24 +64,24 @@ class SimulatedSource:
         if self.opened_at is None:
             self.opened_at = time.seconds
         if self.confirms_positions:
-            yield from self.silence(heard_at := self.heard(time.seconds + self.delay()), idle_timeout)
-        else:  # a session is opened first, and the subscription is answered
-            heard_at = self.reach()
-        yield from self.batches(self.server(start, heard_at, limit, answer_within), idle_timeout)
+            yield from self.silence(server_received_at := self.time_received(time.seconds + self.delay()), idle_timeout)
+        else:  # the Streaming API opens a session first and replies to the subscription
+            server_received_at = self.reach()
+        yield from self.batches(self.server(start, server_received_at, limit, answer_within), idle_timeout)
 
     def server(
-        self, start: bytes | StartFrom, heard_at: float, limit: int | None, answer_within: float | None
+        self, start: bytes | StartFrom, server_received_at: float, limit: int | None, answer_within: float | None
     ) -> Server:
         """Return the server side of a subscription that the server has received.
 
-        :raises ReplayIdLostError: if it refuses the replay ID.
+        :raises ReplayIdLostError: if the server rejects the replay ID.
         """
         return Server(
             self.bus,
             self.random,
             self.weather,
-            place=self.bus.start_of(start, heard_at),
-            heard_at=heard_at,
+            place=self.bus.start_of(start, server_received_at),
+            server_received_at=server_received_at,
             limit=limit,
             answer_within=answer_within,
             names_positions=self.confirms_positions,
@@ -88,7 +89,7 @@ class SimulatedSource:
         )
 
     def open(self, server: Server) -> Arrivals:
-        """Return the responses of a new subscription."""
+        """Register a new subscription and return its pending responses."""
         self._open.append(Arrivals(server))
         return self._open[-1]
 
@@ -97,12 +98,12 @@ class SimulatedSource:
         self._open.remove(arrivals)
 
     def drops_at(self) -> float:
-        """Return when the network drops a subscription that is opened now."""
+        """Return the time at which the network drops a subscription that is opened now, infinity for never."""
         is_dropped = self.random.random() < self.weather.drops
         return self.bus.time.seconds + self.random.expovariate(1 / 120) if is_dropped else inf
 
     def batches(self, server: Server, idle_timeout: float) -> Generator[EventBatch | None, None, None]:
-        """Yield what the server of a subscription sends, as it arrives, and ``None`` for each silence."""
+        """Yield each response of a subscription when it arrives, and ``None`` after ``idle_timeout`` without one."""
         time, arrivals, ends_at = self.bus.time, self.open(server), self.drops_at()
         try:
             while server.left != 0 or arrivals.sent:
@@ -121,7 +122,7 @@ class SimulatedSource:
             self.close(arrivals)
 
     def latest(self, topic: str, *, idle_timeout: float) -> Generator[EventBatch | None, None, None]:
-        """Open an ordinary subscription to new events, for one event."""
+        """Open an unmanaged subscription to new events that requests one event."""
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
 
     def managed_subscribe(
@@ -137,19 +138,19 @@ class SimulatedSource:
         return nullcontext()
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time by the ``Date`` header of an answer; ``None`` where a proxy removes it."""
+        """Return Salesforce's time from the ``Date`` header of a response, or ``None`` if a proxy removes it."""
         time, sent = self.bus.time, clock()
         try:
-            heard_at = self.reach()
+            server_received_at = self.reach()
         except ContactError:
             return None
-        time.seconds = max(time.seconds, heard_at + self.delay())
+        time.seconds = max(time.seconds, server_received_at + self.delay())
         if not self.weather.has_server_time:
             return None
-        return ServerTime(time.true(heard_at).replace(microsecond=0), sent, clock())
+        return ServerTime(time.true(server_received_at).replace(microsecond=0), sent, clock())
 
     def silence(self, until: float, idle_timeout: float) -> Generator[None, None, None]:
-        """Wait for a request to be heard, and look at the clock meanwhile."""
+        """Wait until the server receives a request. Yield ``None`` after each ``idle_timeout``."""
         time = self.bus.time
         while until > time.seconds + idle_timeout:
             time.sleep(idle_timeout)
@@ -157,7 +158,7 @@ class SimulatedSource:
         time.seconds = max(time.seconds, until)
 
     def next_arrival(self, arrivals: Arrivals, deadline: float) -> float:
-        """Return when the next response comes, if that is by ``deadline``."""
+        """Return the time of arrival of the next response, infinity if the server does not send it by ``deadline``."""
         while not arrivals.sent:
             response = arrivals.server.next_response(deadline)
             if response is None:
@@ -170,13 +171,13 @@ class SimulatedSource:
         arrivals.sent.append((arrivals.last, response))
 
     def delay(self) -> float:
-        """Return how long something is under way, in either direction."""
+        """Return a random network delay of a message, in either direction."""
         random = self.random
         slow = random.uniform(1, 25) if random.random() < self.weather.slow_answers else 0.0
         return self.weather.latency * random.uniform(0.5, 1.5) + slow
 
     def batch(self, response: Response) -> EventBatch:
-        """Return a response as the client yields it."""
+        """Return the event batch that the client yields for a response."""
         events, received = response.events, self.bus.time.now()
         return EventBatch(
             replay_ids=[event.replay_id for event in events],
@@ -189,7 +190,7 @@ class SimulatedSource:
         )
 
     def prove_contact(self, topic: str) -> None:
-        """Ask for something, and wait for the answer; what was sent before that has come by then."""
+        """Make a call and wait for its response. All responses that were sent before it have arrived by then."""
         time = self.bus.time
         if self.confirms_positions:
             answered_at = self.reach()
@@ -199,7 +200,7 @@ class SimulatedSource:
                     self._send(arrivals, response)
                 arrivals.last = arrived_at = max(arrivals.last, arrived_at)
             time.seconds = max(time.seconds, arrived_at)
-        else:  # the poll's own answer, which the next look at the subscription finds
+        else:  # the poll's response proves the contact; the subscription yields it next
             latest = time.seconds + LONGEST_POLL + CALL_TIMEOUT
             arrival = self.next_arrival(self._open[-1], latest) if self._open else inf
             time.seconds = max(time.seconds, min(arrival, latest))
@@ -208,20 +209,20 @@ class SimulatedSource:
         self.answers.append(time.seconds)
 
     def reach(self) -> float:
-        """Return when the server hears a call, having waited for that.
+        """Wait until the server receives a call and return that time.
 
-        :raises ContactError: if it does not hear it for a while.
+        :raises ContactError: if the server does not receive it within :data:`CALL_TIMEOUT`.
         """
         time = self.bus.time
-        heard_at = self.heard(time.seconds + self.delay())
-        if heard_at > time.seconds + CALL_TIMEOUT:
+        server_received_at = self.time_received(time.seconds + self.delay())
+        if server_received_at > time.seconds + CALL_TIMEOUT:
             time.sleep(CALL_TIMEOUT)
             raise ContactError("Nothing answered.")
-        time.seconds = max(time.seconds, heard_at)
-        return heard_at
+        time.seconds = max(time.seconds, server_received_at)
+        return server_received_at
 
-    def heard(self, at: float) -> float:
-        """Return when the server hears what arrives ``at``."""
+    def time_received(self, at: float) -> float:
+        """Return the time at which the server receives a message that arrives ``at``: after a silent span."""
         start, end = self.weather.server_silent
         return end if start <= at < end else at
 

@@ -1,4 +1,4 @@
-"""What can happen to a stream, as random steps upon a world; each green run's claims are compared at once."""
+"""Random steps of a scenario. The claims of each successful run are checked when it ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.claims_bus import HOUR, MIDNIGHT, Stall, place_of
 from tests.support.claims_check import Claims
-from tests.support.claims_dag import Dag, Task, some_weather
+from tests.support.claims_dag import Dag, Task, random_weather
 from tests.support.claims_server import Weather
 from tests.support.claims_world import World
 from tests.support.killed import Killed, killed_at
@@ -32,12 +32,12 @@ _STORED = ("advance", "record_backfill", "record_gap")
 
 @dataclass
 class Steps:
-    """The steps of a scenario. ``tell`` is told what happens."""
+    """The steps of a scenario. ``log_step`` is called with a line of text for each step."""
 
     world: World
     random: Random
     dag: Dag
-    tell: Callable[[str], None]
+    log_step: Callable[[str], None]
     hazards: Collection[str] = ()
     claims: Claims = field(init=False)
     green: int = 0
@@ -53,16 +53,16 @@ class Steps:
         self.claims = Claims(self.world)
 
     def publish(self) -> None:
-        """Have some events published soon, or about the time of the next run."""
+        """Schedule the publication of some events for the near future, or around the time of the next run."""
         count, reach = self.random.randint(1, 9), self.random.choice((30, HOUR, 2 * HOUR))
         begin = now = self.world.time.seconds
         if self.random.random() < 0.4:
             begin, reach = max(now, self._next + HOUR - 20), 200
         self._publish(count, begin, reach)
-        self.tell(f"publish {count} events in {reach:.0f} s, in {begin - now:.0f} s")
+        self.log_step(f"publish {count} events in {reach:.0f} s, in {begin - now:.0f} s")
 
     def publish_the_past(self) -> None:
-        """Have had some events published before all this, some of which are just aging out."""
+        """Add some events that were published before the scenario begins; some of them expire soon."""
         kept = self.world.bus.retention + self.world.bus.lag
         self._publish(self.random.randint(0, 9), -80 * HOUR, 80 * HOUR)
         self._publish(self.random.randint(0, 9), HOUR - kept - 60, 400)
@@ -74,19 +74,19 @@ class Steps:
             self.world.bus.publish(at, int((MIDNIGHT.timestamp() + at + wrong) * 1_000))
 
     def wait(self) -> None:
-        """Let time pass, rarely for longer than Salesforce keeps events."""
+        """Advance the time, rarely by more than the retention of events."""
         hours = self.random.choice((0.2, 1, 3, 8, 30, 30, 80))
         self.world.time.sleep(hours * HOUR * self.random.uniform(0.5, 1.2))
-        self.tell("time passes")
+        self.log_step("time passes")
 
-    def jump(self) -> None:
-        """Set the worker's clock, if this scenario's do not agree."""
+    def change_clock(self) -> None:
+        """Set the worker's clock to another skew, if this scenario has such jumps."""
         if self.dag.clocks_jump:
             self.world.time.skew = round(self.random.uniform(-HOUR, HOUR))
-            self.tell(f"the worker's clock is {self.world.time.skew:+.0f} s off")
+            self.log_step(f"the worker's clock is {self.world.time.skew:+.0f} s off")
 
-    def wrong_clock(self) -> None:
-        """Have the clock of one run's worker, or of the triggerer, be some hours off, and right again after that."""
+    def run_with_wrong_clock(self) -> None:
+        """Run a task while the clock of its worker or of the triggerer is wrong by some hours."""
         world, off = self.world, self.random.choice((-2.5, 2.5)) * HOUR
         skews = world.time.skew, world.triggerer_skew
         whose = "triggerer" if self.dag.defers and self.random.random() < 0.5 else "worker"
@@ -94,24 +94,24 @@ class Steps:
             world.time.skew += off
         else:
             world.triggerer_skew += off
-        self.tell(f"the {whose}'s clock is {off:+.0f} s off for one run")
-        self.random.choice((self.scheduled, self.scheduled, self.backfill))()
+        self.log_step(f"the {whose}'s clock is {off:+.0f} s off for one run")
+        self.random.choice((self.run_scheduled, self.run_scheduled, self.backfill))()
         world.time.skew, world.triggerer_skew = skews
 
     def reset_stream(self) -> None:
-        """Reset the stream, perhaps with a backfill before a live run can find that.
+        """Reset the stream. Backfills may follow before a live run can notice the reset.
 
-        Not before the first live window: nothing that was read then can show what a reset took away before.
+        Skip this step until the first live window: without a recorded position, no run can notice a reset.
         """
         if self.world.store.read(self.world.stream).replay_id is None:
             return
         self.world.bus.reset()
-        self.tell("the stream is reset")
+        self.log_step("the stream is reset")
         for _ in range(self.random.choice((0, 1, 2))):
             self.random.choice((self.publish, self.backfill, self.backfill))()
 
     def change_managed(self) -> None:
-        """Have an administrator or another client take the committed position away."""
+        """Delete or change the committed position of the managed subscription, as an administrator or a client can."""
         record, random, bus = self.world.managed, self.random, self.world.bus
         if record is None:
             return
@@ -128,47 +128,47 @@ class Steps:
         else:
             record.committed, record.is_stopped = None, random.random() < 0.3
             if record.is_stopped:
-                self.scheduled()
+                self.run_scheduled()
                 record.is_stopped = False
-        self.tell(f"the managed subscription is {what}, with {record.default_replay}")
-        self.random.choice((self.publish, self.scheduled, self.backfill))()
+        self.log_step(f"the managed subscription is {what}, with {record.default_replay}")
+        self.random.choice((self.publish, self.run_scheduled, self.backfill))()
 
     def stall_delivery(self) -> None:
-        """Have sessions receive nothing for minutes or hours, though they are answered."""
+        """Stall sessions for minutes or hours: they get replies but no events."""
         time, random = self.world.time, self.random
         begin = time.seconds + random.choice((0, 0, random.uniform(0, HOUR)))
         length, share = random.choice((200, 1200, 3 * HOUR, 12 * HOUR)), random.choice((0.5, 1.0))
         self.world.bus.stalls.append(Stall(begin, begin + length, share))
-        self.tell(f"{share:.0%} of sessions receive nothing for {length} s, in {begin - time.seconds:.0f} s")
+        self.log_step(f"{share:.0%} of sessions receive nothing for {length} s, in {begin - time.seconds:.0f} s")
         self.publish()
 
-    def scheduled(self) -> None:
-        """Run what is due next; where time has passed, some of what was not run, or only the last."""
+    def run_scheduled(self) -> None:
+        """Run the next due task. If several runs are overdue, this may skip all but the last of them."""
         task = self._due()
         self._run(task)
 
-    def killed(self) -> None:
-        """Kill a run at any of its changes, and try it again, or leave that for later."""
+    def kill_run(self) -> None:
+        """Kill a run before or after one of its changes, and retry it now or later."""
         task, world = self._due(), self.world
         filesystem = world.catalog.landing.filesystem
         calls = [*((filesystem, n) for n in _FILES), (world.catalog, "write_manifest")]
         calls += [(world.store, name) for name in _STORED]
         nth, after = self.random.randint(1, 14), self.random.random() < 0.5
-        self.tell(f"to be killed at change {nth}")
+        self.log_step(f"kill the next run at change {nth}")
         with killed_at(calls, nth, after=after):
             self._run(task)
         if task in self._failed and self.random.random() < 0.7:
             self._run(task)
 
-    def rival(self) -> None:
-        """Let another run overtake one when it is about to record its window."""
+    def overtake_run(self) -> None:
+        """Start a run, and complete another run before the first one records its window."""
         world, task = self.world, self._due()
         other = replace(task, run=self._identity("manual", task.run.run_after))
         advance = world.store.advance
 
         def overtaken(*arguments: Any) -> Any:
             del world.store.advance
-            self.tell("a rival run overtakes this one")
+            self.log_step("a concurrent run overtakes this one")
             self._run(other)
             return advance(*arguments)
 
@@ -178,48 +178,48 @@ class Steps:
             del world.store.advance
 
     def backfill(self) -> None:
-        """Run some hours of the past as a backfill."""
+        """Run a backfill of some past hours."""
         time, random = self.world.time, self.random
         hours, ago = random.choice((1, 1, 2, 6)), random.choice((0, 1, 3, 12, 23, 26, 31, 40, 71, 80))
         end = (time.true(time.seconds) - timedelta(hours=ago)).replace(minute=0, second=0, microsecond=0)
         interval = Span(end - timedelta(hours=hours), end)
         self._run(Task(self._identity("backfill", end), interval, backfill=True, reuse=random.random() < 0.8))
 
-    def cleared(self) -> None:
-        """Run again what was run before."""
+    def rerun(self) -> None:
+        """Run an earlier task again, as after clearing it."""
         if self._tasks:
             task = self.random.choice(self._failed or self._tasks if self.random.random() < 0.5 else self._tasks)
             reuse = task.interval is None or self.random.random() < 0.7
-            self.tell("cleared")
+            self.log_step("cleared")
             self._run(replace(task, reuse=reuse))
 
     def commit(self) -> None:
-        """Commit a window that waits for it, not always the oldest."""
+        """Commit an uncommitted window, usually the oldest."""
         if not self._uncommitted:
             return
         task, manifest = self._uncommitted.pop(self.random.choice((0, 0, -1)))
         with self._attempt(task, f"commit {manifest.window.window_id}"):
             self.world.commit(manifest)
-            self._is_green(task)
+            self._record_success(task)
 
     def lose_store(self) -> None:
-        """Lose the store, or take another one; and be told so, or make it anew at once."""
+        """Replace the store by an empty one, of either kind, and restore it, sometimes after another run."""
         world = self.world
         if self.random.random() < 0.4:
             world.store_kind = "variable" if world.store_kind == "table" else "table"
         world.new_store()
-        self.tell(f"the store is lost; there is a new {world.store_kind} store")
+        self.log_step(f"the store is lost; there is a new {world.store_kind} store")
         if self.random.random() < 0.6:
-            self.scheduled()
+            self.run_scheduled()
         self._restore()
 
-    def restored_backup(self) -> None:
-        """Bring the store back to what it was some steps ago, which somebody then restores from the landing."""
+    def restore_backup(self) -> None:
+        """Reset the store to a copy that is some steps old, and restore it from the landing."""
         restore = self.world.copy_of_store()
         for _ in range(self.random.randint(1, 3)):
-            self.random.choice((self.publish, self.scheduled, self.scheduled, self.commit))()
+            self.random.choice((self.publish, self.run_scheduled, self.run_scheduled, self.commit))()
         restore()
-        self.tell("the store came back from a backup")
+        self.log_step("the store is replaced by its backup")
         if self.random.random() < 0.5:
             self.commit()
         self._restore()
@@ -237,11 +237,11 @@ class Steps:
                     last_window_id=last,
                 )
             except ConfigurationError as error:
-                self.tell(f"not restored: {str(error)[:150]}")
+                self.log_step(f"not restored: {str(error)[:150]}")
                 continue
-            self.tell(f"restored {restored.live_windows} live windows")
+            self.log_step(f"restored {restored.live_windows} live windows")
             break
-        self.claims.of_store()
+        self.claims.check_store()
 
     def _due(self) -> Task:
         time = self.world.time
@@ -259,8 +259,11 @@ class Steps:
         return RunIdentity("orders", "drain", f"{kind}__{self._numbers}", run_after)
 
     def _run(self, task: Task, *, weather: Weather | None = None) -> bool:
-        """Try a run in some weather; say whether it was green."""
-        self.world.weather = weather or some_weather(self.random, self.world.time.seconds, self.hazards)
+        """Run a task, in random network conditions unless ``weather`` is passed; return whether it succeeded.
+
+        After a loss, retry it with the arguments that accept the loss, if :meth:`_remedies` returns any.
+        """
+        self.world.weather = weather or random_weather(self.random, self.world.time.seconds, self.hazards)
         for more in ({}, *self._remedies()):
             remedy: dict[str, Any] = more
             with self._attempt(task, f"run {task.run.run_id} {task.interval or ''} {remedy or ''}") as lost:
@@ -271,7 +274,7 @@ class Steps:
         return False
 
     def _remedies(self) -> list[dict[str, Any]]:
-        """Return what somebody may set when told that a replay ID, or part of an interval, is lost."""
+        """Return arguments that a user may set to accept a lost replay ID or a lost part of an interval."""
         if self.random.random() < 0.4:
             return []
         return [{"on_invalid_replay": self.random.choice(("earliest", "latest")), "on_expired": "partial"}]
@@ -299,57 +302,57 @@ class Steps:
                 defers=defers,
                 **policies,
             )
-            self._is_green(task)
-            self.claims.of_interval(outcome, live=task.is_live)
+            self._record_success(task)
+            self.claims.check_interval(outcome, live=task.is_live)
             return
         del policies["on_expired"]
         window = world.window(task.run, limits=limits, start_from=dag.start_from, advance=not dag.manual, **policies)
         if window.drained:
-            self.claims.of_window(window.manifest)
+            self.claims.check_window(window.manifest)
         if window.committed:
-            self._is_green(task)
+            self._record_success(task)
         else:
             self._uncommitted.append((task, window.manifest))
             self._uncommitted = self._uncommitted[-3:]
 
-    def _is_green(self, task: Task) -> None:
+    def _record_success(self, task: Task) -> None:
         self.green += 1
         self.claims.green_runs.add(task.run.key)
         if task in self._failed:
             self._failed.remove(task)
         self._head = self.world.store.read(self.world.stream).window_id or self._head
-        self.claims.of_store()
+        self.claims.check_store()
 
     @contextmanager
     def _attempt(self, task: Task, what: str) -> Iterator[list[bool]]:
         lost: list[bool] = []
-        before = len(self.claims.false)
+        before = len(self.claims.false_claims)
         try:
             yield lost
-            self.tell(f"{what}: green{self._found(before)}")
+            self.log_step(f"{what}: green{self._found(before)}")
         except (SalesforceStreamError, Killed) as error:
             self.red += 1
-            self.tell(f"{what}: {type(error).__name__} {str(error)[:160]}")
+            self.log_step(f"{what}: {type(error).__name__} {str(error)[:160]}")
             if task not in self._failed:
                 self._failed.append(task)
             if isinstance(error, ReplayIdLostError):
                 lost.append(True)
 
     def _found(self, before: int) -> str:
-        return "".join(f"\n    FALSE {kind}: {text}" for kind, text in self.claims.false[before:])
+        return "".join(f"\n    FALSE {kind}: {text}" for kind, text in self.claims.false_claims[before:])
 
     def settle(self) -> None:
-        """Let everything end well, so that what is still missing is lost: all that is due, then what failed.
+        """Run all due tasks and then the failed ones without faults, so that an event that is still missing is lost.
 
-        By intervals all of that, with what is lost accepted, because the run that landed late events gives them; else
-        most of it.
+        Retry all failed interval runs, and accept losses: only the run that landed late events has them in its result.
+        Retry most of the other failed runs.
         """
         world, fine = self.world, Weather(keepalive=4)
         if self.dag.manual:
             self.dag = replace(self.dag, manual=False)
-        world.time.sleep(2 * HOUR)  # all that was to be published has been
+        world.time.sleep(2 * HOUR)  # until all scheduled events are published
         world.bus.stalls.clear()
-        self.tell("settle")
+        self.log_step("settle")
         for _ in range(6):
             task = self._due()
             began, is_green = world.time.seconds, self._run(task, weather=fine)
@@ -357,10 +360,10 @@ class Steps:
                 self.dag = replace(self.dag, on_invalid_replay="earliest", on_expired="partial")
                 began, is_green = world.time.seconds, self._run(task, weather=fine)
         if is_green and self.dag.max_events is None:
-            self.claims.of_end(began)
+            self.claims.check_end_of_stream(began)
         if self.dag.by_interval:
             self.dag = replace(self.dag, on_invalid_replay="earliest", on_expired="partial")
         for task in list(self._failed):
             if self.random.random() < 0.7 or self.dag.by_interval:
                 self._run(task, weather=fine)
-        self.claims.of_table(intervals=self.dag.by_interval)
+        self.claims.check_table(intervals=self.dag.by_interval)

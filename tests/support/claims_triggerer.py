@@ -1,4 +1,4 @@
-"""The wait for the end of a stream on a triggerer: the package's own, over the bus in memory, in its time."""
+"""The package's wait for the end of a stream on a triggerer, with the bus in memory and its simulated time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.drain.result import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
@@ -18,7 +18,7 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 
 class AsyncSimulatedSource:
-    """The client of a :class:`SimulatedSource` on an event loop."""
+    """Asyncio interface of a :class:`SimulatedSource`."""
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
 
@@ -27,7 +27,7 @@ class AsyncSimulatedSource:
         self.confirms_positions = client.confirms_positions
 
     def clock(self) -> float:
-        """Return the time of the bus, and set its clock to that of the loop."""
+        """Advance the clock of the bus to the time of the event loop and return it."""
         time = self._client.bus.time
         time.seconds = max(time.seconds, self._began + asyncio.get_running_loop().time())
         return time.seconds
@@ -40,9 +40,9 @@ class AsyncSimulatedSource:
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncGenerator[EventBatch, None]:
         client, now = self._client, self.clock()
-        heard_at = client.heard(now + client.delay())
-        await self._sleep_until(heard_at)
-        arrivals = client.open(client.server(start, heard_at, limit, None))
+        server_received_at = client.time_received(now + client.delay())
+        await self._sleep_until(server_received_at)
+        arrivals = client.open(client.server(start, server_received_at, limit, None))
         ends_at = client.drops_at()
         try:
             while arrivals.server.left != 0 or arrivals.sent:
@@ -57,7 +57,7 @@ class AsyncSimulatedSource:
             client.close(arrivals)
 
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, or ``None``; the loop waits for it."""
+        """Return Salesforce's time, or ``None`` if it is not available. The call blocks the event loop."""
         return self._client.server_time(clock)
 
     async def schema(self, schema_id: str) -> str:
@@ -67,14 +67,14 @@ class AsyncSimulatedSource:
         raise AssertionError("No session ends here.")
 
 
-def wait_for_end(client: SimulatedSource, topic: str, after: bytes) -> SeenEnd | None:
-    """Return the end of the stream that a trigger confirmed after a position; ``None`` if events or a loss ended it.
+def wait_for_end(client: SimulatedSource, topic: str, after: bytes) -> ConfirmedEnd | None:
+    """Return the end of the stream that a trigger confirms after a position; ``None`` after an event or a loss.
 
-    The time of the bus passes. Waits for 300 seconds at most.
+    The clock of the bus advances, by 300 seconds at most.
     """
     time, source = client.bus.time, AsyncSimulatedSource(client, client.bus.time.seconds)
 
-    async def wait() -> SeenEnd | None:
+    async def wait() -> ConfirmedEnd | None:
         try:
             async with asyncio.timeout(CONFIRM_TIMEOUT):
                 wake_up = await first_wake_up(
@@ -91,7 +91,7 @@ def wait_for_end(client: SimulatedSource, topic: str, after: bytes) -> SeenEnd |
         if wake_up.confirmed_at is None:
             return None
         assert wake_up.contact_at is not None
-        return SeenEnd(after, wake_up.through or after, wake_up.confirmed_at, wake_up.contact_at)
+        return ConfirmedEnd(after, wake_up.through or after, wake_up.confirmed_at, wake_up.contact_at)
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(wait())

@@ -1,4 +1,4 @@
-"""The world of one random scenario: a bus, a landing, a store, the tables that Spark makes, and runs upon them."""
+"""State of one random scenario (bus, landing, replay store and tables), and the runs that change it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BEFORE_ALL = MIDNIGHT - timedelta(days=5)
 
 @dataclass(frozen=True)
 class Row:
-    """A landed event, and the time at which it counts."""
+    """A landed event, and the time that decides in which interval it counts."""
 
     event: BusEvent
     counts_at: datetime
@@ -59,7 +59,7 @@ class Row:
 
 @cache
 def _new_database() -> bytes:
-    """Return a table store without a record: to migrate one takes longer than a scenario."""
+    """Return the database file of an empty table store. It is cached: a migration takes longer than a scenario."""
     with tempfile.TemporaryDirectory() as folder:
         store = TableReplayStore(f"sqlite:///{folder}/store.db")
         store.read(Stream("org", "pubsub", "/event/A__e"))
@@ -69,17 +69,18 @@ def _new_database() -> bytes:
 
 @dataclass
 class SparkTable:
-    """What the event log's job makes of windows: its ``reading_order``, the rules of ``find_duplicates``, and
-    then those of the interval."""
+    """Model of the event log's job: its ``reading_order``, its ``find_duplicates``, then its filter by interval."""
 
     partitions: dict[tuple[str, Span | None, bool], list[BusEvent]] = field(default_factory=dict)
 
     def load(
         self, windows: dict[str, list[Row]], interval: Span | None, late_before: Mapping[str, datetime | None]
     ) -> None:
-        """Run the job on the rows of windows, by ID, in the order in which it reads them.
+        """Run the job on windows.
 
-        :param late_before: of the windows that the run of the interval landed itself.
+        :param windows: rows by window ID, in reading order.
+        :param interval: load only the rows that count in it; ``None`` for all.
+        :param late_before: ``late_before`` of each window that the run of the interval landed.
         """
         names = {window_id: (window_id, interval, window_id in late_before) for window_id in windows}
         mine = set(names.values())
@@ -103,14 +104,17 @@ class SparkTable:
 
 
 def _is_read(row: Row, interval: Span | None, late_before: datetime | None) -> bool:
-    """Return whether a row is read for an interval: the rule of ``tables/rows/event_batches.py``."""
+    """Return whether the job reads a row for an interval, by the rule of ``tables/rows/event_batches.py``."""
     if interval is None or interval.start <= row.counts_at < interval.end:
         return True
     return late_before is not None and row.counts_at < late_before
 
 
 class World:
-    """One stream and all that there is of it. Times of the bus are seconds, those of workers have a time zone."""
+    """One stream with its bus, landing, store and tables.
+
+    Times of the bus are seconds; times of workers are ``datetime`` objects with a time zone.
+    """
 
     def __init__(
         self, folder: Path, random: Random, *, store_kind: str, streaming: bool, topic: str, standard_volume: bool
@@ -135,7 +139,7 @@ class World:
         self.new_store()
 
     def new_store(self) -> None:
-        """Begin with a store that knows nothing."""
+        """Replace the store by an empty one."""
         self.close()
         self._variables = DictVariables()
         self._databases += 1
@@ -147,7 +151,7 @@ class World:
         return LandedStream(self.stream, self.catalog, self.store, self._retention)
 
     def _retention(self) -> timedelta | None:
-        """Return the retention of the topic's events, ``None`` as for a user who may not read their definition."""
+        """Return the retention of the topic's events; sometimes ``None``, as for a user without access to it."""
         return timedelta(seconds=self.bus.retention) if self.random.random() < 0.9 else None
 
     @property
@@ -161,7 +165,7 @@ class World:
             self.store = DocumentReplayStore(self.catalog, self._variables, clock=self.time.now)
 
     def copy_of_store(self) -> Callable[[], None]:
-        """Return what brings the store back to what it is now."""
+        """Copy the store and return a function that restores the copy."""
         kind, values, copy = self.store_kind, dict(self._variables.values), self.folder / f"copy-{self.time.seconds}.db"
         self.store.close()
         shutil.copy(self._database, copy)
@@ -179,11 +183,11 @@ class World:
             self.store.close()
 
     @contextmanager
-    def its_time(self) -> Iterator[None]:
-        """Let drains wait in the time of this world."""
-        given = {"clock": self.time.clock, "sleep": self.time.sleep, "random": self.random.random}
-        before = {name: drain.__kwdefaults__[name] for name in given}
-        drain.__kwdefaults__.update(given)
+    def simulated_time(self) -> Iterator[None]:
+        """Run drains with this world's simulated clock, sleep and random numbers for a ``with`` block."""
+        replacements = {"clock": self.time.clock, "sleep": self.time.sleep, "random": self.random.random}
+        before = {name: drain.__kwdefaults__[name] for name in replacements}
+        drain.__kwdefaults__.update(replacements)
         try:
             yield
         finally:
@@ -196,10 +200,10 @@ class World:
             self.bus, self.random, self.weather, not self.streaming, self.answers, self.managed
         )
         yield source
-        self.source = source  # a rival run beside had one of its own
+        self.source = source  # a concurrent run has replaced it by its own
 
     def window(self, run: RunIdentity, **more: Any) -> WindowOutcome:
-        """Drain incrementally, and load what is recorded."""
+        """Drain incrementally, and load the window into the table if it is committed."""
         with self.open_source() as source:
             if self.managed is None:
                 request = WindowRequest(run=run, **more)
@@ -213,7 +217,7 @@ class World:
     def _managed_window(
         self, run: RunIdentity, record: ManagedRecord, client: Any, limits: DrainLimits
     ) -> WindowOutcome:
-        """Drain the managed subscription as the operator does."""
+        """Drain the managed subscription, as the operator does."""
         source = ManagedSource(
             client,
             ManagedSubscription("Orders"),
@@ -232,14 +236,14 @@ class World:
             return drain_managed_window(self.landed, request, source=source, now=self.time.now)
 
     def commit(self, manifest: Manifest) -> None:
-        """Commit a window that was drained before, and load it."""
+        """Commit an uncommitted window, and load it into the table."""
         commit_window(manifest, store=self.store, catalog=self.catalog)
         self.load([manifest], None)
 
     def interval(self, run: RunIdentity, interval: Span, *, defers: bool, **more: Any) -> IntervalOutcome:
-        """Run an interval, and load what it gives.
+        """Run an interval drain, and load its windows into the table.
 
-        :param defers: wait for the confirmation of its end on the triggerer, and run it again with that.
+        :param defers: wait on the triggerer until the end of the stream is confirmed, and run the drain again with it.
         """
         request = IntervalRequest(run=run, interval=interval, **more)
         outcome = self._interval(request)
@@ -256,7 +260,7 @@ class World:
         return outcome
 
     def result(self, outcome: IntervalOutcome) -> set[BusEvent]:
-        """Return the events that count in an interval, of those that a reader of its result reads."""
+        """Return the events that a reader of an interval's result reads."""
         table = SparkTable()
         windows = sorted((each.manifest.window for each in outcome.windows), key=reading_order)
         table.load({window.window_id: self.rows(window) for window in windows}, outcome.interval, {})
@@ -294,14 +298,14 @@ class World:
         return self._rows[window.window_id]
 
     def recorded(self) -> list[ReplayWindow]:
-        """Return the windows that the store counts as recorded: live ones in order, then backfills."""
-        # A window without a time of contact is found by its event times, which can be wrong by a year.
+        """Return the windows that are recorded in the store: live windows in order, then backfill windows."""
+        # The store finds a window without a contact time by its event times, which can be wrong by a year.
         end = self.time.now() + timedelta(days=800)
         return list(self.store.windows_overlapping(self.stream, BEFORE_ALL - timedelta(days=800), end))
 
 
 def _counts_at(event: BusEvent, received_at: datetime, window: ReplayWindow) -> datetime:
-    """Return when an event counts: the rule of ``tables/rows/event_batches.py``."""
+    """Return the time at which an event counts, by the rule of ``tables/rows/event_batches.py``."""
     happened = MIDNIGHT + timedelta(milliseconds=event.event_time - MIDNIGHT.timestamp() * 1_000)
     time = happened if window.contact_at is None else min(happened, received_at)
     return time if window.counts_from is None else max(time, window.counts_from)

@@ -14,32 +14,32 @@ from tests.support.localorg import LocalOrg
 
 
 def app_fields(org: LocalOrg) -> dict[str, str | None]:
-    """Return the connection fields of the org's external client app, enough for client credentials."""
+    """Return the connection fields for a client credentials login with the org's external client app."""
     return {"login_url": org.login_url, "consumer_key": org.client_id, "consumer_secret": org.client_secret}
 
 
 def token_provider(org: LocalOrg, **options: Any) -> OAuthTokenProvider:
-    """Return what logs in to the org with client credentials."""
+    """Return a token provider that logs in to the org with client credentials."""
     return OAuthTokenProvider(credentials_from(app_fields(org)), **options)
 
 
 def pubsub_client(org: LocalOrg, **options: Any) -> PubSubClient:
-    """Return a client of the org's plaintext port."""
+    """Return a Pub/Sub API client of the org's plaintext port."""
     provider = options.pop("provider", None) or token_provider(org)
     return PubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)
 
 
 def async_pubsub_client(org: LocalOrg, **options: Any) -> AsyncPubSubClient:
-    """Return an asyncio client of the org's plaintext port."""
+    """Return an asyncio Pub/Sub API client of the org's plaintext port."""
     provider = options.pop("provider", None) or token_provider(org)
     return AsyncPubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)
 
 
 def streaming_client(org: LocalOrg, **options: Any) -> StreamingClient:
-    """Return a client of the org's Streaming API, over plain HTTP."""
+    """Return a Streaming API client of the org over plain HTTP."""
     return StreamingClient(options.pop("provider", None) or token_provider(org), **options)
 
 
 def async_streaming_client(org: LocalOrg, **options: Any) -> AsyncStreamingClient:
-    """Return an asyncio client of the org's Streaming API, over plain HTTP."""
+    """Return an asyncio Streaming API client of the org over plain HTTP."""
     return AsyncStreamingClient(options.pop("provider", None) or token_provider(org), **options)

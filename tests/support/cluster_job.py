@@ -1,4 +1,4 @@
-"""The replica job as operators start it on a standalone cluster, one worker of which is lost in the middle of a run."""
+"""The replica job, submitted by its operators to a standalone Spark cluster that loses a worker during a run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _CONF = {
 
 
 class ClusterJob:
-    """Runs the job with ``spark-submit`` on a cluster, in client mode, by the operators.
+    """The replica job, run by the operators with ``spark-submit`` in client mode.
 
-    :param reader: a Spark session to read the tables with.
-    :param lose_worker_in: in which of the runs that apply windows a worker is killed, counted from 0.
-    :param settings: of Spark, further ones.
+    :param reader: Spark session that reads the tables.
+    :param lose_worker_in: number of the call of :meth:`apply`, from 0, during which a worker is killed.
+    :param settings: additional Spark settings.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ClusterJob:
         return metrics
 
     def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:
-        # Skipped if nothing is dirty.
+        # The operator raises it if no row is dirty.
         with connection_to(org) as connection_id, self._connection(), suppress(AirflowSkipException):
             arguments = {**self._arguments("refresh", {}), **scope}
             operator = SparkSubmitRefreshReplicaOperator(salesforce_conn_id=connection_id, **arguments)
@@ -90,7 +90,7 @@ class ClusterJob:
 
     @contextmanager
     def _loss(self, page: DriverPage) -> Iterator[None]:
-        """In the run that it is for, kill the worker of a task that runs, when others of its tasks are done."""
+        """In the selected run, kill a worker that runs a task and has completed others."""
         self._until_loss -= 1
         if self._until_loss != -1:
             yield
@@ -106,7 +106,7 @@ class ClusterJob:
 
     def _lose_worker(self, page: DriverPage, ended: threading.Event) -> None:
         while not ended.wait(0.02):
-            # Its shuffle files are lost too, so that what was done has to be done again.
+            # Its shuffle files are lost too, so that Spark has to repeat its completed tasks.
             busy = [one["id"] for one in page.executors() if one["activeTasks"] and one["totalShuffleWrite"]]
             workers = self._cluster.executors()
             for worker in {workers[one] for one in busy if one in workers}:

@@ -1,4 +1,4 @@
-"""CometD clients of a local org: ours, and the stock aiosfstream that ours is compared with."""
+"""CometD clients of a local org: the package's client, and the unmodified aiosfstream for comparison."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.localorg import LocalOrg
 from tests.support.stock_aiosfstream import StockClient, stock_asyncio
 
 CONNECTION_TIMEOUT = 10.0
-"""Seconds, the default of both: stock waits so long for its own reconnection, ours for an answer."""
+"""Seconds; the default of both clients. aiosfstream waits that long for its reconnection, ours for a response."""
 
 
 class OrgTokens:
-    """A token provider that gets tokens from the org's admin API; ``logins`` counts them."""
+    """A token provider that fetches tokens from the org's admin API; ``logins`` counts them."""
 
     def __init__(self, org: LocalOrg, instance_url: str) -> None:
         self._org = org
@@ -43,7 +43,7 @@ class OrgTokens:
 
 
 class TokenAuthenticator(AuthenticatorBase):  # type: ignore[misc]
-    """An authenticator as a user of aiosfstream would write it: every call gets a new token."""
+    """An authenticator as a user of aiosfstream would write it: each call fetches a new token."""
 
     def __init__(self, new_token: Callable[[], str], instance_url: str) -> None:
         super().__init__()
@@ -61,7 +61,10 @@ class TokenAuthenticator(AuthenticatorBase):  # type: ignore[misc]
 async def cometd_client(
     kind: str, authenticator: AuthenticatorBase, **options: Any
 ) -> AsyncIterator[aiosfstream.Client]:
-    """Give a client that is not open yet, ``"ours"`` or ``"stock"``, and leave nothing of it behind."""
+    """Yield a client that is not open yet, and close it afterwards.
+
+    :param kind: ``"ours"`` or ``"stock"`` (aiosfstream).
+    """
     options.setdefault("connection_timeout", CONNECTION_TIMEOUT)
     if kind == "ours":
         client = CometdClient(authenticator, **options)

@@ -1,4 +1,4 @@
-"""What the local org's request log says of CometD sessions."""
+"""CometD sessions and messages in the local org's request log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from tests.support.localorg import LocalOrg
 
 
 def sessions(org: LocalOrg, topic: str | None = None) -> list[str]:
-    """Return the client ids of sessions that subscribed (to ``topic``) and have not said goodbye, oldest first."""
+    """Return the client IDs of subscribed sessions that have not sent ``/meta/disconnect``, oldest first.
+
+    :param topic: return only sessions with a subscription to it.
+    """
     log = [entry for entry in org.requests("cometd") if entry["outcome"] == "OK"]
     ended = {entry["detail"].get("client_id") for entry in log if entry["method"] == "/meta/disconnect"}
     subscribed = [
@@ -18,5 +21,5 @@ def sessions(org: LocalOrg, topic: str | None = None) -> list[str]:
 
 
 def count(org: LocalOrg, method: str) -> int:
-    """Return how many messages of a meta channel the org has had."""
+    """Return the number of messages that the org has received on a meta channel."""
     return len(org.requests("cometd", method))

@@ -1,4 +1,4 @@
-"""Stands between a CometD client and the local org, and does to requests and responses what a network can do."""
+"""Proxy between a CometD client and the local org that injects network faults and changed responses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aiohttp import web
 Message = dict[str, Any]
 Action = Callable[["CometdProxy", web.Request, list[Message]], Awaitable[web.StreamResponse]]
 FIRST_CONNECT = "the /meta/connect after a handshake"
-_PASSED_ON = ("Authorization", "Content-Type", "Cookie")
+_FORWARDED_HEADERS = ("Authorization", "Content-Type", "Cookie")
 
 
 class CometdProxy:
-    """A CometD endpoint that forwards to ``target`` unless told otherwise.
+    """A CometD endpoint that forwards requests to ``target``, except for those that an action answers.
 
-    ``url`` is its instance URL, ``requests`` are the first messages of all requests that came, ``answered`` the bodies
-    that the org gave; ``begun`` and ``acted`` count the actions.
+    ``url`` is its instance URL. ``requests`` has the first message of each request, ``answered`` the bodies of the
+    org's responses. ``begun`` and ``acted`` count started and completed actions.
     """
 
     def __init__(self, target: str) -> None:
@@ -53,37 +53,37 @@ class CometdProxy:
                 await runner.cleanup()
 
     def next(self, channel: str, action: Action, times: int = 1) -> None:
-        """Let ``action`` answer the next requests on a meta channel.
+        """Answer the next ``times`` requests on a meta channel with ``action``.
 
-        ``/meta/connect`` does not mean the one after a handshake, which is :data:`FIRST_CONNECT`.
+        ``/meta/connect`` excludes the first one after a handshake, which is :data:`FIRST_CONNECT`.
         """
         self._actions += [(channel, action)] * times
 
     async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait until ``condition``, which is looked at whenever a request comes or was answered."""
+        """Wait until ``condition`` is true. It is evaluated after each request and after each response."""
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     def on(self, channel: str) -> list[Message]:
-        """Return the requests on ``channel``."""
+        """Return the first messages of all requests on ``channel``."""
         return [message for message in self.requests if message["channel"] == channel]
 
     async def forward(self, request: web.Request, messages: list[Message]) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Return the org's answer."""
+        """Send a request to the org and return its response and the body."""
         assert self._session is not None
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = {name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers}
         body = json.dumps(messages)
         async with self._session.post(self._target + request.path, data=body, headers=headers) as response:
             answer = await response.read()
         self.answered.append(answer)
         return response, answer
 
-    async def pass_on(self, request: web.Request, messages: list[Message]) -> web.Response:
-        """Answer as the org does."""
+    async def forward_unchanged(self, request: web.Request, messages: list[Message]) -> web.Response:
+        """Forward a request and return the org's response unchanged."""
         response, body = await self.forward(request, messages)
-        return as_answered(response, body)
+        return with_body(response, body)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         messages = json.loads(await request.text())
@@ -94,7 +94,7 @@ class CometdProxy:
         self._changed.set()
         try:
             if action is None:
-                return await self.pass_on(request, messages)
+                return await self.forward_unchanged(request, messages)
             return await action(self, request, messages)
         finally:
             self.acted += action is not None
@@ -113,8 +113,8 @@ class CometdProxy:
         return None
 
 
-def as_answered(response: aiohttp.ClientResponse, body: bytes) -> web.Response:
-    """Return the org's answer with another body."""
+def with_body(response: aiohttp.ClientResponse, body: bytes) -> web.Response:
+    """Return a copy of the org's response with another body."""
     answer = web.Response(status=response.status, body=body, content_type=response.content_type)
     for cookie in response.headers.getall("Set-Cookie", []):
         answer.headers.add("Set-Cookie", cookie)
@@ -122,7 +122,7 @@ def as_answered(response: aiohttp.ClientResponse, body: bytes) -> web.Response:
 
 
 def drop() -> Action:
-    """Close the connection without asking the org."""
+    """Close the connection without forwarding the request."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         assert request.transport is not None
@@ -133,9 +133,10 @@ def drop() -> Action:
 
 
 def lose(arriving: int = 0, happens: Callable[[], Any] = lambda: None) -> Action:
-    """Let the org answer, and close the connection after so many bytes of its body.
+    """Forward a request, and close the connection during the response.
 
-    :param happens: what the answer tells of; it is called before the org is asked.
+    :param arriving: number of bytes of the body that are sent before.
+    :param happens: called before the request is forwarded, for example to publish events that the response contains.
     """
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
@@ -147,7 +148,7 @@ def lose(arriving: int = 0, happens: Callable[[], Any] = lambda: None) -> Action
             begun.content_length = len(body)
             await begun.prepare(request)
             await begun.write(body[:arriving])
-            await asyncio.sleep(0.05)  # what was sent is read before the end of the connection is
+            await asyncio.sleep(0.05)  # so that the client reads these bytes before it sees the end of the connection
         request.transport.abort()
         return web.Response()
 
@@ -155,7 +156,7 @@ def lose(arriving: int = 0, happens: Callable[[], Any] = lambda: None) -> Action
 
 
 def hang() -> Action:
-    """Never answer."""
+    """Never respond."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -165,7 +166,7 @@ def hang() -> Action:
 
 
 def answer(status: int, body: str | bytes, content_type: str = "text/html") -> Action:
-    """Answer so, without asking the org."""
+    """Return this HTTP response without forwarding the request."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         return web.Response(status=status, body=body, content_type=content_type)
@@ -174,37 +175,37 @@ def answer(status: int, body: str | bytes, content_type: str = "text/html") -> A
 
 
 def reply(*, status: int = 200, **fields: Any) -> Action:
-    """Answer a Bayeux message with these fields, without asking the org."""
+    """Return a Bayeux reply with these fields without forwarding the request."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
-        given = {key: messages[0][key] for key in ("channel", "id", "subscription") if key in messages[0]}
-        return web.json_response([{**given, "successful": True, **fields}], status=status)
+        echoed = {key: messages[0][key] for key in ("channel", "id", "subscription") if key in messages[0]}
+        return web.json_response([{**echoed, "successful": True, **fields}], status=status)
 
     return act
 
 
-def meanwhile(happens: Callable[[], Any]) -> Action:
-    """Let something happen, in another thread, before the org is asked."""
+def call_before_forwarding(happens: Callable[[], Any]) -> Action:
+    """Call ``happens`` in another thread, then forward the request."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         await asyncio.to_thread(happens)
-        return await proxy.pass_on(request, messages)
+        return await proxy.forward_unchanged(request, messages)
 
     return act
 
 
 def rewrite(change: Callable[[list[Message]], list[Message]]) -> Action:
-    """Let the org answer, and change its messages."""
+    """Forward a request, and change the messages of the org's response."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         response, body = await proxy.forward(request, messages)
-        return as_answered(response, json.dumps(change(json.loads(body))).encode())
+        return with_body(response, json.dumps(change(json.loads(body))).encode())
 
     return act
 
 
 def trickle(size: int) -> Action:
-    """Let the org answer, and pass its body on in parts of ``size`` bytes."""
+    """Forward a request, and send the body of the org's response in parts of ``size`` bytes."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
         response, body = await proxy.forward(request, messages)

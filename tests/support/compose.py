@@ -1,6 +1,7 @@
-"""Read a compose file as Docker Compose does: variables, anchors, profiles, and the order that services start in.
+"""Reader of compose files that follows Docker Compose: variables, anchors, profiles, and the start order of services.
 
-Only what this repository's file uses; anything else is an error, so that nothing is silently read in another way.
+It supports only the features that this repository's file uses. Any other feature raises an error, so that it is not
+silently ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SERVICE_KEYS = {
 
 
 class ComposeError(Exception):
-    """The file cannot be used; Docker Compose would refuse it too, or this reader does not know what it uses."""
+    """The compose file is invalid for Docker Compose too, or uses a feature that this reader does not support."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Mount:
 
 @dataclass(frozen=True)
 class Service:
-    """One service, its variables filled in.
+    """One service, with its variables substituted.
 
-    :param expose: the ports that it listens on.
-    :param depends_on: what has to be true of which service before it starts: ``service_healthy`` or
+    :param expose: ports that it listens on.
+    :param depends_on: services on which its start depends, each with the required condition: ``service_healthy`` or
         ``service_completed_successfully``.
-    :param healthcheck: the command of its health check; a string for the shell.
-    :param definition: all of what the file says of it.
+    :param healthcheck: command of its health check; a string is a command for the shell.
+    :param definition: its complete definition in the file.
     """
 
     name: str
@@ -69,9 +70,9 @@ def variables_of(text: str) -> dict[str, str]:
 
 
 def read_services(path: Path, variables: Mapping[str, str], profiles: Iterable[str]) -> dict[str, Service]:
-    """Return the services of the given profiles in an order in which they can start.
+    """Return the services of the profiles, sorted so that each follows the services that it depends on.
 
-    :raises ComposeError: if a variable is missing, even of a service that is left out, as with Docker Compose.
+    :raises ComposeError: if a variable is missing, also in a service of another profile, as in Docker Compose.
     """
     document = _filled(yaml.safe_load(path.read_text()), variables)
     services = [_service(name, definition) for name, definition in document["services"].items()]
@@ -106,7 +107,7 @@ def _variable(match: re.Match[str], variables: Mapping[str, str]) -> str:
 
 def _service(name: str, definition: Mapping[str, Any]) -> Service:
     if unknown := definition.keys() - _SERVICE_KEYS:
-        raise ComposeError(f"service {name}: this reader does not know {sorted(unknown)}")
+        raise ComposeError(f"service {name}: this reader does not support {sorted(unknown)}")
     command = [*definition.get("entrypoint", ()), *definition.get("command", ())]
     return Service(
         name=name,
@@ -137,7 +138,7 @@ def _healthcheck(test: Sequence[str] | None) -> tuple[str, ...] | str | None:
         return tuple(test[1:])
     if test[0] == "CMD-SHELL" and len(test) == 2:
         return test[1]
-    raise ComposeError(f"this reader does not know the health check {test}")
+    raise ComposeError(f"this reader does not support the health check {test}")
 
 
 def _check_declared(service: Service, document: Mapping[str, Any]) -> None:
@@ -152,11 +153,13 @@ def _in_order(services: Mapping[str, Service]) -> Iterator[str]:
     while len(done) < len(services):
         ready = [name for name, one in services.items() if name not in done and one.depends_on.keys() <= done]
         if not ready:
-            raise ComposeError(f"these wait for each other or for other profiles: {sorted(services.keys() - done)}")
+            raise ComposeError(
+                f"these services depend on each other or on other profiles: {sorted(services.keys() - done)}"
+            )
         yield from ready
         done |= set(ready)
 
 
 def generated_variables(example: Path, **others: str) -> dict[str, str]:
-    """Return what ``make env`` makes of ``.env.example``."""
+    """Return the variables that ``make env`` generates from ``.env.example``, and ``others``."""
     return {**variables_of(filled(example.read_text())), **others}

@@ -1,4 +1,4 @@
-"""The Airflow of a deployment, over its public REST API, with the password that the deployment was given."""
+"""Client for the public REST API of a deployed Airflow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SECONDS = 240
 
 
 class DeployedAirflow(AirflowStack):
-    """Somebody else starts and restarts it; calls wait for an API that is away.
+    """An Airflow that the deployment starts and restarts. Calls wait while its API is unavailable.
 
-    :param port: of the API server on loopback.
-    :param password: of ``admin``.
+    :param port: port of the API server on loopback.
+    :param password: password of the user ``admin``.
     """
 
     def __init__(self, port: int, password: str) -> None:
@@ -26,7 +26,10 @@ class DeployedAirflow(AirflowStack):
         self._password = password
 
     def api(self, method: str, path: str, **kwargs: Any) -> Any:
-        """Call the API and return the decoded answer; raise on an error of the caller's."""
+        """Call the API and return the decoded response. Retry while the API is unavailable.
+
+        :raises RuntimeError: for a response with an error status.
+        """
         deadline = time.monotonic() + _SECONDS
         while True:
             try:
@@ -58,4 +61,4 @@ class DeployedAirflow(AirflowStack):
 
 
 class _NotLoggedInError(Exception):
-    """The API answers, but not to a login yet."""
+    """The API responds, but rejects logins with a server error."""

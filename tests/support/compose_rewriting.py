@@ -1,4 +1,4 @@
-"""What a service of a compose file says, rewritten for processes on one machine: addresses, ports and paths."""
+"""Rewriting of addresses, ports and paths in a compose file's services for processes on one machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from tests.support.compose import Service
 
 GRPC_OFFSET = 10_000
-"""SeaweedFS listens on each of its ports, and on the port so much above it."""
+"""SeaweedFS listens on each of its ports, and for gRPC on the port with this offset."""
 
 
 def free_ports(services: Iterable[Service]) -> dict[tuple[str, int], int]:
-    """Return a free loopback port for each port of each service, below those that the system itself hands out."""
+    """Return a free loopback port for each port of each service, below the system's range of ephemeral ports."""
     found: dict[tuple[str, int], int] = {}
     candidates = iter(random.sample(range(12_000, 22_000), 5_000))
     for service in services:
@@ -26,11 +26,12 @@ def free_ports(services: Iterable[Service]) -> dict[tuple[str, int], int]:
     return found
 
 
-class Rewriting:
-    """How one service is told where things are.
+class RewritePlan:
+    """Replacement of a service's addresses, ports and paths by those of this machine.
 
-    :param ports: of all services, by name and port.
-    :param paths: where folders of its container are.
+    :param ports: loopback ports of all services, by service and port.
+    :param paths: folders on this machine, by path in the container.
+    :param hosts: names of all services.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Rewriting:
         self._host = re.compile(rf"(?<==)({names})$|^({names})$")
 
     def __call__(self, text: str) -> str:
-        """Return ``text`` with addresses of services, own ports, and paths as they are here.
+        """Return ``text`` with the addresses of services, the service's own ports and its paths replaced.
 
-        An address is ``name:port``; a name alone is one only if it is all of the text, or all after a ``=``.
+        An address is ``name:port``. A name without port counts as an address only if it is the whole text, or the
+        whole text after a ``=``.
         """
-        text = self._address.sub(self._addressed, text)
+        text = self._address.sub(self._replace_address, text)
         text = self._host.sub("127.0.0.1", text).replace("0.0.0.0", "127.0.0.1").replace("localhost:", "127.0.0.1:")
         if self._own:
             text = re.sub(rf"(?<![\w.]){_any_of(self._own)}(?![\w.])", lambda match: self._own[match[0]], text)
@@ -57,7 +59,7 @@ class Rewriting:
             text = re.sub(rf"(?<![\w.-]){_any_of(self._paths)}(?![\w-])", lambda match: self._paths[match[0]], text)
         return text
 
-    def _addressed(self, match: re.Match[str]) -> str:
+    def _replace_address(self, match: re.Match[str]) -> str:
         try:
             return f"127.0.0.1:{self._ports[match[1], int(match[2])]}"
         except KeyError:

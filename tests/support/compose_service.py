@@ -1,4 +1,4 @@
-"""One service of a compose file as a process of this machine: its own command, environment and health check."""
+"""Service of a compose file as a process of this machine, with its command, environment and health check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from uuid import uuid4
 import psutil
 
 from tests.support.compose import Service
-from tests.support.compose_rewriting import Rewriting
+from tests.support.compose_rewriting import RewritePlan
 from tests.support.database_servers import unprivileged
 from tests.support.packages import POSTGRES
 
@@ -25,18 +25,18 @@ _MARKER = "SFSTREAM_DEPLOYED_SERVICE"
 
 
 class NativeService:
-    """One service here.
+    """One service as a process of this machine.
 
-    :param rewritten: turns what the file says into what holds here.
-    :param paths: where the folders of its container are, by their names in it.
-    :param folder: for its home and its log.
-    :param others: variables that its environment has besides.
+    :param rewritten: replaces the addresses, ports and paths of the file by those of this machine.
+    :param paths: folders on this machine, by path in the container.
+    :param folder: folder for its home, its temporary files and its log.
+    :param others: additional environment variables.
     """
 
     def __init__(
         self,
         service: Service,
-        rewritten: Rewriting,
+        rewritten: RewritePlan,
         paths: Mapping[str, Path],
         folder: Path,
         others: Mapping[str, str],
@@ -68,7 +68,7 @@ class NativeService:
             self._make_postgres(rewritten)
 
     def launch(self) -> None:
-        """Start its command. What a former process left is none of its business."""
+        """Start its command. Processes of an earlier start are not ended; call :meth:`kill` before."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -81,11 +81,11 @@ class NativeService:
             )
 
     def is_running(self) -> bool:
-        """Return whether its process runs."""
+        """Return whether its main process runs."""
         return self.process is not None and self.process.poll() is None
 
     def is_healthy(self) -> bool:
-        """Run its health check once."""
+        """Run its health check once and return whether it passes."""
         check = self.service.healthcheck
         assert check is not None, f"{self.service.name} has no health check"
         program, *arguments = ("sh", "-c", check) if isinstance(check, str) else check
@@ -105,7 +105,7 @@ class NativeService:
         return ended.returncode == 0 and self.is_running()
 
     def runs(self, argument: str) -> bool:
-        """Return whether a process with an argument runs in it."""
+        """Return whether one of its processes has this command line argument."""
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
                 if argument in process.cmdline():
@@ -113,7 +113,7 @@ class NativeService:
         return False
 
     def kill(self) -> None:
-        """End everything in it at once, as its container's end does."""
+        """Kill all its processes, as the end of its container does."""
         while found := self._processes():
             for process in found:
                 with contextlib.suppress(psutil.Error):
@@ -123,7 +123,7 @@ class NativeService:
             self.process.wait(60)
 
     def end(self) -> None:
-        """Ask it to end, as ``docker compose stop`` does, and wait."""
+        """Send its stop signal, as ``docker compose stop`` does, and wait until its processes have ended."""
         if self.process is not None and self.is_running():
             self.process.send_signal(signal.SIGINT if self.service.image.startswith("postgres:") else signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -131,7 +131,7 @@ class NativeService:
         self.kill()
 
     def log_tail(self, characters: int = 3000) -> str:
-        """Return the last of what it wrote."""
+        """Return the end of its log."""
         return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
 
     def _processes(self) -> list[psutil.Process]:
@@ -146,8 +146,8 @@ class NativeService:
                     found[process.pid] = process
         return list(found.values())
 
-    def _make_postgres(self, rewritten: Rewriting) -> None:
-        """Do what the image's entrypoint does: an empty cluster, then the scripts over the socket, then the server."""
+    def _make_postgres(self, rewritten: RewritePlan) -> None:
+        """Create a database cluster and run the init scripts on it, as the image's entrypoint does before it starts."""
         binaries = POSTGRES.find()
         assert binaries is not None, "no PostgreSQL server binaries"
         prefix, owner = unprivileged("postgres")
@@ -178,8 +178,11 @@ class NativeService:
         self.command = [*prefix, *self.command, "-D", str(data), *settings, "-c", "listen_addresses=127.0.0.1"]
 
 
-def copied(source: Path, target: Path, changed: Callable[[Path, str], str]) -> None:
-    """Copy a mounted folder of the repository, the text of each file changed, given its path."""
+def copy_edited(source: Path, target: Path, changed: Callable[[Path, str], str]) -> None:
+    """Copy a mounted folder of the repository.
+
+    :param changed: called with path and text of each file; returns the text of the copy.
+    """
     for path in source.rglob("*"):
         if path.is_file() and path.suffix != ".pyc":
             copy = target / path.relative_to(source)
@@ -189,7 +192,7 @@ def copied(source: Path, target: Path, changed: Callable[[Path, str], str]) -> N
 
 
 def _path() -> str:
-    """Return where images have their commands: this Python's, PostgreSQL's, then the system's."""
+    """Return the ``PATH`` of services: the commands of this Python, of PostgreSQL, then of the system."""
     binaries = POSTGRES.find()
     return os.pathsep.join(
         [str(Path(sys.executable).parent), *([str(binaries)] if binaries else []), os.environ["PATH"]]

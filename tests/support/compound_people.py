@@ -1,6 +1,7 @@
-"""Accounts and contacts whose compound fields are full of values that are nowhere else, and every name of their parts.
+"""Accounts and contacts with unique values in all compound fields, and all names of the parts of these fields.
 
-Independent of the package: each name that a rule may have is listed here with the fields that it stands for.
+This module does not use the package's names: it lists each name that a field protection rule may have, with the
+columns that the rule protects.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ ENTITIES: dict[str, Entity] = {
     if each.name in ("Account", "Contact")
 }
 _LACKING = {"Name": {"MiddleName": "MiddleName"}, "Work__c": {"Street": "Work__Street__s", "City": "Work__City__s"}}
-"""Parts that an org describes and that its change events lack, by compound field."""
+"""Parts that are in an org's object descriptions and not in its change events, by compound field."""
 Column = tuple[str, str]
-"""The name of an object, and of one of its fields as SOQL names it."""
+"""Name of an object and SOQL name of one of its fields."""
 
 
 def _compounds(entity: Entity) -> dict[str, dict[str, str]]:
-    """Return the columns of an object's compound fields, by compound field and part."""
+    """Return the columns of an object by compound field and part."""
     found: dict[str, dict[str, str]] = {}
     for name, (compound, columns) in entity.compounds.items():
         assert compound.compound is not None
@@ -55,32 +56,32 @@ def _names() -> dict[str, frozenset[Column]]:
 
 
 NAMES = _names()
-"""Each name that a rule may have, with the columns that it stands for."""
+"""Each name that a rule may have, with the columns that the rule protects."""
 
 
 def rules_of(chosen: Sequence[tuple[str, Treatment]]) -> FieldRules:
-    """Return rules for names."""
+    """Return field protection rules for names with their treatments."""
     return FieldRules.of(*([name for name, how in chosen if how == each] for each in get_args(Treatment)), KEY)
 
 
 def random_rules(shape: random.Random) -> list[tuple[str, Treatment]]:
-    """Return a few names, in any case, each with a treatment."""
+    """Return a few names, some in upper or lower case, each with a random treatment."""
     names = shape.sample(sorted(NAMES), shape.randint(1, 5))
     spelled = (shape.choice((name, name, name.upper(), name.lower())) for name in names)
     return [(name, shape.choice(get_args(Treatment))) for name in spelled]
 
 
 def protected(names: Collection[str]) -> set[Column]:
-    """Return the columns that names stand for."""
+    """Return the columns that rules with these names protect."""
     by_lower = {name.lower(): columns for name, columns in NAMES.items()}
     return {column for name in names for column in by_lower[name.lower()]}
 
 
 @dataclass
 class People:
-    """Records of random values, each of which is in one column of one record alone.
+    """Records of random values. Each value is in only one column of one record.
 
-    :attr marks: all values of each column; ``stored``: those that tables without rules have.
+    ``marks`` has all values of each column, ``stored`` those that tables without rules contain.
     """
 
     shape: random.Random
@@ -88,7 +89,7 @@ class People:
     stored: defaultdict[Column, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def record(self, entity: str, *, is_person: bool = True, is_stored: bool = True) -> dict[str, Any]:
-        """Return values of all parts that change events have; of a business account, its name alone as one text."""
+        """Return values of all parts that change events have. A business account has one text as its name."""
         values: dict[str, Any] = {}
         types = {name: column.type for name, column in ENTITIES[entity].columns.items()}
         for compound, parts in COMPOUNDS[entity].items():
@@ -101,7 +102,7 @@ class People:
         return values
 
     def described(self, entity: str, record: dict[str, Any]) -> dict[str, str]:
-        """Return a record as a query gives it: with the parts that change events lack, and the name of a person."""
+        """Return a record as a query returns it: with the parts that change events lack, and a person's full name."""
         values = {name: str(value) for name, value in record.items()}
         for column in (column for parts in _LACKING.values() for column in parts.values()):
             values[column] = self._mark((entity, column), "Text", False)

@@ -1,4 +1,4 @@
-"""Fields of the local org that no change event carries: a formula of the record, one of its parent, and a roll-up."""
+"""Computed fields of the local org, which no change event carries: formulas, also of the parent, and a roll-up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPUTED: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def add_computed_fields(org: LocalOrg) -> None:
-    """Give an org's objects the fields of :data:`COMPUTED`."""
+    """Add the fields of :data:`COMPUTED` to an org's objects."""
     for entity, fields in COMPUTED.items():
         for field in fields:
             org.admin("POST", f"/entities/{entity}/fields", field)

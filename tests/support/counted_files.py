@@ -9,7 +9,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class CountedFiles(MemoryFileSystem):
-    """Files of one object, in memory. ``documents`` counts files read or looked for, ``listings`` folders listed."""
+    """Filesystem in memory whose instances share no files.
+
+    ``documents`` counts reads and existence checks by path, ``listings`` counts folder listings.
+    """
 
     cachable = False
 
@@ -42,7 +45,7 @@ class CountedFiles(MemoryFileSystem):
         super().pipe_file(path, value, **options)
 
     def counted(self) -> tuple[int, int]:
-        """Return how many documents and listings there were since the last call."""
+        """Return the numbers of document reads and of listings since the last call."""
         counted = self.documents.total(), self.listings.total()
         self.documents.clear()
         self.listings.clear()

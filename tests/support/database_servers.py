@@ -1,4 +1,4 @@
-"""What starting a database server for tests takes, whichever it is."""
+"""Start and stop of database servers of any kind for tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DEADLINE = 120
 
 
 def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
-    """Return a command prefix that drops root, which database servers refuse, and the user who then runs the server.
+    """Return a command prefix that drops root privileges, and the user who then runs the server.
 
-    Where ``setpriv`` exists the server also ends when the tests are killed.
+    Database servers refuse to run as root. If ``setpriv`` is installed, the server also ends when the tests are killed.
 
-    :param user: who runs the server if we are root; ``nobody`` where there is no such user.
+    :param user: user who runs the server if the tests run as root; ``nobody`` if this user does not exist.
     """
     setpriv = ["setpriv", "--pdeathsig", "QUIT"]
     if os.getuid() != 0:
@@ -34,9 +34,10 @@ def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
 def wait_until_ready(
     connect: Callable[[], Any], refused: type[Exception], process: subprocess.Popen[bytes], log: Path
 ) -> None:
-    """Return once ``connect``, which raises ``refused`` until then, gives a connection; close that.
+    """Wait until ``connect`` returns a connection, and close the connection.
 
-    :raises RuntimeError: with the server's log, if it ended or needs more than :data:`DEADLINE` seconds.
+    :param refused: exception that ``connect`` raises until the server is ready.
+    :raises RuntimeError: with the server's log, if the server ends or is not ready after :data:`DEADLINE` seconds.
     """
     deadline = time.monotonic() + DEADLINE
     while True:
@@ -50,7 +51,7 @@ def wait_until_ready(
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float) -> None:
-    """Stop a server by its process id, and kill it if it has not ended after ``seconds``."""
+    """Send a signal to a server, and kill it if it has not ended after ``seconds``."""
     if process.poll() is not None:
         return
     process.send_signal(how)

@@ -1,4 +1,4 @@
-"""Datasets of OpenLineage as a catalogue receives them."""
+"""OpenLineage datasets as a data catalog receives them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from airflow_provider_sfstream.monitoring.lineage import DatasetName
 
 
 class SentDataset:
-    """A dataset after it was serialized. Attributes without a facet are ``None``, or empty.
+    """A serialized dataset. Attributes without a facet are ``None`` or empty.
 
-    :ivar rows: number of rows read or written; ``size`` in bytes, ``files`` their number.
-    :ivar columns: type by name, in order.
-    :ivar folder: name of the folder where the data is stored.
+    :ivar rows: number of rows read or written; ``size`` is the size in bytes, ``files`` the number of files.
+    :ivar columns: type of each column by name, in order.
+    :ivar folder: dataset name of the folder that contains the data.
     """
 
     def __init__(self, dataset: Any) -> None:

@@ -1,4 +1,4 @@
-"""The two libraries that decode Avro, each by itself."""
+"""Selection of one of the two Avro libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CACHED = (event_batches._decoder, change_batches._decoder, change_batches._key_
 
 @contextmanager
 def decoding_with(library: str) -> Iterator[None]:
-    """Have decoders that are made meanwhile use one of :data:`LIBRARIES`: fastavro, as where pyruhvro is missing."""
+    """Decode with one of :data:`LIBRARIES` in a ``with`` block. For fastavro, simulate a missing pyruhvro."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         if library == "fastavro":
             monkeypatch.setattr(avro_decoding, "_import_pyruhvro", lambda: None)

@@ -1,4 +1,4 @@
-"""The lake of a deployment: read over S3, and shown as a folder to Spark, which has no S3 connector in its package."""
+"""The lake of a deployment: read over S3, and mounted as a folder for Spark, whose package has no S3 connector."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ spark.hadoop.fs.AbstractFileSystem.file.impl               org.apache.hadoop.fs.
 
 
 class DeployedLake:
-    """``s3://lake/salesforce`` of a storage on a loopback port, read with the identity ``spark``."""
+    """``s3://lake/salesforce`` on a storage server at a loopback port, read with the identity ``spark``."""
 
     def __init__(self, port: int, secret_key: str) -> None:
         self._options = {
@@ -35,7 +35,7 @@ class DeployedLake:
         return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
 
     def accounts(self, fields: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
-        """Return each row of the replica: its fields, whether it is deleted and whether it is dirty."""
+        """Return the rows of the replica by record ID: values of ``fields``, ``_deleted`` and ``_dirty``."""
         rows = DeltaTable("s3://lake/salesforce/replica/Account", storage_options=self._options)
         listed = rows.to_pyarrow_table().to_pylist()
         return {row["Id"]: (*(row[field] for field in fields), row["_deleted"], row["_dirty"]) for row in listed}

@@ -1,4 +1,4 @@
-"""A stream with an event each minute, drained into a landing and a store under test by runs that are due at minutes."""
+"""A stream with one event per minute, and its drains into a landing and a replay store under test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_sfstream.replay_windows.restoring import restore_position
 from airflow_provider_sfstream.salesforce.streams import Span, Stream
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
-from tests.support.scripted_source import Event, ScriptedSource, avro_payload, in_time, replay_id
+from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id, use_clock
 
 
 def event(number: int) -> Event:
@@ -29,7 +29,7 @@ def event(number: int) -> Event:
 
 @dataclass
 class Minutes:
-    """A stream with one event a minute, drained by runs that are due at given minutes."""
+    """A stream with one event per minute, and runs that are due at minutes of this stream."""
 
     under_test: StoreUnderTest
     store: ReplayStore = field(init=False)
@@ -43,17 +43,17 @@ class Minutes:
         return LandedStream(self.stream, self.under_test.catalog, self.store)
 
     def drain(self, due: int, source: ScriptedSource | None = None, try_number: int = 1, **more: Any) -> WindowOutcome:
-        """Drain, at minute ``due``, the events of the minutes up to it."""
+        """Drain the events of all minutes up to ``due`` with a run that is due at this minute."""
         source = source or ScriptedSource([event(number) for number in range(1, due + 1)])
         request = WindowRequest(run_at(due, try_number), DrainLimits(), **more)
-        with in_time(source.time):
+        with use_clock(source.time):
             return drain_window(self.landed_stream, request, source=source, now=lambda: minute(due))
 
     def backfill(self, end: int, *, at: int) -> Any:
         @contextmanager
         def opened() -> Iterator[ScriptedSource]:
             source = ScriptedSource([event(number) for number in range(1, at + 1)])
-            with in_time(source.time):
+            with use_clock(source.time):
                 yield source
 
         request = IntervalRequest(
@@ -86,7 +86,7 @@ class Minutes:
         return self.under_test.catalog.windows_between(self.stream, minute(0).date(), minute(0).date())
 
     def die_before_recording(self, due: int) -> None:
-        """Drain, but end right before the store is told."""
+        """Drain with a run that dies immediately before it advances the position in the store."""
         advance = self.store.advance
 
         def die(*_: Any) -> Any:

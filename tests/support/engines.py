@@ -1,4 +1,4 @@
-"""The engines that a job runs on, for tests of what holds on each."""
+"""The engines of table jobs, for tests that run on each of them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from airflow_provider_sfstream.tables.runner.engine import Engine
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 
 ENGINES = ("spark", "embedded", "in turn")
-"""``in turn``: each run on the other one than the run before."""
+"""``in turn``: the runs alternate between the two engines."""
 
 
-def embedded(folder: Path, **given: Any) -> EmbeddedEngine:
-    """Return the embedded engine, with a folder of its own below another one."""
+def embedded(folder: Path, **options: Any) -> EmbeddedEngine:
+    """Return an embedded engine with a new folder below ``folder``."""
     own = folder / f"copies{len(list(folder.glob('copies*')))}"
     own.mkdir(parents=True)
-    return EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), own, **given)
+    return EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), own, **options)
 
 
 def engine_of(name: str, spark: Any, folder: Path) -> Callable[[], Engine]:
-    """Return what gives the engine of the next run.
+    """Return a function that returns the engine of the next run.
 
     :param name: one of :data:`ENGINES`.
-    :param folder: a temporary one.
+    :param folder: temporary folder.
     """
 
     def on_spark() -> SparkEngine:
-        spark.catalog.clearCache()  # a session of its own would not have it; what others write here it does not notice
+        spark.catalog.clearCache()  # this shared session does not notice the files that the other engine writes
         return SparkEngine(spark)
 
     choices: dict[str, Callable[[], Engine]] = {

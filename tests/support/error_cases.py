@@ -1,4 +1,4 @@
-"""What Salesforce reports, by table and by the error that it has to become."""
+"""Errors that Salesforce reports, by table of the package and by the expected exception."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PUBSUB_CODES: Cases = {
         "managed.subscription.fetch.request.auth.request.restricted",
     ],
 }
-"""``error-code`` trailers."""
+"""``error-code`` trailers of the Pub/Sub API."""
 
 PUBSUB_STATUSES: Cases = {
     ServiceUnavailableError: [
@@ -129,7 +129,7 @@ PUBSUB_STATUSES: Cases = {
         ("UNAVAILABLE", "Trying to connect an http1.x server"),
     ],
 }
-"""gRPC statuses and their texts, without a code."""
+"""gRPC statuses without an ``error-code`` trailer, with their texts."""
 
 REPLAY_ID = (
     "400::The replayId {12} you provided was invalid.  Please provide a valid ID, -2 to replay all events, or -1 to "
@@ -198,7 +198,7 @@ STREAMING_STATUSES: Cases = {
     ConfigurationError: [404],
     ThrottledError: [420, 429],
 }
-"""HTTP statuses of CometD calls; ``None``: no answer."""
+"""HTTP statuses of CometD calls; ``None``: no response."""
 
 TOOLING: Cases = {
     SessionExpiredError: [

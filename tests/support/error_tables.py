@@ -1,4 +1,4 @@
-"""The tables of docs/reference/errors.md, made from those in the code: what is reported, the error, and the remedy."""
+"""The tables of docs/reference/errors.md, generated from the package's error tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def guide_tables() -> dict[str, list[str]]:
 
 
 def _rows(reported: Reported) -> list[str]:
-    """Return one row for each rule, with everything that leads to it."""
+    """Return one row for each rule, with all reported errors that it applies to."""
     by_rule: dict[Rule, list[str]] = {}
     for what, rule in reported:
         by_rule.setdefault(rule, []).append(what)
@@ -52,8 +52,8 @@ def _streaming() -> Reported:
     yield from ((f"HTTP {status}", rule) for status, rule in streaming_errors._BY_STATUS.items())
     yield "any other code or status 4xx", streaming_errors._REJECTED
     yield "anything else", streaming_errors._UNAVAILABLE
-    yield "no answer", streaming_errors._TRANSPORT
-    yield "no answer, and TLS failed", streaming_errors._TLS
+    yield "no response", streaming_errors._TRANSPORT
+    yield "no response, and TLS failed", streaming_errors._TLS
 
 
 def _streaming_texts() -> Reported:
@@ -62,23 +62,23 @@ def _streaming_texts() -> Reported:
 
 def _tooling() -> Reported:
     yield from ((f"`{code}`", rule) for code, rule in tooling_errors._BY_CODE.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` that says `concurrent`", tooling_errors._THROTTLED
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", tooling_errors._THROTTLED
     yield "HTTP 404", tooling_errors._NO_VERSION
-    yield "HTTP 404 where the address names a record", tooling_errors._GONE
+    yield "HTTP 404 for the address of a record", tooling_errors._GONE
     yield from ((f"HTTP {status}", rule) for status, rule in tooling_errors._BY_STATUS.items())
     yield "any other HTTP 4xx", tooling_errors._REJECTED
     yield "any other HTTP 5xx", tooling_errors._UNAVAILABLE
-    yield "no answer", tooling_errors._TRANSPORT
-    yield "no answer, and TLS failed", tooling_errors._TLS
-    yield "an answer that is not one of the API", tooling_errors._NOT_SALESFORCE
+    yield "no response", tooling_errors._TRANSPORT
+    yield "no response, and TLS failed", tooling_errors._TLS
+    yield "a response that is not from the API", tooling_errors._NOT_SALESFORCE
 
 
 def _queries() -> Reported:
     yield from ((f"`{code}`", rule) for code, rule in query_errors._BY_CODE.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` that says `concurrent`", query_errors._THROTTLED
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", query_errors._THROTTLED
     yield "HTTP 404 without a code", query_errors._NO_VERSION
     yield "any other HTTP 4xx", query_errors._REJECTED
     yield "any other HTTP 5xx", query_errors._UNAVAILABLE
-    yield "no answer", query_errors._TRANSPORT
-    yield "no answer, and TLS failed", query_errors.TLS
-    yield "an answer that is not one of the API", query_errors._NOT_SALESFORCE
+    yield "no response", query_errors._TRANSPORT
+    yield "no response, and TLS failed", query_errors.TLS
+    yield "a response that is not from the API", query_errors._NOT_SALESFORCE

@@ -1,4 +1,4 @@
-"""The hooks that read events, seen the same way: what the contract asks of one, it asks of all."""
+"""The hooks that read events, described for tests that run with each of them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ ORDERS = "/event/Order__e"
 
 @dataclass(frozen=True)
 class EventHook:
-    """A hook, a topic that it can read, and how the org refuses that."""
+    """A hook that reads events, with test data: a topic, a missing topic, and a fault that denies subscribing."""
 
     name: str
     hook: Any
     module: ModuleType
     topic: str
-    nowhere: str
-    works: str
-    """What the test of a connection says, beside the id of the org."""
+    missing_topic: str
+    success_text: str
+    """Text in the message of a successful connection test, besides the org ID."""
 
-    denied: tuple[str, dict[str, Any]]
-    unusable: tuple[tuple[dict[str, Any], str], ...]
-    """Fields that are refused before anything is contacted, and what the error names."""
+    denying_fault: tuple[str, dict[str, Any]]
+    invalid_fields: tuple[tuple[dict[str, Any], str], ...]
+    """Connection fields that are refused before any request, and text of the error."""
 
-    edits: tuple[dict[str, Any], ...] = ({"allow_insecure": True}, {"proxies": {"https": "http://127.0.0.1:1"}})
-    """Changes that make it another connection."""
+    edits_with_new_client: tuple[dict[str, Any], ...] = (
+        {"allow_insecure": True},
+        {"proxies": {"https": "http://127.0.0.1:1"}},
+    )
+    """Changes of the connection after which the hook needs another client."""
 
-    same: dict[str, Any] = field(default_factory=lambda: {"organization_id": ""})
-    """A change that does not."""
+    edit_with_same_client: dict[str, Any] = field(default_factory=lambda: {"organization_id": ""})
+    """A change of the connection after which the hook uses the same client."""
 
     def extra(self, org: LocalOrg) -> dict[str, Any]:
         """Return the extra of a connection to the org."""
@@ -41,13 +44,13 @@ class EventHook:
         return extra | ({"pubsub_endpoint": f"http://{org.grpc_target}"} if self is PUBSUB else {})
 
     def extra_over_tls(self, org: LocalOrg) -> dict[str, Any]:
-        """Return what of it is another for TLS."""
+        """Return the extra fields that a connection over TLS changes."""
         extra = {"login_url": org.https_instance_url, "tls_ca": org.ca_file}
         return extra | ({"pubsub_endpoint": f"localhost:{org.grpc_tls_port}"} if self is PUBSUB else {})
 
     def deny(self, org: LocalOrg) -> None:
-        """Refuse the next subscriber."""
-        fault, arguments = self.denied
+        """Make the org deny the next subscription."""
+        fault, arguments = self.denying_fault
         org.fault(fault, **arguments)
 
 
@@ -56,10 +59,10 @@ PUBSUB = EventHook(
     salesforce_pubsub.SalesforcePubSubHook,
     salesforce_pubsub,
     topic=ORDERS,
-    nowhere="/event/Nowhere__e",
-    works="127.0.0.1",
-    denied=("fail_calls", {"rpc": "GetTopic", "code": "topic.meta.permission", "status": "PERMISSION_DENIED"}),
-    unusable=(
+    missing_topic="/event/Nowhere__e",
+    success_text="127.0.0.1",
+    denying_fault=("fail_calls", {"rpc": "GetTopic", "code": "topic.meta.permission", "status": "PERMISSION_DENIED"}),
+    invalid_fields=(
         ({"consumer_secret": ""}, "consumer_secret"),
         ({"pubsub_endpoint": "http://192.0.2.1:7443"}, "allow_insecure"),
         ({"tls_ca": "/no/such/file.pem"}, "tls_ca"),
@@ -71,15 +74,15 @@ STREAMING = EventHook(
     salesforce_streaming.SalesforceStreamingHook,
     salesforce_streaming,
     topic=ACCOUNTS,
-    nowhere="/topic/Nowhere",
-    works="Streaming API 62.0",
-    denied=("cometd_fail", {"channel": "/meta/subscribe", "error": "403::User not enabled for streaming"}),
-    unusable=(
+    missing_topic="/topic/Nowhere",
+    success_text="Streaming API 62.0",
+    denying_fault=("cometd_fail", {"channel": "/meta/subscribe", "error": "403::User not enabled for streaming"}),
+    invalid_fields=(
         ({"consumer_secret": ""}, "consumer_secret"),
         ({"version": "1"}, "version"),
         ({"tls_ca": "/no/such/file.pem"}, "tls_ca"),
     ),
-    edits=({"allow_insecure": True}, {"proxies": {"https": "http://127.0.0.1:1"}}, {"version": "58.0"}),
+    edits_with_new_client=({"allow_insecure": True}, {"proxies": {"https": "http://127.0.0.1:1"}}, {"version": "58.0"}),
 )
 
 EVENT_HOOKS = (PUBSUB, STREAMING)

@@ -1,4 +1,4 @@
-"""Windows in, tables out: the event log job as its tests run it."""
+"""A landing and the event log tables that the job writes from it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SPAN = (DAY, DAY + timedelta(days=3))
 
 
 class Lake:
-    """A landing and tables in a temporary folder."""
+    """A landing and event log tables in a temporary folder."""
 
     def __init__(self, spark: Any, folder: Path, engine: Callable[[], Engine] | None = None) -> None:
         self.engine = engine or (lambda: SparkEngine(spark))
         self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
 
-    def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
-        return land_window(self.landing, window_id, events, schemas, **{"event_times": SPAN} | given)
+    def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **options: Any) -> str:
+        return land_window(self.landing, window_id, events, schemas, **{"event_times": SPAN} | options)
 
     def land_json(
         self,
@@ -43,21 +43,21 @@ class Lake:
         topic: str,
         events: Sequence[JsonEvent],
         schemas: Mapping[str, dict[str, Any]] | None = None,
-        **given: Any,
+        **options: Any,
     ) -> str:
-        return land_json_window(self.landing, window_id, topic, events, schemas, **given)
+        return land_json_window(self.landing, window_id, topic, events, schemas, **options)
 
-    def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
+    def run(self, *manifests: str, **options: Any) -> EventLogMetrics:
         is_new = not self.output.exists()
-        metrics = run(self.engine(), EventLogConfig(manifests=manifests, output_url=self.output.as_uri(), **given))
-        if is_new and "own_windows" not in given:
-            self._compare_with_memory(manifests, given)
+        metrics = run(self.engine(), EventLogConfig(manifests=manifests, output_url=self.output.as_uri(), **options))
+        if is_new and "own_windows" not in options:
+            self._compare_with_memory(manifests, options)
         return metrics
 
-    def _compare_with_memory(self, manifests: Sequence[str], given: Mapping[str, Any]) -> None:
-        """Compare the tables of a first run with what :func:`read_windows` makes of the same windows."""
-        bounds = {name: given[name].isoformat() for name in ("event_time_from", "event_time_to") if given.get(name)}
-        in_memory = read_windows(list(manifests), verify_files=given.get("verify_files", True), **bounds)
+    def _compare_with_memory(self, manifests: Sequence[str], options: Mapping[str, Any]) -> None:
+        """Assert that the tables of a first run equal the result of :func:`read_windows` for the same windows."""
+        bounds = {name: options[name].isoformat() for name in ("event_time_from", "event_time_to") if options.get(name)}
+        in_memory = read_windows(list(manifests), verify_files=options.get("verify_files", True), **bounds)
         stored = {folder.name: folder for folder in self.output.glob("*") if any(folder.rglob("*.parquet"))}
         assert sorted(in_memory) == sorted(stored)
         for name, table in in_memory.items():
@@ -74,14 +74,14 @@ class Lake:
         return sorted(rows, key=lambda row: (row.get("_replay_id") or row.get("replay_id"), row["window_id"]))
 
     def files(self, table: str = "Order__e") -> set[str]:
-        """Return the live files of a table."""
+        """Return the files of a table's current version."""
         return set(self.log(table).version().files)
 
     def log(self, table: str = "Order__e", job: str = "") -> DeltaTableLog:
         return DeltaTableLog(TableLocation(str(self.output / table)), job)
 
     def columns(self, table: str = "Order__e") -> dict[str, Any]:
-        """Return a table's columns as the job knows them."""
+        """Return the types of a table's columns in the Delta schema, without envelope and partition columns."""
         fields = json.loads(self.log(table).version().schema_json)["fields"]
         return {field["name"]: field["type"] for field in fields if field["name"] not in ENVELOPE | PARTITIONS}
 
@@ -91,11 +91,11 @@ def _without_partitions(table: pa.Table) -> pa.Table:
 
 
 def _by_event(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows with their columns in one order, sorted by event."""
+    """Return the rows sorted by event, with their columns sorted by name."""
     rows = [dict(sorted(row.items())) for row in table.to_pylist()]
     return sorted(rows, key=lambda row: (row.get("_replay_id") or row["replay_id"], repr(row)))
 
 
 def as_utc(local: datetime) -> datetime:
-    """Spark hands timestamps over in the local time zone, without naming it."""
+    """Convert a timestamp that Spark returned to UTC. Spark returns local times without a time zone."""
     return local.astimezone(UTC)

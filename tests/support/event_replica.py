@@ -1,6 +1,7 @@
-"""A replica made from landed change events one by one, in plain Python: what the rules say, with nothing clever.
+"""Reference replica in plain Python that applies landed change events one by one.
 
-Independent of the job, so that a workload's events are known to be enough to rebuild the org before the job is blamed.
+It shares no code with the job. If it equals the org, the events of a workload are sufficient to rebuild the org, and a
+different replica of the job is a bug of the job.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
 
 
 class EventReplica:
-    """Tables by entity, and the entities that have to be fetched as a whole."""
+    """Tables by entity. ``flagged`` has the entities of which all records have to be fetched from the org."""
 
     def __init__(self) -> None:
         self.tables: dict[str, Rows] = {}
@@ -51,7 +52,7 @@ class EventReplica:
                 self._event(record, schema)
 
     def refresh(self, org: Mapping[str, Rows]) -> None:
-        """Take all dirty rows and flagged entities from the org."""
+        """Replace all dirty rows and all rows of flagged entities by the org's records."""
         for entity in self.flagged:
             self.tables[entity] = {}
         for entity, records in org.items():
@@ -101,8 +102,10 @@ class EventReplica:
 
 
 def patched(text: str | None, diff: str) -> str | None:
-    """Return the text that a diff makes, ``None`` where its hash says that this is not the text that is meant: the diff
-    does not tell line breaks, which may be of two kinds in one text."""
+    """Return the text after a diff, or ``None`` if it does not have the hash in the diff.
+
+    A diff does not contain line breaks, and a text may have line breaks of two kinds.
+    """
     head, wanted, *changes = diff.split("\n")
     assert head == "--- "
     for line_break in _LINE_BREAKS:
@@ -113,7 +116,7 @@ def patched(text: str | None, diff: str) -> str | None:
 
 
 def _applied(lines: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """Apply changes of lines. A line of text may look like the head of a hunk: hunks say how many lines they have."""
+    """Apply the hunks of a diff. Count lines by the numbers in a hunk's head: a line of text may look like a head."""
     result: list[str] = []
     done, at = 0, 0
     while at < len(changes):
@@ -129,7 +132,7 @@ def _applied(lines: Sequence[str], changes: Sequence[str]) -> list[str]:
 
 
 def _values(event: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all columns of the event's record, null where the event has nothing."""
+    """Return all columns of the event's record, null for fields without a value in the event."""
     values: dict[str, Any] = {}
     for one in schema["fields"][1:]:
         name, value = one["name"], event[one["name"]]
@@ -164,7 +167,7 @@ def _parts(one: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
 
 
 def _column(name: str, schema: Mapping[str, Any]) -> str:
-    """Return what REST calls a field or a part of a field."""
+    """Return the REST API's name of a field or of a part of a compound field."""
     parent, _, part = name.partition(".")
     if not part or parent == "Name":
         return part or name

@@ -1,6 +1,6 @@
-"""An event source as the contract sees it: what is asked of one is asked of all, in the same way.
+"""Common test interface of all event sources.
 
-The tests of the contract are coroutines. A blocking source runs in threads beside them.
+The contract tests are coroutines and run with each event source. Blocking sources run in threads.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from tests.support.event_source_faults import PUBSUB_BREAKS, Break
 from tests.support.localorg import LocalOrg
 
 SECONDS = 60.0
-"""After which a test's subscription has waited in vain."""
+"""Default ``idle_timeout`` or ``silence_timeout`` of a test's subscription."""
 
 Stream = AsyncGenerator[EventBatch | None, None]
 
 
 class EventSourceAdapter(ABC):
-    """An event source of one org.
+    """An event source for one org.
 
-    :param options: of its client.
+    :param options: options of its client.
     """
 
     name: ClassVar[str]
     is_asyncio: ClassVar[bool] = False
     is_managed: ClassVar[bool] = False
-    """Whether Salesforce keeps its place. Then there is room for one stream, and the client chooses no replay ID."""
+    """True for managed subscriptions: Salesforce stores the position, allows one stream, and ignores replay IDs."""
 
     rpc: ClassVar[str | None] = "Subscribe"
-    """Its gRPC call, ``None`` on the Streaming API. Where there is one, a number of events is asked for."""
+    """Its gRPC call, which requests a number of events; ``None`` on the Streaming API."""
 
     breaks: ClassVar[tuple[Break, ...]] = PUBSUB_BREAKS
     idle_ends: ClassVar[tuple[str, ...]] = ("ok", "reset")
-    """How the server may end a stream whose consumer is busy for too long."""
+    """Ways in which the server may end a stream whose consumer is busy for too long."""
 
-    reading_little: ClassVar[dict[str, Any]] = {}
-    """The options of a client that reads hardly ahead of its consumer."""
+    low_prefetch_options: ClassVar[dict[str, Any]] = {}
+    """Options of a client that prefetches few events."""
 
-    read_ahead: ClassVar[tuple[int, int]] = (100, 200)
-    """The least and the most events that such a client has read, beside those that its consumer has."""
+    prefetch_range: ClassVar[tuple[int, int]] = (100, 200)
+    """Minimum and maximum number of events that such a client prefetches."""
 
-    forgotten: ClassVar[str] = "resume"
-    """What the error says then."""
+    idle_end_error: ClassVar[str] = "resume"
+    """Pattern of the error message after the server has ended a stream whose consumer is busy for too long."""
 
-    nowhere: ClassVar[str] = "/event/Nowhere__e"
-    """A topic that the org does not have."""
+    missing_topic: ClassVar[str] = "/event/Nowhere__e"
+    """A topic that is missing in the org."""
 
     lost_replay_id: ClassVar[bytes] = b"nonsense!!"
-    no_replay_id: ClassVar[bytes] = bytes(65)
-    topics_of_others: ClassVar[tuple[str, ...]] = ("/topic/Push", "/u/Generic")
-    unusable_options: ClassVar[tuple[tuple[dict[str, Any], str], ...]] = (
+    invalid_replay_id: ClassVar[bytes] = bytes(65)
+    unsupported_topics: ClassVar[tuple[str, ...]] = ("/topic/Push", "/u/Generic")
+    invalid_options: ClassVar[tuple[tuple[dict[str, Any], str], ...]] = (
         ({"endpoint": "http://192.0.2.1:7443"}, "allow_insecure"),
         ({"endpoint": "nonsense:port"}, "must be host:port"),
         ({"tls_ca": "/no/file"}, "tls_ca"),
     )
-    """Options that are refused before anything is contacted, and what the error names."""
+    """Client options that are refused before any request, and text of the error."""
 
     client: Any
 
@@ -70,7 +70,7 @@ class EventSourceAdapter(ABC):
 
     @abstractmethod
     def _client(self, **options: Any) -> Any:
-        """Return the client."""
+        """Create the client."""
 
     @abstractmethod
     def subscribe(
@@ -85,54 +85,54 @@ class EventSourceAdapter(ABC):
 
     @abstractmethod
     async def schema(self, schema_id: str) -> str | None:
-        """Return a schema."""
+        """Return the JSON text of a schema."""
 
     @abstractmethod
     async def aclose(self) -> None:
         """Close the client."""
 
     def renew_session(self) -> None:
-        """Forget the tokens that were refused."""
+        """Discard the refused tokens."""
         self.client.renew_session()
 
     def source(self, topic: str, start: bytes | StartFrom) -> tuple[Any, bytes | StartFrom]:
-        """Return what is subscribed to, and from where."""
+        """Return the object whose ``subscribe`` is called, and the start of the subscription."""
         return self.client, start
 
-    async def ready(self) -> None:  # noqa: B027 - most need not wait
-        """Wait until the source can be subscribed to once more."""
+    async def wait_until_free(self) -> None:  # noqa: B027 - most sources need not wait
+        """Wait until another subscription can be opened."""
 
-    async def let_go(self) -> None:  # noqa: B027 - most hold nothing
-        """End what the source keeps open when a subscription is closed."""
+    async def close_streams(self) -> None:  # noqa: B027 - most sources close their stream with the subscription
+        """Close the streams that the source keeps open after a subscription is closed."""
 
     def record(self, topic: str) -> list[dict[str, Any]]:
-        """Return everything published to a topic, as this source has to give it."""
+        """Return all events published to a topic in the format that this source has to return."""
         return self.org.record(topic)
 
     def replay_ids(self, topic: str) -> list[bytes]:
         return [event["replay_id"] for event in self.record(topic)]
 
     def open_streams(self, topic: str) -> int:
-        """Return how many subscriptions to a topic the org serves."""
+        """Return the number of open subscriptions to a topic in the org."""
         return len(self.delivered(topic))
 
     def delivered(self, topic: str) -> list[int]:
-        """Return how many events each of them was sent."""
+        """Return the number of events that the org has sent to each open subscription to a topic."""
         return [stream["events"] for stream in self.org.streams() if stream["topic"] == topic]
 
     def schema_requests(self, schema_id: str) -> int:
         return len(self.org.requests("grpc", "GetSchema"))
 
     def end_idle_streams(self, end: str) -> None:
-        """Have the org end streams whose consumer is busy after 0.3 seconds, 60 at Salesforce."""
+        """Make the org end streams whose consumer is busy after 0.3 seconds. Salesforce waits 60 seconds."""
         self.org.knobs(client_idle_seconds=0.3, client_idle_end=end)
 
     def answer_in_parts(self, events: int) -> None:
-        """Let no answer of the org have more events."""
+        """Limit each response of the org to this number of events."""
         self.org.knobs(batch_events=events)
 
     def fail_subscribing(self, message: str) -> None:
-        """Let the next subscription fail with this message, in a way that may pass."""
+        """Make the next subscription fail with this message and a retriable error."""
         assert self.rpc is not None
         self.org.fault("fail_calls", rpc=self.rpc, code="", status="INTERNAL", message=message)
 

@@ -1,4 +1,4 @@
-"""How a stream of events may break off, on either API, and the error that each has to become."""
+"""Faults that interrupt a stream on either API, and the expected errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.localorg import LocalOrg
 
 @dataclass(frozen=True)
 class Break:
-    """A fault that strikes a stream once, after some 300 events."""
+    """A fault that interrupts a stream once, after about 300 events."""
 
     name: str
     error: type[SalesforceStreamError]

@@ -1,4 +1,4 @@
-"""Every event source: each implementation with what it has of its own, as far as the contract has to know."""
+"""Adapters of all event sources, with the properties by which their contract tests differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PubSub(BlockingAdapter):
 
 class AsyncPubSub(AsyncioAdapter):
     name = "async_pubsub"
-    read_ahead = (0, 0)
+    prefetch_range = (0, 0)
 
     def _client(self, **options: Any) -> Any:
         return AsyncPubSubClient(options.pop("provider"), **{"endpoint": f"http://{self.org.grpc_target}", **options})
@@ -46,14 +46,14 @@ class _StreamingApi(EventSourceAdapter):
     rpc = None
     breaks = STREAMING_BREAKS
     idle_ends = ("forgotten",)
-    reading_little = {"max_pending_count": 50}
-    read_ahead = (0, 150)
-    forgotten = r"forgotten this client.*resume"
+    low_prefetch_options = {"max_pending_count": 50}
+    prefetch_range = (0, 150)
+    idle_end_error = r"forgotten this client.*resume"
     lost_replay_id = b"\x7f" + bytes(7)
-    no_replay_id = bytes(10)
-    topics_of_others = ("/nowhere/x",)
-    nowhere = "/topic/Nowhere"
-    unusable_options = (
+    invalid_replay_id = bytes(10)
+    unsupported_topics = ("/nowhere/x",)
+    missing_topic = "/topic/Nowhere"
+    invalid_options = (
         ({"api_version": "36.0"}, "37.0 or above"),
         ({"api_version": "x"}, "'x'"),
         ({"tls_ca": "/no/file"}, "tls_ca"),
@@ -99,7 +99,10 @@ class AsyncStreaming(_StreamingApi, AsyncioAdapter):
 
 
 class _ManagedApi(EventSourceAdapter):
-    """A managed subscription for each topic and beginning; a replay ID goes on with the one that was read last."""
+    """Adapter with one managed subscription for each topic and preset start.
+
+    A subscription that starts at a replay ID uses the managed subscription of the last preset start.
+    """
 
     is_managed = True
     rpc = "ManagedSubscribe"
@@ -129,7 +132,7 @@ class _ManagedApi(EventSourceAdapter):
 
     @abstractmethod
     def _managed(self, subscription: ManagedSubscription) -> Any:
-        """Return its source."""
+        """Create the source of a managed subscription."""
 
 
 class Managed(_ManagedApi, PubSub):
@@ -139,15 +142,15 @@ class Managed(_ManagedApi, PubSub):
         return ManagedSource(self.client, subscription, sleep=self._sleep)
 
     def _sleep(self, _: float) -> None:
-        """Wait for what the source waits for: that the org has seen the end of the stream before."""
-        wait_until(self._are_free, what="the place")
+        """Wait until the org has noticed the end of the previous stream, in place of the source's fixed pause."""
+        wait_until(self._are_free, what="the end of the previous stream")
 
-    async def let_go(self) -> None:
+    async def close_streams(self) -> None:
         for source in self.sources.values():
             await asyncio.to_thread(source.close)
 
     async def aclose(self) -> None:
-        await self.let_go()
+        await self.close_streams()
         await super().aclose()
 
 
@@ -157,8 +160,8 @@ class AsyncManaged(_ManagedApi, AsyncPubSub):
     def _managed(self, subscription: ManagedSubscription) -> Any:
         return AsyncManagedSource(self.client, subscription)
 
-    async def ready(self) -> None:
-        await asyncio.to_thread(wait_until, self._are_free, what="the place")
+    async def wait_until_free(self) -> None:
+        await asyncio.to_thread(wait_until, self._are_free, what="the end of the previous stream")
 
 
 EVENT_SOURCES: tuple[type[EventSourceAdapter], ...] = (
@@ -172,6 +175,6 @@ EVENT_SOURCES: tuple[type[EventSourceAdapter], ...] = (
 
 
 def sources(where: Callable[[type[EventSourceAdapter]], bool]) -> pytest.MarkDecorator:
-    """Return the mark of a test that is only about some kinds of event sources."""
+    """Return the mark of a test that runs only with some kinds of event sources."""
     kinds = [kind for kind in EVENT_SOURCES if where(kind)]
     return pytest.mark.parametrize("source_kind", kinds, ids=[kind.name for kind in kinds])

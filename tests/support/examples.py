@@ -1,4 +1,4 @@
-"""Property tests: a few examples in ``make test``, many in ``make test-all``."""
+"""Property tests with few examples in ``make test`` and many in ``make test-all``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from hypothesis.strategies import SearchStrategy
 
 
 def for_examples(*drawn: SearchStrategy[Any], few: int, many: int, **named: SearchStrategy[Any]) -> Callable[..., Any]:
-    """Make a test of a function that holds for all examples, as ``given`` does, with ``few`` and with ``many`` of them.
+    """Return a decorator like ``given`` that runs a property test with ``few`` and with ``many`` examples.
 
-    :param drawn: strategies of the function's last arguments; ``named`` by name.
+    :param drawn: strategies of the function's last arguments.
+    :param few: number of examples in ``make test``.
+    :param many: number of examples in ``make test-all``.
+    :param named: strategies of other arguments by name.
     """
 
     def decorate(holds: Callable[..., Any]) -> Callable[[int], None]:

@@ -1,4 +1,4 @@
-"""The Python of the guides."""
+"""Python code blocks of the guides."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def snippets() -> Iterator[tuple[str, str]]:
-    """Yield each Python block of the guides with the name of its page and its number there."""
+    """Yield each Python block of the guides, preceded by the name of its page and its number on the page."""
     for page in sorted(DOCS.rglob("*.md")):
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), start=1):
             yield f"{page.relative_to(DOCS).with_suffix('')}-{number}", code
@@ -22,4 +22,4 @@ LIVE = [
     for name, code in SNIPPETS.items()
     if re.search(r"^[^@]*(Hook\(|\(spark|spark\.(read|sparkContext)|LocalOrg|DeltaTable|manifest_urls\()", code)
 ]
-"""Those that call Salesforce, Spark or a storage when they are run."""
+"""Names of the blocks that call Salesforce, Spark or a storage."""

@@ -1,5 +1,7 @@
-"""What a table's history must be, one change at a time in plain Python, on rows and changes as ``replica_model`` has
-them."""
+"""Reference model of a table's history in plain Python, one change at a time.
+
+Rows and changes have the format of ``replica_model``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.support.replica_model import Row, applies, row_after
 def closed_versions(
     table: dict[str, Row], changes: Iterable[Row], columns: Iterable[str], *, hard: bool = False
 ) -> list[Row]:
-    """Return the versions that the changes of one window end, in the order of their records and sequences."""
+    """Return the versions that the changes of one window end, sorted by record ID and sequence."""
     columns, rows, closed = list(columns), dict(table), []
     for change in sorted(changes, key=lambda change: change["_sequence"]):
         former = rows.pop(change["Id"], None)
@@ -27,16 +29,16 @@ def closed_versions(
 
 
 def version_of(row: Row, columns: Iterable[str]) -> Row:
-    """Return the version that a row is, without its end."""
+    """Return the current version of a row, which has no end."""
     fetched = row.get("_refreshed_at") is not None and (
         row["_commit_time"] is None or row["_commit_time"] < row["_refreshed_at"]
     )
-    began = "unknown" if row["_dirty"] else "delete" if row["_deleted"] else "refresh" if fetched else "upsert"
-    made: Row = {"_valid_from": begin_of(row), "_valid_to": None, "_operation": began}
-    kept = [name for name in (*VERSION_ENVELOPE, *columns) if name not in made]
-    return made | {name: row.get(name) for name in kept}
+    operation = "unknown" if row["_dirty"] else "delete" if row["_deleted"] else "refresh" if fetched else "upsert"
+    version: Row = {"_valid_from": begin_of(row), "_valid_to": None, "_operation": operation}
+    other_columns = [name for name in (*VERSION_ENVELOPE, *columns) if name not in version]
+    return version | {name: row.get(name) for name in other_columns}
 
 
 def begin_of(row: Row) -> Any:
-    """Return when the version that a row is began."""
+    """Return the time at which the current version of a row began."""
     return max(time for time in (row["_commit_time"], row.get("_refreshed_at")) if time is not None)

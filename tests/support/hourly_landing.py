@@ -1,4 +1,4 @@
-"""A stream that was drained every hour for months, on files that count reads."""
+"""A stream that was drained every hour for months, on a filesystem that counts reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def hour(number: float) -> datetime:
 
 @dataclass
 class HourlyLanding:
-    """One live window for each hour, with its events, drained when the hour ends."""
+    """A landing with one live window for each hour, drained at the end of the hour."""
 
     windows: int
     files: CountedFiles = field(default_factory=CountedFiles)
@@ -49,7 +49,7 @@ class HourlyLanding:
         return DocumentReplayStore(LandingCatalog(self.catalog.landing), self.variables, clock=now)
 
     def land(self, number: int) -> ReplayWindow:
-        """Land and record the window of an hour."""
+        """Land the window of an hour and record it in the store."""
         begin, end = number * 60, (number + 1) * 60
         through, run = (number + 1).to_bytes(8, "big"), self.run_of(number)
         window = self.world.advance(self.stream, through, run, events=(begin, end - 1), covered=(begin, end))
@@ -61,16 +61,16 @@ class HourlyLanding:
         return run_at((number + 1) * 60, try_number)
 
     def landed(self) -> LandedStream:
-        """Return the stream as a new task finds it."""
+        """Return the landed stream with a new catalog and store, as in a new task."""
         return LandedStream(self.stream, LandingCatalog(self.catalog.landing), self._store())
 
     def clear(self, number: int) -> WindowOutcome:
-        """Clear the drain of an hour."""
+        """Run the drain of an hour again, as after clearing its task."""
         request = WindowRequest(self.run_of(number, try_number=2), LIMITS)
         return drain_window(self.landed(), request, source=_NoSource(), now=lambda: hour(self.windows))
 
     def backfill(self, number: int) -> IntervalOutcome:
-        """Backfill an hour."""
+        """Run a backfill of an hour."""
         interval = Span(minute(number * 60), minute((number + 1) * 60))
         run = RunIdentity("orders", "drain", f"backfill__{number}", hour(number + 1))
         request = IntervalRequest(run, interval, backfill=True, limits=LIMITS)
@@ -79,16 +79,16 @@ class HourlyLanding:
         )
 
     def remove_index(self) -> None:
-        """Remove the index, as earlier versions of this package wrote none."""
+        """Delete the index of the landing. Earlier versions of this package did not write one."""
         for path in [path for path in self.files.store if "/index/" in path]:
             self.files.rm_file(path)
 
 
 class _NoSource:
-    """Stands for a client that must not be used."""
+    """Client that fails the test if it is used."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was asked of Salesforce")
+        raise AssertionError(f"{name} of the Salesforce client was used")
 
 
 def _refuse() -> Any:

@@ -1,4 +1,7 @@
-"""The hours before a test: the same ones for as long as it runs, and not those of the collection an hour ago."""
+"""Past hours that do not change during a test.
+
+They depend on the start of the test, and not on the collection of tests, which may be an hour earlier.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ _begin_of_hour: datetime | None = None
 
 
 def new_test() -> None:
-    """Forget the hour of the test before."""
+    """Reset the hour at the start of a test."""
     global _begin_of_hour
     _begin_of_hour = None
 
 
 def hours_ago(hours: float) -> datetime:
-    """Return the time so many hours before the begin of the hour in which this was first called for a test."""
+    """Return the time ``hours`` hours before the start of the hour in which the test first called this function."""
     global _begin_of_hour
     if _begin_of_hour is None:
         _begin_of_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread of the tests."""
+"""HTTP server in a thread of the tests."""
 
 from __future__ import annotations
 

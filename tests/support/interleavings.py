@@ -1,8 +1,9 @@
-"""Interleavings of tasks that share a replay store and a landing: every order up to a number of switches.
+"""Interleavings of tasks that share a replay store and a landing: all orders with a limited number of switches.
 
-Each actor is a thread that stops before every shared operation. A schedule is the sequence of the actors that may do
-their next operation. Schedules are enumerated depth first; one is not continued where the shared state and the local
-variables of every actor were met before: what follows is the same.
+Each actor is a thread that stops before every shared operation. A schedule is a sequence of actors: each element runs
+the next shared operation of its actor. Schedules are enumerated depth first. The search abandons a schedule if an
+earlier one has reached the same shared state and the same local variables of all actors, because their continuations
+are the same.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ DEADLINE = 60
 _VALUES = ("builtins", "datetime", "airflow_provider_sfstream.salesforce", "airflow_provider_sfstream.replay_stores")
 _OWN = str(Path(__file__).parents[2])
 _FOLDER = re.compile(r"/[^\s'\"]*/(?=landing/|store.db)")
-"""The folder of one execution in the paths and URLs of what it has written."""
+"""Matches the folder of one execution in paths and URLs below it."""
 _actor: ContextVar[Actor | None] = ContextVar("actor", default=None)
 
 
 @dataclass
 class Actor:
-    """One thread, and whether it has ended."""
+    """A thread that runs one shared operation at a time."""
 
     target: Callable[[], None]
     thread: threading.Thread | None = None
@@ -44,19 +45,19 @@ class Actor:
         self._wait()
 
     def step(self) -> None:
-        """Do the next shared operation, and run to the one after it."""
+        """Run the next shared operation, and continue to the one after it."""
         self.may_go.release()
         self._wait()
 
     def local_state(self) -> list[tuple[str, int, list[tuple[str, str]]]]:
-        """Return where the actor stands, and the local variables that what it does next can depend on."""
+        """Return function, line and local variables of the actor's frames, which determine its next operations."""
         if self.is_done or self.thread is None or self.thread.ident is None:
             return []
         frames: list[tuple[str, int, list[tuple[str, str]]]] = []
         frame = sys._current_frames().get(self.thread.ident)
         while frame is not None:
             if frame.f_code.co_filename != __file__ and _OWN in frame.f_code.co_filename:
-                local = [(name, described(value)) for name, value in frame.f_locals.items()]
+                local = [(name, describe(value)) for name, value in frame.f_locals.items()]
                 frames.append((frame.f_code.co_name, frame.f_lineno, local))
             frame = frame.f_back
         return frames
@@ -76,7 +77,7 @@ class Actor:
 
 @contextmanager
 def shared(operations: Sequence[tuple[Any, str]]) -> Iterator[None]:
-    """Make actors stop before each call of these operations (owner and name)."""
+    """Make actors stop before each call of these operations (owner and name) for a ``with`` block."""
     originals = [(owner, name, getattr(owner, name)) for owner, name in operations]
 
     def stopping(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +87,7 @@ def shared(operations: Sequence[tuple[Any, str]]) -> Iterator[None]:
                 return original(*arguments, **named)
             actor.has_stopped.release()
             actor.may_go.acquire(timeout=DEADLINE)
-            _actor.set(None)  # one step: what it calls inside is a part of it
+            _actor.set(None)  # nested shared operations belong to this step
             try:
                 return original(*arguments, **named)
             finally:
@@ -103,8 +104,8 @@ def shared(operations: Sequence[tuple[Any, str]]) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def described(value: Any) -> str:
-    """Return a text of a value, the same in each execution; of objects that only do something, their type."""
+def describe(value: Any) -> str:
+    """Return a text of a value that is equal in all executions; of objects without state, only the type."""
     kind = type(value)
     if not kind.__module__.startswith(_VALUES):
         return kind.__name__
@@ -114,7 +115,7 @@ def described(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Execution:
-    """A world of its own for one schedule: its actors, and what the shared state is now."""
+    """Environment of one schedule: its actors, a function that returns the shared state, and a final check."""
 
     actors: Sequence[Actor]
     state: Callable[[], str]
@@ -123,12 +124,12 @@ class Execution:
 
 
 def changes(schedule: Sequence[int]) -> int:
-    """Return how often another actor goes on in a schedule."""
+    """Return the number of switches to another actor in a schedule."""
     return sum(one != other for one, other in pairwise(schedule))
 
 
 def is_new(execution: Execution, schedule: Sequence[int], seen: set[str]) -> bool:
-    """Return whether this state was not met before; it has been now."""
+    """Add the current state to ``seen``; return whether it is new."""
     state = repr(
         (
             schedule[-1:],
@@ -144,7 +145,10 @@ def is_new(execution: Execution, schedule: Sequence[int], seen: set[str]) -> boo
 
 
 def check_end(execution: Execution, schedule: Sequence[int]) -> None:
-    """Raise what an actor ended with, or what the check finds, with the schedule that led there."""
+    """Run the check of an execution.
+
+    :raises AssertionError: with the schedule, if an actor or the check has raised an error.
+    """
     try:
         for actor in execution.actors:
             if actor.error is not None:
@@ -155,10 +159,10 @@ def check_end(execution: Execution, schedule: Sequence[int]) -> None:
 
 
 def explore(new_execution: Callable[[], Any], switches: int) -> int:
-    """Check the end of every schedule that differs; return how many ends there were.
+    """Run all schedules that lead to different states, and check the end of each; return their number.
 
-    :param new_execution: a context manager that gives an :class:`Execution`.
-    :param switches: how often another actor may go on before the one that goes has ended.
+    :param new_execution: function that returns a context manager of a new :class:`Execution`.
+    :param switches: maximum number of switches to another actor while the current one has not ended.
     """
     seen: set[str] = set()
     waiting: list[tuple[int, ...]] = [()]
@@ -172,17 +176,17 @@ def explore(new_execution: Callable[[], Any], switches: int) -> int:
             for number in schedule:
                 actors[number].step()
             while is_new(execution, schedule, seen):
-                able = [number for number, actor in enumerate(actors) if not actor.is_done]
-                if schedule and schedule[-1] in able and changes(schedule) == switches:
-                    able = [schedule[-1]]
-                if not able:
+                runnable = [number for number, actor in enumerate(actors) if not actor.is_done]
+                if schedule and schedule[-1] in runnable and changes(schedule) == switches:
+                    runnable = [schedule[-1]]
+                if not runnable:
                     ends += 1
                     check_end(execution, schedule)
                     break
-                waiting += [(*schedule, number) for number in able[1:]]
-                schedule.append(able[0])
-                actors[able[0]].step()
-            for actor in actors:  # so that no thread is left
+                waiting += [(*schedule, number) for number in runnable[1:]]
+                schedule.append(runnable[0])
+                actors[runnable[0]].step()
+            for actor in actors:  # so that all threads end
                 while not actor.is_done:
                     actor.step()
     return ends

@@ -1,4 +1,4 @@
-"""Drains of intervals as tasks, against a local org with events of past hours."""
+"""Tasks that drain intervals from a local org with events of past hours."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MINUTES = (0, 20, 40, 59)
 
 @contextmanager
 def org_with_hours(folder: Path) -> Iterator[LocalOrg]:
-    """Run an org with four events in each of the hours from six to two hours ago, numbered on."""
+    """Run an org with four events in each of the hours from six to two hours ago, with ascending numbers."""
     with LocalOrg.running(folder) as local_org:
         local_org.define("Order__e", Number__c="double")
         times = [hours_ago(hours) + timedelta(minutes=minute) for hours in range(6, 1, -1) for minute in MINUTES]
         events = [{"Number__c": float(n), "CreatedDate": time.isoformat()} for n, time in enumerate(times)]
         local_org.publish(TOPIC, events)
-        local_org.knobs(keepalive_seconds=0.5)  # so that it says soon that this is the end
+        local_org.knobs(keepalive_seconds=0.5)  # so that the server soon confirms the end of the stream
         yield local_org
 
 
@@ -54,9 +54,9 @@ Make = Callable[..., tuple[DrainReplayWindowOperator, Context]]
 
 @pytest.fixture
 def make(store: TableReplayStore, tmp_path: Path) -> Make:
-    """Make a drain, and the context of its run for the hours between two times."""
+    """Return a function that creates a drain operator and the context of its run for a span of past hours."""
 
-    def made(run_type: str, begin: float, end: float, *, run_id: str | None = None, **arguments: Any) -> Any:
+    def create(run_type: str, begin: float, end: float, *, run_id: str | None = None, **arguments: Any) -> Any:
         operator = DrainReplayWindowOperator(
             task_id="drain",
             **{
@@ -76,20 +76,23 @@ def make(store: TableReplayStore, tmp_path: Path) -> Make:
         )
         return operator, context
 
-    return made
+    return create
 
 
 @pytest.fixture
 def run(make: Make) -> Run:
-    """Run a drain for the hours between two times: ``run("scheduled", 3, 2)`` for the hour that began 3 hours ago."""
+    """Return a function that runs a drain for a span of past hours and returns its result.
 
-    def execute(*given: Any, **arguments: Any) -> dict[str, Any]:
-        operator, context = make(*given, **arguments)
+    ``run("scheduled", 3, 2)`` drains the hour that began 3 hours ago.
+    """
+
+    def execute(*span: Any, **arguments: Any) -> dict[str, Any]:
+        operator, context = make(*span, **arguments)
         result = operator.execute(context)
-        told = dict(context["outlet_events"][operator.outlets[0]].extra)
-        assert told.pop("task_url").endswith(f"/runs/{quote(context['ti'].run_id)}/tasks/drain")
-        assert {key: result[key] for key in told} == told
-        assert "event_count" in told
+        emitted = dict(context["outlet_events"][operator.outlets[0]].extra)
+        assert emitted.pop("task_url").endswith(f"/runs/{quote(context['ti'].run_id)}/tasks/drain")
+        assert {key: result[key] for key in emitted} == emitted
+        assert "event_count" in emitted
         return result
 
     return execute
@@ -99,14 +102,14 @@ def stream(org: LocalOrg) -> Stream:
     return Stream(org.org_id, "pubsub", TOPIC)
 
 
-def happened(org: LocalOrg, begin: float, end: float) -> list[bytes]:
-    """Return the replay IDs of what happened between two times, as the org recorded it."""
+def published_ids(org: LocalOrg, begin: float, end: float) -> list[bytes]:
+    """Return the replay IDs of the org's recorded events with an event time from ``begin`` to ``end`` hours ago."""
     bounds = hours_ago(begin).timestamp() * 1000, hours_ago(end).timestamp() * 1000
     return [e["replay_id"] for e in org.record(TOPIC) if bounds[0] <= e["fields"]["CreatedDate"] < bounds[1]]
 
 
-def given(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
-    """Return the replay IDs that a result gives, within its own bounds."""
+def result_ids(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
+    """Return the replay IDs of a drain's result: events of its windows within its event time bounds."""
     begin, end = (
         datetime.fromisoformat(result[name]).timestamp() * 1000 for name in ("event_time_from", "event_time_to")
     )

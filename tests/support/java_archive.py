@@ -1,6 +1,7 @@
-"""What Java has read and checked of Spark's classes, kept in a file: a Spark that is started with it is there sooner.
+"""Java class data archive of Spark's classes, which shortens the start of Spark in tests.
 
-``python -m tests.support.java_archive`` writes it, once for a virtual environment. Without it everything runs as well.
+``python -m tests.support.java_archive`` writes the archive, once for each virtual environment. The tests also run
+without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What a test does is too short for Java's second compiler to pay."""
+"""Java options of tests: a test is too short to benefit from Java's second compiler."""
 
 _APPLICATION = """
 from pyspark.sql import SparkSession
@@ -30,39 +31,39 @@ spark.stop()
 
 
 def archive() -> Path:
-    """Return where the archive is, or would be: one for each Java and Spark."""
+    """Return the path of the archive for the installed Java and Spark, even if the file does not exist yet."""
     java = Path(shutil.which("java") or "java").resolve()
     return Path(sys.prefix) / f"spark-{version('pyspark')}-{java.parent.parent.name}.jsa"
 
 
 def submit_options(settings: Mapping[str, str]) -> str:
-    """Return ``SPARK_SUBMIT_OPTS`` for a Spark that is started in a test, with these settings by default.
+    """Return the value of ``SPARK_SUBMIT_OPTS`` for a test that starts Spark, with these default settings.
 
-    Not ``JAVA_TOOL_OPTIONS``: the small Java that finds Spark's command line, and prints it, would have them too.
+    ``JAVA_TOOL_OPTIONS`` would also apply to the launcher, a short Java program that prints Spark's command line.
     """
     options = [SHORT, *(f"-D{name}={value}" for name, value in settings.items())]
     if archive().exists():
-        # Of an archive that does not fit, Java says so on standard output, and goes on without it.
+        # Without -Xlog:disable, Java reports an unsuitable archive on standard output before it ignores the archive.
         options += [f"-XX:SharedArchiveFile={archive()}", "-Xlog:disable"]
     return " ".join(options)
 
 
 def write_archive() -> None:
-    """Write the archive, from the classes that a small job loads. A part of one is never seen."""
+    """Write the archive of the classes that a small job loads; the complete file replaces the old one atomically."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "application.py").write_text(_APPLICATION)
-        made = archive().with_suffix(f".{os.getpid()}")
+        temporary = archive().with_suffix(f".{os.getpid()}")
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         environment = os.environ | {
             "PATH": path,
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": f"{SHORT} -XX:ArchiveClassesAtExit={made} -Xlog:disable",
+            "SPARK_SUBMIT_OPTS": f"{SHORT} -XX:ArchiveClassesAtExit={temporary} -Xlog:disable",
         }
         command = ["spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false", "application.py"]
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=600)
-        made.replace(archive())
+        temporary.replace(archive())
 
 
 if __name__ == "__main__":

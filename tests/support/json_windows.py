@@ -1,4 +1,4 @@
-"""Windows of the Streaming API, landed by the real writer: JSON payloads as they are received."""
+"""Windows of the Streaming API, landed by the package's writer, with JSON payloads as received."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECEIVED_AT = datetime(2026, 1, 20, 12, 0, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class JsonEvent:
-    """One event: its replay ID as a number, its ``data`` (or that value's bytes), its schema id or none."""
+    """One event: its replay ID as a number, its ``data`` (a value or its JSON bytes), and its schema ID, if any."""
 
     number: int
     data: dict[str, Any] | bytes
@@ -66,8 +66,8 @@ def land_json_window(
 ) -> str:
     """Land a window below ``base`` and return the URL of its manifest.
 
-    :param window_id: begins with a date, ``20260110...``.
-    :param schemas: Avro schemas by id; an event of another one describes itself.
+    :param window_id: ID that begins with a date, ``20260110...``.
+    :param schemas: Avro schemas by ID; events of other schemas must contain their own field names.
     """
     landing, stream = Landing.from_url(str(base)), Stream("00D000000000001EAA", "streaming", topic)
     texts = {schema_id: json.dumps(schema) for schema_id, schema in (schemas or {}).items()}

@@ -1,4 +1,4 @@
-"""Kill a run at any of the calls by which it changes something outside its process."""
+"""Simulated SIGKILL of a run, before or after any call that changes something outside its process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: no handler of the package may catch it."""
+    """Simulation of SIGKILL, which no handler of the package may catch."""
 
 
 @contextmanager
 def killed_at(calls: Iterable[tuple[Any, str]], nth: int, *, after: bool) -> Iterator[Callable[[], int]]:
     """Raise :class:`Killed` before (or after) the ``nth`` of these ``calls`` (owner and name of a method).
 
-    Yields a counter of the calls made.
+    Yield a function that returns the number of calls so far.
     """
-    made = 0
+    count = 0
     originals = [(owner, name, getattr(owner, name)) for owner, name in calls if hasattr(owner, name)]
 
     def counting(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal made
-            made += 1
-            mine = made
+            nonlocal count
+            count += 1
+            mine = count
             if mine == nth and not after:
                 raise Killed
             result = original(*args, **kwargs)
@@ -37,7 +37,7 @@ def killed_at(calls: Iterable[tuple[Any, str]], nth: int, *, after: bool) -> Ite
     for owner, name, original in originals:
         setattr(owner, name, counting(original))
     try:
-        yield lambda: made
+        yield lambda: count
     finally:
         for owner, name, original in originals:
             setattr(owner, name, original)

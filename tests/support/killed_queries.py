@@ -1,4 +1,4 @@
-"""Kills a structured streaming query again and again at random moments, and compares its rows with the org's record."""
+"""Structured streaming query, killed repeatedly at random times; its rows are compared with the org's record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROGRAM = Path(__file__).with_name("streaming_query.py")
 
 @dataclass
 class KilledQueries:
-    """What a run of them came to: rows that the record has and the output has not, and the other way round."""
+    """Result of :func:`run`. ``lost`` counts recorded rows missing in the output, ``repeated`` extra output rows."""
 
     kills: int
     events: int
@@ -47,7 +47,7 @@ class KilledQueries:
 
 
 class Publisher:
-    """Publish events with consecutive numbers, and drain them into a landing."""
+    """Publisher of events with consecutive numbers, which also drains them into a landing."""
 
     def __init__(self, org: LocalOrg, topic: str, landing_url: str) -> None:
         self._org, self._topic, self.number, self._windows = org, topic, 0, 0
@@ -56,7 +56,7 @@ class Publisher:
         self._landed = LandedStream(Stream(org.org_id, "pubsub", topic), catalog, store)
 
     def land(self, count: int) -> None:
-        """Publish so many events, and land them as a window."""
+        """Publish ``count`` events, and land them as one window."""
         org = self._org
         org.publish(self._topic, [{"Number__c": float(self.number + each)} for each in range(count)])
         self.number += count
@@ -68,10 +68,10 @@ class Publisher:
 
 
 def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 12.0) -> KilledQueries:
-    """Kill a query so many times, each within some seconds of its start, while events are landed; then let it end.
+    """Kill a query ``kills`` times while events are landed, then run it to its end and compare the rows.
 
-    ``SIGKILL`` ends the driver and its Java, and in every other case its Python workers with them. In the others these
-    live on until they notice.
+    Each kill follows at most ``within`` seconds after the start. ``SIGKILL`` ends the driver and its Java process, and
+    in every second kill also the Python workers. Otherwise the workers run until they notice the lost connection.
     """
     chance, begun = random.Random(seed), time.monotonic()
     topic = str(org.define("Order__e", Number__c="double")["name"])

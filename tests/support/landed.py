@@ -1,4 +1,4 @@
-"""What a landing holds of a stream, to be compared with the org's record."""
+"""Replay IDs of landed windows, for comparisons with the org's record of events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def landed_replay_ids(lake: Path, stream: Stream) -> list[bytes]:
     live = [manifest for manifest in map(_read, paths) if manifest.window.kind == "live"]
     manifests = {manifest.window.window_id: manifest for manifest in live}
     followed = {manifest.window.previous_window_id: manifest for manifest in manifests.values()}
-    assert len(followed) == len(manifests), "two windows follow the same one"
+    assert len(followed) == len(manifests), "two windows have the same previous window"
     replay_ids: list[bytes] = []
     current: str | None = None
     while current in followed:

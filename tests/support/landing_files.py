@@ -1,4 +1,4 @@
-"""Landed windows made by hand: raw Parquet, schema files and a manifest, as a drain leaves them."""
+"""Landed windows written without a drain: raw Parquet files, schema files and a manifest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RAW = pa.schema(
 
 @dataclass(frozen=True)
 class LandedEvent:
-    """One event: the number in its replay ID, its schema, and its record (or its payload, if it is to be broken)."""
+    """One event: the number in its replay ID, its schema, and its record (or bytes of an invalid payload)."""
 
     number: int
     schema_id: str | None
@@ -45,7 +45,7 @@ class LandedEvent:
 
 
 def encode(schema: dict[str, Any], record: dict[str, Any]) -> bytes:
-    """Return the schemaless Avro form of a record."""
+    """Return a record in schemaless Avro encoding."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
     return stream.getvalue()
@@ -64,9 +64,9 @@ def land_window(
 ) -> str:
     """Write a window below ``base`` and return the URL of its manifest.
 
-    :param schemas: by id; only these get a file. An event of another schema is encoded beforehand.
+    :param schemas: schemas by ID, each written to a file. Events of other schemas must already be encoded.
     :param event_times: first and last event time for the manifest.
-    :param window: further values of its ``ReplayWindow``, and ``stop_reason``.
+    :param window: further values of the ``ReplayWindow``, and ``stop_reason``.
     """
     stop_reason = window.pop("stop_reason", "caught_up")
     stream = Stream("00D000000000001EAA", "pubsub", topic)

@@ -1,4 +1,4 @@
-"""An HTTP server that receives events of OpenLineage, as a catalogue does."""
+"""HTTP server that receives OpenLineage events, as a catalog does."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ ENDPOINT = "api/v1/lineage"
 
 
 class LineageListener:
-    """What was received, in order; ``transport`` is how a client of OpenLineage is told of the server."""
+    """Received events, in order; ``transport`` configures an OpenLineage client to send them to this server."""
 
     def __init__(self, port: int) -> None:
         self.transport = {"type": "http", "url": f"http://127.0.0.1:{port}", "endpoint": ENDPOINT}
         self.texts: list[str] = []
 
     def events(self, job: str, kind: str) -> list[dict[str, Any]]:
-        """Return the events of a task, ``<dag id>.<task id>``, of a kind: START, COMPLETE or FAIL."""
+        """Return the events of a job, ``<dag id>.<task id>``, and of a kind: START, COMPLETE or FAIL."""
         events = [json.loads(text) for text in tuple(self.texts)]
         return [each for each in events if each["eventType"] == kind and each["job"]["name"] == job]
 
 
 @contextmanager
 def listening() -> Iterator[LineageListener]:
-    """Receive events for a ``with`` block."""
+    """Run the server for a ``with`` block."""
     texts: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

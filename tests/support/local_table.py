@@ -1,4 +1,4 @@
-"""A replica table as the job keeps it, written by the functions that its tasks run, without Spark."""
+"""Replica table and its history, written without Spark by the functions that the job's tasks run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pyarrow.parquet
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
-from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.file_groups import TARGET_BYTES, FileGroup, ends_of, file_groups_of_table
+from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from tests.support.replica_model import Row
 
 
 class LocalTable:
-    """A Delta table below ``folder``, and its history beside it."""
+    """Delta table below ``folder``, with its history in a second table there."""
 
     def __init__(
         self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_BYTES, most_bytes: int = MOST_BYTES
@@ -32,12 +32,12 @@ class LocalTable:
         self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))
         self._deletes, self._target, self._most_bytes = deletes, target, most_bytes
 
-    def pieces(self, more: Iterable[str] = ()) -> tuple[Piece, ...]:
-        return pieces_of_table(self.log.version().files, more)
+    def file_groups(self, more: Iterable[str] = ()) -> tuple[FileGroup, ...]:
+        return file_groups_of_table(self.log.version().files, more)
 
     def merge(
         self,
-        came: Sequence[pa.RecordBatch],
+        incoming: Sequence[pa.RecordBatch],
         merge: Merge,
         *,
         are_changes: bool = False,
@@ -46,14 +46,14 @@ class LocalTable:
         gone_at: int | None = None,
         more: Iterable[str] = (),
     ) -> list[dict[str, Any]]:
-        """Merge what came; return what the tasks told."""
-        read, pieces = self.log.version(), self.pieces(more)
+        """Merge incoming changes; return the lines that the tasks report about table files."""
+        read, file_groups = self.log.version(), self.file_groups(more)
         location = self.past.location
-        plan = Rewriting(
+        plan = RewritePlan(
             location=self.log.location,
-            pieces=pieces,
+            file_groups=file_groups,
             merge=merge,
-            incoming=came[0].schema,
+            incoming=incoming[0].schema,
             are_changes=are_changes,
             may_be_seen=may_be_seen,
             everything=everything,
@@ -61,10 +61,10 @@ class LocalTable:
             target=self._target,
             most_bytes=self._most_bytes,
         )
-        sent = [*parcels(iter, ends_of(pieces))(iter(came)), *self._told(pieces, everything)]
+        sent = [*blocks(iter, ends_of(file_groups))(iter(incoming)), *self._control_batches(file_groups, everything)]
         lines = [line for batch in rewritten([plan])(iter(sent)) for line in batch.to_pylist()]
         rows = [line for line in lines if line["is_history"] is False]
-        removed = {file.path for number in {line["piece"] for line in rows} for file in pieces[number].files}
+        removed = {file.path for number in {line["file_group"] for line in rows} for file in file_groups[number].files}
         if rows:
             self.log.commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
         if past := _files(line for line in lines if line["is_history"]):
@@ -72,12 +72,12 @@ class LocalTable:
         return rows
 
     def ranges(self) -> list[tuple[str, str, int]]:
-        """Return the first and the last id, and the number of rows, of each file."""
+        """Return the first ID, the last ID and the number of rows of each file."""
         files = self.log.version().files.values()
         return sorted((file["min.Id"], file["max.Id"], file["num_records"]) for file in files)
 
     def rows(self) -> dict[str, Row]:
-        """Return the rows by id, making sure that each is there once and that ranges of ids do not meet."""
+        """Return the rows by ID; assert that no ID is repeated and that the ID ranges of the files do not overlap."""
         stored = _stored(self.log)
         rows = [row for table in stored.values() for row in table.to_pylist()]
         found = {row["Id"]: row for row in rows}
@@ -87,18 +87,22 @@ class LocalTable:
         return found
 
     def versions(self, columns: dict[str, ColumnType]) -> list[Row]:
-        """Return the versions that have ended, in order, with these columns of the record."""
+        """Return the ended versions, in order, with these columns of the record."""
         stored, schema = _stored(self.past).values(), version_schema(columns)
         rows = [row for table in stored for batch in table.to_batches() for row in as_table(batch, schema).to_pylist()]
         return sorted(rows, key=lambda row: (row["Id"], row["_sequence"], row["_valid_from"]))
 
     @staticmethod
-    def _told(pieces: Sequence[Piece], everything: bool) -> Iterator[pa.RecordBatch]:
-        told = [number for number, piece in enumerate(pieces) if everything or piece.is_shared]
-        if told:
+    def _control_batches(file_groups: Sequence[FileGroup], everything: bool) -> Iterator[pa.RecordBatch]:
+        numbers = [number for number, file_group in enumerate(file_groups) if everything or file_group.is_shared]
+        if numbers:
             yield pa.RecordBatch.from_arrays(
-                [pa.array(told, pa.int32()), pa.nulls(len(told), pa.binary()), pa.nulls(len(told), pa.int64())],
-                schema=PARCEL,
+                [
+                    pa.array(numbers, pa.int32()),
+                    pa.nulls(len(numbers), pa.binary()),
+                    pa.nulls(len(numbers), pa.int64()),
+                ],
+                schema=BLOCK,
             )
 
 
@@ -107,7 +111,7 @@ def _files(lines: Iterable[dict[str, Any]]) -> list[TableFile]:
 
 
 def _stored(log: DeltaTableLog) -> dict[str, pa.Table]:
-    """Return the live files, with all columns that one of them has."""
+    """Return the tables of the live files by path, each with all columns of the widest file."""
     tables = {path: pa.parquet.read_table(f"{log.location.uri}/{path}") for path in log.version().files}
     if not tables:
         return {}

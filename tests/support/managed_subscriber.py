@@ -1,4 +1,4 @@
-"""A bare managed subscriber for tests: sends what it is told to and shows what comes back."""
+"""Minimal managed subscriber for tests: it sends single requests and returns the responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.localorg import LocalOrg
 
 
 class ManagedSubscriber:
-    """One ManagedSubscribe call; ``seconds`` is the deadline of the whole call."""
+    """A ManagedSubscribe call; ``seconds`` is the deadline of the whole call."""
 
     def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 120.0) -> None:
         self._requests: queue.SimpleQueue[pb.ManagedFetchRequest | None] = queue.SimpleQueue()
@@ -27,11 +27,11 @@ class ManagedSubscriber:
         return self
 
     def fetch(self, count: int, name: str = "") -> ManagedSubscriber:
-        """Ask for ``count`` events; the first time by the developer name of the subscription."""
+        """Request ``count`` events. The first request needs the developer name of the subscription."""
         return self.send(developer_name=name, num_requested=count)
 
     def commit(self, replay_id: bytes, *, fetch: int = 0) -> str:
-        """Send a commit, and return its request id."""
+        """Send a commit, and return its request ID."""
         self._commits += 1
         request_id = f"commit-{self._commits}"
         request = pb.CommitReplayRequest(commit_request_id=request_id, replay_id=replay_id)
@@ -51,21 +51,21 @@ class ManagedSubscriber:
         return events
 
     def answer(self, request_id: str) -> pb.CommitReplayResponse:
-        """Return the answer to a commit; responses without it are skipped."""
+        """Return the response to a commit; skip other responses."""
         for response in self.call:
             if response.HasField("commit_response") and response.commit_response.commit_request_id == request_id:
                 answer: pb.CommitReplayResponse = response.commit_response
                 return answer
-        raise AssertionError(f"the stream ended without an answer to {request_id}")
+        raise AssertionError(f"the stream ended without a response to {request_id}")
 
     def committed(self, replay_id: bytes) -> pb.CommitReplayResponse:
-        """Commit, and return the acknowledgement."""
+        """Commit a replay ID, and return the response; fail if it is an error."""
         response = self.answer(self.commit(replay_id))
         assert not response.HasField("error"), response
         return response
 
     def error(self) -> grpc.RpcError:
-        """Return the error that ends the stream; responses before it are skipped."""
+        """Return the error that ends the stream; skip the responses before it."""
         try:
             for _ in self.call:
                 pass
@@ -74,12 +74,12 @@ class ManagedSubscriber:
         raise AssertionError("the stream ended without an error")
 
     def half_close(self) -> ManagedSubscriber:
-        """Say that no more requests come."""
+        """Close the request stream: the server expects no more requests."""
         self._requests.put(None)
         return self
 
     def cancel(self) -> None:
-        """Give the call up."""
+        """Cancel the call."""
         self.half_close()
         self.call.cancel()
 

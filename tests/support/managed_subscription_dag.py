@@ -1,6 +1,6 @@
-"""A DAG with the life of a managed event subscription, and a main that runs it twice with ``dag.test()``.
+"""DAG that creates, changes and deletes a managed event subscription; run as a script, it runs twice.
 
-What the tasks of the last run gave is written to the file named by the first argument.
+The last run writes the results of its tasks to the file that the first command line argument names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ with DAG("managed_subscription", schedule=None, params={"topic": "/event/Order__
 
     @task
     def write(results: list[object]) -> None:
-        """Write what the tasks gave."""
+        """Write the results of the tasks."""
         Path(sys.argv[1]).write_text(json.dumps(results))
 
     delete = DeleteManagedEventSubscriptionOperator(

@@ -1,4 +1,4 @@
-"""A real MariaDB server for tests, started from installed binaries and stopped again."""
+"""MariaDB server for tests, run from the installed binaries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sfstream_localorg.tls import ensure_tls_files
 from tests.support.database_servers import DEADLINE, stop, unprivileged, wait_until_ready
 from tests.support.packages import MARIADB, need
 
-# What a store must not rely on: a server may be set up to cut what is too long, to write one byte for a character, to
-# compare without case, and to keep tables without transactions.
+# A store must also work on a server whose settings truncate long values, store one byte per character, compare without
+# case, and create tables without transactions.
 _UNFRIENDLY = {
     "character-set-server": "latin1",
     "collation-server": "latin1_swedish_ci",
@@ -36,8 +36,8 @@ _UNFRIENDLY = {
 
 @dataclass(frozen=True)
 class MariaDBServer:
-    """A running server. ``password`` is that of the user ``sfstream``, who may do everything; ``ca`` is the PEM file of
-    the authority that vouches for the server."""
+    """A running server. ``password`` belongs to the user ``sfstream``, who has all privileges; ``ca`` is the PEM file
+    of the certificate authority that signed the server's certificate."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class MariaDBServer:
     ca: Path
 
     def url(self, database: str = "mysql", **changes: object) -> URL:
-        """Return the URL of ``database``, with parts changed as given."""
+        """Return the URL of ``database``, with some parts replaced by ``changes``."""
         options = {"charset": "utf8mb4"}
         url = URL.create("mysql+pymysql", "sfstream", self.password, self.host, self.port, database, options)
         return url.set(**changes)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ class MariaDBServer:
         connection.close()
 
     def connect(self) -> pymysql.Connection:
-        """Return a connection to no database in particular."""
+        """Return a connection without a selected database."""
         return pymysql.connect(
             host=self.host, port=self.port, user="sfstream", password=self.password, charset="utf8mb4"
         )
@@ -73,14 +73,14 @@ class MariaDBServer:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDBServer]:
-    """A MariaDB server on an ephemeral loopback port."""
+    """Run a MariaDB server on an ephemeral loopback port."""
     with running_mariadb(need(MARIADB)) as server:
         yield server
 
 
 @contextmanager
 def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
-    """Run a server in a temporary folder; stop it by its process id."""
+    """Run a server in a temporary folder; stop it by its process ID."""
     prefix, owner = unprivileged("mysql")
     root = Path(tempfile.mkdtemp(prefix="sfstream-mariadb-"))
     tls = ensure_tls_files(root)
@@ -111,8 +111,8 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
         )
         options = {
             "datadir": data,
-            # A server that starts removes every temporary table from this folder: in /tmp, other servers' too, which
-            # then crash.
+            # At its start, a server removes every temporary table from this folder. In /tmp it would remove those of
+            # other servers, which then crash.
             "tmpdir": temporary,
             "bind-address": server.host,
             "port": server.port,
@@ -134,6 +134,6 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
         yield server
     finally:
         if process is not None:
-            # setpriv replaced itself by the server. SIGKILL: nobody wants the data.
+            # The process ID is the server's: setpriv replaced itself by it. SIGKILL is safe: the data is deleted.
             stop(process, signal.SIGKILL, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Looks for a text in every file below a folder: in its bytes, and in the values that Parquet files hold compressed."""
+"""Search for a text in all files below a folder, including the compressed values of Parquet files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 
 
 def files_with(folder: Path, mark: str) -> list[str]:
-    """Return the files below a folder that hold a text somewhere, statistics and footers included."""
+    """Return the files below a folder that contain a text anywhere, also in statistics and footers."""
     return sorted(name for name, content in contents(folder) if mark.encode() in content)
 
 
 def contents(folder: Path) -> Iterable[tuple[str, bytes]]:
-    """Yield the path of each file below a folder, relative to it, and its bytes; those of a Parquet file followed by
-    all its values as text."""
+    """Yield the relative path and the bytes of each file below a folder.
+
+    The bytes of a Parquet file are followed by all of its values as text.
+    """
     for path in folder.rglob("*"):
         if path.is_file():
             yield str(path.relative_to(folder)), path.read_bytes() + b"".join(_values(path))

@@ -1,4 +1,4 @@
-"""A topic in memory that can be published to and read, and whose requests and answers can get lost."""
+"""In-memory topic with publish and subscribe methods, which can lose requests and responses."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Answer = Callable[[Sequence[OutgoingEvent]], list[PublishedEvent]]
 
 
 class ModelBus:
-    """Keeps what is published. ``script`` says how the next requests are answered; after it, all are accepted.
+    """Topic that stores published events. ``script`` holds the responses to the next requests; later requests succeed.
 
-    :param keeps_ids: whether events have the ID that their publisher gave.
+    :param keeps_ids: whether received events have the ID that the publisher assigned.
     """
 
     def __init__(self, *, keeps_ids: bool = True) -> None:
         self.events: list[tuple[str, bytes, bytes]] = []
         self.requests: list[list[str]] = []
         self.script: list[Answer] = []
-        self.looks = 0
+        self.subscription_count = 0
         self.call_timeout = 0.0
-        self.said_that_all_has_come = True
+        self.confirms_end = True
         self._keeps_ids = keeps_ids
         self._numbers = itertools.count(100, 3)
 
@@ -33,7 +33,7 @@ class ModelBus:
         return (self.script.pop(0) if self.script else self.accept)(events)
 
     def accept(self, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
-        """Publish all."""
+        """Publish all events."""
         results = []
         for event in events:
             replay_id = next(self._numbers).to_bytes(8) + b"\0\0"
@@ -42,7 +42,7 @@ class ModelBus:
         return results
 
     def refuse(self, error: SalesforceStreamError, *places: int) -> Answer:
-        """Return what publishes all events but those at these places of the request, which have the error."""
+        """Return a response that publishes all events except those at ``places``, which it rejects with ``error``."""
 
         def answer(events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
             accepted = iter(self.accept([event for place, event in enumerate(events) if place not in places]))
@@ -54,7 +54,7 @@ class ModelBus:
         return answer
 
     def lose_request(self, error: SalesforceStreamError) -> Answer:
-        """Return what publishes nothing, and raises the error."""
+        """Return a response that publishes no event, and raises ``error``."""
 
         def answer(events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
             raise error
@@ -62,7 +62,7 @@ class ModelBus:
         return answer
 
     def lose_answer(self, error: SalesforceStreamError, *, of: int | None = None) -> Answer:
-        """Return what publishes the first ``of`` events, or all, and raises the error."""
+        """Return a response that publishes the first ``of`` events (default: all), and raises ``error``."""
 
         def answer(events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
             self.accept(events[:of])
@@ -71,17 +71,17 @@ class ModelBus:
         return answer
 
     def renew_session(self) -> None:
-        """There is none."""
+        """Do nothing: the bus has no session."""
 
     def subscribe(self, topic: str, start: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses:
-        self.looks += 1
+        self.subscription_count += 1
         places = [place for place, event in enumerate(self.events) if event[1] == start]
         if not places:
-            raise ReplayIdLostError(f"{topic}: it is not known.")
+            raise ReplayIdLostError(f"{topic}: unknown replay ID.")
         after = self.events[places[0] + 1 :]
         ids = [event_id if self._keeps_ids else f"another {event_id}" for event_id, _, _ in after]
         replay_ids, payloads = [each[1] for each in after], [each[2] for each in after]
         yield EventBatch(replay_ids, [*ids], ["s"] * len(ids), payloads, b"", 1, 0)
-        if self.said_that_all_has_come:
+        if self.confirms_end:
             yield EventBatch([], [], [], [], b"x", 1, 0)
         yield None

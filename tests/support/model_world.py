@@ -1,8 +1,8 @@
-"""An org of one object, the stream of its changes, and a replica, all in memory: what is tried are the rules.
+"""In-memory model of an org with one object, its change stream, and a replica: it tests the rules of replication.
 
-The replica follows the model of ``replica_model.py``, which the job's merges are compared with elsewhere, and the
-package's own code for all that is pure: flags, columns, plans of refreshes. Commit times are those of several servers,
-whose clocks differ; a record's changes are all of one.
+The replica uses the model of ``replica_model.py``, which other tests compare with the job's merges, and the package's
+pure functions for flags, columns and refresh plans. Commit times are from several servers whose clocks differ; all
+changes of one record are from the same server.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _EMPTY = {"string": None, "double": None, "int": None, "boolean": False}
 
 @dataclass
 class Event:
-    """One event: what it does to a record (``full``, ``patch``, ``delete``, ``gap``) or to the table (``overflow``,
-    ``all_records``), and by which schema: type and ``doc`` of each field."""
+    """One event: its operation on a record (``full``, ``patch``, ``delete``, ``gap``) or on the table (``overflow``,
+    ``all_records``), and its schema: type and ``doc`` of each field."""
 
     operation: str
     record_id: str
@@ -40,7 +40,7 @@ class Event:
 
 @dataclass
 class Record:
-    """A record of the org; its stamp has whole seconds."""
+    """A record of the org. Its ``stamp``, the time of the last change, has whole seconds."""
 
     values: Row
     stamp: int
@@ -49,9 +49,9 @@ class Record:
 
 @dataclass
 class ModelOrg:
-    """Changes its records at random; every change is an event, though not every event says what changed.
+    """Org that changes its records at random. It publishes an event for a change, but some events lack the new values.
 
-    :param hides: whether the user of refreshes may not read some of the fields that are made.
+    :param hides: whether the refresh user lacks access to some of the new fields.
     """
 
     shape: random.Random
@@ -59,23 +59,23 @@ class ModelOrg:
     schema: dict[str, tuple[str, str]] = field(default_factory=lambda: {"A": ("string", "1"), "B": ("double", "2")})
     records: dict[str, Record] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    made: int = 2
+    counter: int = 2
     hides: bool = False
     hidden: set[str] = field(default_factory=set)
 
     def change(self) -> None:
-        """Make one change."""
+        """Make one random change."""
         self.time += self.shape.choice((0, 0, 1, 3))
         acts = (self._create, self._update, self._update, self._update, self._delete, self._undelete, self._purge)
         self.shape.choice((*acts, *acts, self._change_schema, self._change_many))()
 
     def change_once_more(self) -> None:
-        """Make a change with an event that can be read."""
+        """Create a record with an undamaged event."""
         self._create()
         self.events[-1].is_damaged = False
 
     def image(self, record_id: str) -> Row | None:
-        """Return a record as a query gives it now, by field."""
+        """Return the current values of a record by field, as a query does; ``None`` if it does not exist."""
         record = self.records.get(record_id)
         if record is None:
             return None
@@ -101,8 +101,8 @@ class ModelOrg:
         return self.shape.choice(ids) if ids else None
 
     def _create(self) -> None:
-        record_id = str(len(self.records) + self.made * 100)
-        self.made += 1
+        record_id = str(len(self.records) + self.counter * 100)
+        self.counter += 1
         values = {name: self._value(type_) for name, (type_, _) in self.schema.items()}
         self.records[record_id] = Record(values, 0)
         self._event("full", record_id, dict(values))
@@ -128,13 +128,13 @@ class ModelOrg:
             self._event("full", record_id, dict(self.records[record_id].values))
 
     def _purge(self) -> None:
-        """Empty the recycle bin of a record, without an event."""
+        """Remove a deleted record from the recycle bin, without an event."""
         record_id = self._some(deleted=True)
         if record_id is not None:
             del self.records[record_id]
 
     def _change_many(self) -> None:
-        """Change many records, and say only that."""
+        """Change many records, and publish one event without their values."""
         for record_id in sorted(self.records):
             if self.shape.random() < 0.5 and self.schema:
                 name = self.shape.choice(sorted(self.schema))
@@ -144,12 +144,12 @@ class ModelOrg:
         self.events.append(Event(operation, "", {}, self.time + 0.3, dict(self.schema)))
 
     def _change_schema(self) -> None:
-        """Have a field come, go, change its type, or be made anew; the next change is the first to say so."""
-        self.made += 1
+        """Add, delete, convert or recreate a field, then create a record, whose event has the new schema."""
+        self.counter += 1
         names, chosen = sorted(self.schema), self.shape.random()
         if chosen < 0.4 or not names:
-            name, type_ = f"F{self.made}", self.shape.choice(("boolean", "string", "double"))
-            self.schema[name] = (type_, str(self.made))
+            name, type_ = f"F{self.counter}", self.shape.choice(("boolean", "string", "double"))
+            self.schema[name] = (type_, str(self.counter))
             self._fill(name, lambda _: _EMPTY[type_])
             if self.hides and self.shape.random() < 0.3:
                 self.hidden.add(name)
@@ -166,7 +166,7 @@ class ModelOrg:
             self._fill(name, lambda value: None if value is None else int(value) if new == "int" else str(value))
         else:
             name = self.shape.choice(names)
-            self.schema[name] = (self.schema[name][0], str(self.made))
+            self.schema[name] = (self.schema[name][0], str(self.counter))
             self._fill(name, lambda _: _EMPTY[self.schema[name][0]])
         self._create()
 
@@ -177,9 +177,10 @@ class ModelOrg:
 
 @dataclass
 class ModelReplica:
-    """The replica of an org, by windows of its stream.
+    """Replica of an org, built from windows of its stream.
 
-    :param position: how many events of the stream were drained; ``applied`` counts those that came again, too.
+    :param position: number of drained events of the stream.
+    :param applied: number of applied events, including events drained again.
     """
 
     org: ModelOrg
@@ -190,7 +191,7 @@ class ModelReplica:
     table: TableState = field(default_factory=lambda: TableState("stream"))
 
     def apply(self, count: int) -> None:
-        """Apply the next events, as one window."""
+        """Apply the next ``count`` events as one window."""
         window = list(enumerate(self.org.events[self.position : self.position + count], self.applied + 1))
         if not window:
             return
@@ -198,29 +199,29 @@ class ModelReplica:
         before, registry = self.table, ColumnRegistry(dict(self.table.columns.columns))
         readable = [(number, event) for number, event in window if not event.is_damaged]
         table = self.table if before.columns.columns else self.table.flagged(Flag("new", SINCE, 1))
-        table, told = replace(table, columns=registry), []
+        table, field_docs = replace(table, columns=registry), []
         changes = []
         for number, event in readable:
             wanted = [(name, type_) for name, (type_, _) in event.schema.items()]
             column_of = dict(zip(event.schema, registry.place(wanted, reserved=()), strict=True))
-            told.append({column_of[name]: doc for name, (_, doc) in event.schema.items()})
+            field_docs.append({column_of[name]: doc for name, (_, doc) in event.schema.items()})
             if event.operation in ("overflow", "all_records"):
                 table = table.flagged(Flag(event.operation, SINCE, number))  # type: ignore[arg-type]
                 continue
             values = {column_of[name]: value for name, value in event.values.items()}
             changes.append(_change(event, number, values))
-        table = with_fields(table, before, told, SINCE, window[-1][0])
+        table = with_fields(table, before, field_docs, SINCE, window[-1][0])
         if len(readable) < len(window):
             table = table.flagged(Flag("undecodable", SINCE, window[-1][0]))
         apply_window(self.rows, changes, registry.columns, hard=self.hard)
         self.table, self.applied = table, window[-1][0]
 
-    def set_back(self, count: int) -> None:
-        """Have the last events drained once more, as after a position that was set back or windows that overlap."""
+    def move_back(self, count: int) -> None:
+        """Move the position back by ``count`` events, as after a reset or with overlapping windows."""
         self.position = max(self.position - count, 0)
 
     def refresh(self) -> Iterator[None]:
-        """Fetch and merge what has to be; stop between any two records, for others to change something."""
+        """Run the planned refreshes; yield after each fetched record, so that the caller can change the org."""
         self.table = replace(self.table, dirty=sum(row["_dirty"] for row in self.rows.values()))
         snapshot = Snapshot(1, None, {"stream": self._stream()}, {"T": self.table})
         for planned in plan_dirty(snapshot, None):
@@ -265,7 +266,7 @@ class ModelReplica:
         return StreamState(ORG, "pubsub", "/data/ChangeEvents", "", last, None, self.applied)
 
     def differences(self) -> list[tuple[str, str, Any, Any]]:
-        """Return what is not as in the org: id, column, the value there and here. ``Id`` stands for the whole row."""
+        """Return differences from the org: record ID, column, org value, replica value. ``Id`` marks the whole row."""
         found: list[tuple[str, str, Any, Any]] = []
         expected = {
             record_id: record for record_id, record in self.org.records.items() if not (self.hard and record.is_deleted)
@@ -289,8 +290,8 @@ class ModelReplica:
             ]
         return found
 
-    def is_told(self, record_id: str, column: str) -> bool:
-        """Tell whether the replica says itself that a value may differ."""
+    def is_marked_outdated(self, record_id: str, column: str) -> bool:
+        """Return whether the replica marks a value as possibly outdated, by a dirty row or a table flag."""
         flag, row = self.table.flag, self.rows.get(record_id)
         if row is not None and row["_dirty"]:
             return True

@@ -1,10 +1,10 @@
-"""A network between a client and a server, which can be slow, silent, dripping, half-open, cut or out of order.
+"""Simulated network between a client and a server: slow, silent, rate-limited, half-open, cut or reordered.
 
-It forwards TCP, so it is the same for gRPC and HTTP, with TLS and without. Tests tell it what to do when they have seen
-what they wait for, or beforehand with :meth:`Network.at`, which strikes between two bytes. Made for Linux.
+The network forwards TCP, so it works for gRPC and HTTP, with and without TLS. A test changes its conditions directly,
+or registers an action with :meth:`Network.at`, which runs between two bytes. It requires Linux.
 
-What is silent waits, and passes when the silence is over: TCP repeats what was dropped, it does not leave it out. Only
-what was forgotten (:meth:`Connection.forget`) is gone for good.
+Silence delays bytes until it ends, because TCP repeats dropped segments. Only the bytes of a forgotten connection
+(:meth:`Connection.forget`) are lost.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from tests.support.network_connection import RESET_ON_CLOSE, Action, Conditions, Connection, Rule
-from tests.support.network_door import HOST, Door
+from tests.support.network_door import HOST, ClientListener
 from tests.support.network_points import (
     BOTH,
     TO_CLIENT,
     TO_SERVER,
-    Carried,
+    ByteCount,
     Direction,
     GrpcResponse,
     Point,
-    Seen,
+    TextMatch,
     TlsHandshake,
 )
 
@@ -35,25 +35,26 @@ __all__ = [
     "BOTH",
     "TO_CLIENT",
     "TO_SERVER",
-    "Carried",
+    "ByteCount",
     "Connection",
     "Direction",
     "GrpcResponse",
     "Network",
-    "Seen",
+    "TextMatch",
     "TlsHandshake",
 ]
 
 
 class Network:
-    """Forwards TCP connections to ``127.0.0.1:server_port``; clients connect to ``target``, or to its ``port``.
+    """TCP forwarder to ``127.0.0.1:server_port``; clients connect to ``target``, or to its ``port``.
 
-    What is set holds for open and new connections, from then on. A context manager; at its end nothing is left open.
+    Conditions apply to open and new connections from the moment of the call. As a context manager, it closes all
+    connections on exit.
     """
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
-        self._door = Door()
+        self._door = ClientListener()
         self._conditions = Conditions()
         self._idle: tuple[float, Action] | None = None
         self._connections: list[Connection] = []
@@ -70,7 +71,7 @@ class Network:
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
         self.port = self._door.port
         self.accepted = 0
-        """How many connections there have been."""
+        """Number of connections so far."""
 
     def __enter__(self) -> Network:
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -89,55 +90,57 @@ class Network:
 
     @property
     def target(self) -> str:
-        """Host and port."""
+        """Host and port for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def connections(self) -> list[Connection]:
-        """Those that are open, oldest first, without those that were forgotten."""
+        """Open connections, oldest first, without forgotten ones."""
         with self._lock:
             return [connection for connection in self._connections if connection.is_open]
 
-    def carried(self, direction: Direction) -> int:
-        """Return how many bytes have passed, over all connections there have been."""
+    def forwarded_bytes(self, direction: Direction) -> int:
+        """Return the number of forwarded bytes, over all connections so far."""
         with self._lock:
-            return self._ended[direction] + sum(each.way(direction).carried for each in self._all())
+            return self._ended[direction] + sum(
+                each.half(direction).forwarded_bytes for each in self._all_connections()
+            )
 
-    def last_carried(self, direction: Direction) -> float | None:
-        """Return when the last byte passed (monotonic seconds), ``None`` if none has."""
+    def last_forwarded_at(self, direction: Direction) -> float | None:
+        """Return when the last byte was forwarded (monotonic seconds), or ``None``."""
         with self._lock:
-            moments = [self._last.get(direction), *(each.way(direction).last for each in self._all())]
+            moments = [self._last.get(direction), *(each.half(direction).last for each in self._all_connections())]
             return max((moment for moment in moments if moment is not None), default=None)
 
     def delay(self, seconds: float) -> None:
-        """Let bytes that come from now on take so long, each way: a line of any throughput, which keeps their order.
+        """Delay bytes sent from now on, in each direction. The order is kept and the throughput is unlimited.
 
-        TCP itself connects at once.
+        TCP handshakes are not delayed.
         """
         with self._changing():
             self._conditions.delay = seconds
 
     def drip(self, bytes_per_second: float | None) -> None:
-        """Let no more pass than so much, of each connection in each direction; ``None``: all."""
+        """Limit the rate of each connection in each direction; ``None`` removes the limit."""
         with self._changing():
             self._conditions.rate = bytes_per_second
 
     def silence(self, directions: frozenset[Direction] = BOTH) -> None:
-        """Let nothing pass, not even the end of a connection. New connections are accepted, and are silent too."""
+        """Forward nothing, not even the end of a connection. New connections are accepted, and are also silent."""
         with self._changing():
             self._conditions.silent = directions
 
     def unreachable(self) -> None:
-        """Let new connections wait for TCP: their SYN is dropped. Those that are open go on.
+        """Drop the SYN of new connections, so that they wait. Open connections continue to work.
 
-        After :meth:`heal`, who waits gets through when TCP repeats its SYN: 1, 3, 7 seconds after the first.
+        After :meth:`heal`, a waiting client connects when TCP repeats its SYN: 1, 3, 7 seconds after the first.
         """
         with self._changing():
             if self._door.is_open:
                 self._connect(self._door.shut())
 
     def cut_idle(self, seconds: float, how: Action = Connection.reset) -> None:
-        """Do this to each connection that carries nothing for so long, in either direction.
+        """Apply ``how`` to each connection that has forwarded no byte for ``seconds``, in either direction.
 
         :param how: ``Connection.reset``, ``Connection.close`` or ``Connection.forget``.
         """
@@ -145,22 +148,22 @@ class Network:
             self._idle = (seconds, how)
 
     def cut(self) -> int:
-        """Reset all connections; return how many there were. New ones work."""
+        """Reset all open connections; return their number. New connections work."""
         return self._each(Connection.reset)
 
     def forget(self) -> int:
-        """Let all connections of this moment carry nothing more, for good; return how many. New ones work."""
+        """Let all open connections stay open without forwarding bytes; return their number. New connections work."""
         return self._each(Connection.forget)
 
     def at(self, point: Point, action: Action, *, nth: int = 1, times: int | None = 1) -> Rule:
-        """Do something when a point is reached, between the byte before and the byte after.
+        """Run an action when a point in the forwarded bytes is reached, between the bytes before and after it.
 
         For example ``at(Seen(b"POST /cometd", TO_SERVER, before=True), lambda _: network.silence())``.
 
-        :param action: is given the connection, and called in the network's thread; it must not block.
-        :param nth: the time that counts, of all connections together.
-        :param times: how often to do it from then on; ``None``: always.
-        :returns: what counts how often it was ``done``.
+        :param action: function of the connection, called in the network's thread; it must not block.
+        :param nth: the first occurrence of the point, over all connections, at which to run the action.
+        :param times: number of runs from that occurrence on; ``None``: unlimited.
+        :returns: the rule, whose ``done`` counts the runs.
         """
         rule = Rule(point, action, nth, times)
         with self._changing():
@@ -169,7 +172,7 @@ class Network:
         return rule
 
     def heal(self) -> None:
-        """End all of this, rules and held connections too. What was cut or forgotten remains so."""
+        """Restore normal conditions, remove rules, release held bytes. Cut or forgotten connections do not recover."""
         with self._changing():
             self._conditions.delay, self._conditions.rate, self._conditions.silent = 0.0, None, frozenset()
             self._conditions.rules.clear()
@@ -183,7 +186,7 @@ class Network:
     def _changing(self) -> Iterator[None]:
         with self._lock:
             yield
-        with contextlib.suppress(BlockingIOError):  # it is awake
+        with contextlib.suppress(BlockingIOError):  # the buffer is full: the thread will wake up anyway
             self._wake.send(b"-")
 
     def _watch(self) -> None:
@@ -197,7 +200,7 @@ class Network:
                 action(connection)
         return len(connections)
 
-    def _all(self) -> list[Connection]:
+    def _all_connections(self) -> list[Connection]:
         return self._connections + self._forgotten
 
     def _run(self) -> None:
@@ -207,11 +210,11 @@ class Network:
                     return
                 now = time.monotonic()
                 due = min((moment for moment in (self._advance(now), self._cut_idle(now)) if moment), default=None)
-                self._sort()
+                self._remove_closed()
                 self._listen(now)
             ready = self._selector.select(None if due is None else max(0.0, due - time.monotonic()))
             with self._lock:
-                self._take({key.fileobj: mask for key, mask in ready})
+                self._handle_ready({key.fileobj: mask for key, mask in ready})
 
     def _advance(self, now: float) -> float | None:
         moments = [connection.advance(now) for connection in self._connections if connection.is_open]
@@ -226,26 +229,26 @@ class Network:
                 how(connection)
         return min((connection.last + seconds for connection in self.connections), default=None)
 
-    def _sort(self) -> None:
-        """Put aside what is not open any more."""
+    def _remove_closed(self) -> None:
+        """Remove connections that are no longer open; keep their counts."""
         for connection in self._connections:
             if connection.is_forgotten:
                 self._forgotten.append(connection)
             elif not connection.is_open:
-                for way in connection.ways:
-                    self._ended[way.direction] += way.carried
-                    if way.last is not None:
-                        self._last[way.direction] = max(self._last.get(way.direction, 0.0), way.last)
+                for half in connection.halves:
+                    self._ended[half.direction] += half.forwarded_bytes
+                    if half.last is not None:
+                        self._last[half.direction] = max(self._last.get(half.direction, 0.0), half.last)
         self._connections = [connection for connection in self._connections if connection.is_open]
 
     def _listen(self, now: float) -> None:
-        """Register the sockets that something is awaited of. Those that were closed go first: their numbers return."""
+        """Register the sockets to wait for. Unregister closed ones first, because their file numbers are reused."""
         wanted: dict[socket.socket, int] = {self._door.listener: selectors.EVENT_READ} if self._door.is_open else {}
-        for way in (way for connection in self._connections for way in connection.ways):
-            if way.takes_more(now):
-                wanted[way.source] = wanted.get(way.source, 0) | selectors.EVENT_READ
-            if way.blocked:
-                wanted[way.target] = wanted.get(way.target, 0) | selectors.EVENT_WRITE
+        for half in (half for connection in self._connections for half in connection.halves):
+            if half.can_read(now):
+                wanted[half.source] = wanted.get(half.source, 0) | selectors.EVENT_READ
+            if half.blocked:
+                wanted[half.target] = wanted.get(half.target, 0) | selectors.EVENT_WRITE
         for one in [one for one in self._interests if one not in wanted]:
             self._selector.unregister(one)
         for one, mask in wanted.items():
@@ -255,15 +258,15 @@ class Network:
                 self._selector.modify(one, mask)
         self._interests = wanted
 
-    def _take(self, ready: dict[object, int]) -> None:
+    def _handle_ready(self, ready: dict[object, int]) -> None:
         if self._woken in ready:
             self._woken.recv(4096)
         for connection in self.connections:
-            for way in connection.ways:
-                if ready.get(way.source, 0) & selectors.EVENT_READ and way.takes_more(time.monotonic()):
-                    way.take(self._conditions.delay)
-                if ready.get(way.target, 0) & selectors.EVENT_WRITE:
-                    way.blocked = False
+            for half in connection.halves:
+                if ready.get(half.source, 0) & selectors.EVENT_READ and half.can_read(time.monotonic()):
+                    half.read(self._conditions.delay)
+                if ready.get(half.target, 0) & selectors.EVENT_WRITE:
+                    half.blocked = False
         if self._door.listener in ready and self._door.is_open:
             self._connect(self._door.accept())
 
@@ -272,7 +275,7 @@ class Network:
             self.accepted += 1
             try:
                 server = socket.create_connection((HOST, self._server_port), timeout=10)
-            except OSError:  # nobody is there
+            except OSError:  # the server does not listen
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
                 client.close()
                 continue

@@ -1,4 +1,4 @@
-"""One connection through a :class:`~tests.support.network.Network`: two ways, each a line."""
+"""One connection through a :class:`~tests.support.network.Network`, with a queue for each direction."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.support.network_points import BOTH, TO_CLIENT, TO_SERVER, Direction, 
 
 _CHUNK = 1 << 18
 _WAITING = 1 << 20
-"""Bytes that wait for their receiver, from which on no more are taken from their sender."""
+"""Number of queued bytes from which on no more are read from the sender."""
 _DRIPS_PER_SECOND = 20
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""For ``SO_LINGER``."""
+"""Value of ``SO_LINGER`` that makes ``close`` reset the connection."""
 
 Action = Callable[["Connection"], object]
 
 
 @dataclass(eq=False)
 class Rule:
-    """What is to be done at a point. ``reached`` counts how often the point was, ``done`` how often it was done."""
+    """Action at a point. ``reached`` counts occurrences of the point, ``done`` counts runs of the action."""
 
     point: Point
     action: Action
@@ -36,7 +36,7 @@ class Rule:
     done: int = 0
 
     def strikes(self) -> bool:
-        """Count one more, and return whether it is to be done."""
+        """Count one occurrence of the point, and return whether the action must run."""
         self.reached += 1
         if self.reached < self.nth or (self.times is not None and self.done >= self.times):
             return False
@@ -46,7 +46,7 @@ class Rule:
 
 @dataclass
 class Conditions:
-    """How the network is at the moment, for all of its connections."""
+    """Current conditions of the network, shared by all of its connections."""
 
     delay: float = 0.0
     rate: float | None = None
@@ -57,60 +57,60 @@ class Conditions:
 @dataclass(frozen=True)
 class _Data:
     bytes: bytes
-    looked_at: bool = False
+    is_split: bool = False
 
 
-_Waiting = _Data | Action | Literal["end", "reset"]
+_Item = _Data | Action | Literal["end", "reset"]
 
 
-class Way:
-    """One direction of a connection. ``carried``: bytes that have passed, ``last``: when the last did (monotonic)."""
+class HalfConnection:
+    """One direction of a connection. ``last`` is the monotonic time of the last forwarded byte."""
 
     def __init__(self, direction: Direction, source: socket.socket, target: socket.socket) -> None:
         self.direction, self.source, self.target = direction, source, target
-        self.carried = 0
+        self.forwarded_bytes = 0
         self.last: float | None = None
         self.held = False
         self.blocked = False
         self.ended = False
-        self._line: deque[tuple[float, _Waiting]] = deque()
+        self._queue: deque[tuple[float, _Item]] = deque()
         self._size = 0
         self._read_to_end = False
         self._not_before = 0.0
 
     @property
     def waiting(self) -> int:
-        """Bytes that have come and not passed."""
+        """Number of received bytes that are not forwarded yet."""
         return self._size
 
-    def takes_more(self, now: float) -> bool:
-        """Whether to read from the source: not for ever on behalf of a target that takes nothing."""
+    def can_read(self, now: float) -> bool:
+        """Return whether to read from the source: the queue is limited, in case the target does not read."""
         if self._read_to_end:
             return False
-        return self._size < _WAITING or self._line[0][0] > now
+        return self._size < _WAITING or self._queue[0][0] > now
 
-    def take(self, delay: float) -> None:
-        """Read what has come, to be passed on after ``delay`` seconds, and not before what came before it."""
-        came: _Waiting
+    def read(self, delay: float) -> None:
+        """Read received bytes, and queue them for ``delay`` seconds, behind the bytes received earlier."""
+        received: _Item
         try:
             data = self.source.recv(_CHUNK)
-            came = _Data(data) if data else "end"
+            received = _Data(data) if data else "end"
         except BlockingIOError:
             return
         except OSError:
-            data, came = b"", "reset"
+            data, received = b"", "reset"
         self._size += len(data)
         self._read_to_end = not data
         due = time.monotonic() + delay
-        self._line.append((max(due, self._line[-1][0]) if self._line else due, came))
+        self._queue.append((max(due, self._queue[-1][0]) if self._queue else due, received))
 
     def advance(self, connection: Connection, conditions: Conditions, now: float) -> float | None:
-        """Pass on all that may pass now; return when to come back, ``None`` where that is not a matter of time.
+        """Forward all bytes that are due; return the time of the next call, ``None`` if it does not depend on time.
 
-        :raises OSError: if the target takes nothing any more.
+        :raises OSError: if the target's connection is broken.
         """
-        while self._line and not self.blocked:
-            due, first = self._line[0]
+        while self._queue and not self.blocked:
+            due, first = self._queue[0]
             if due > now:
                 return due
             if self.held or self.direction in conditions.silent:
@@ -120,10 +120,10 @@ class Way:
             if isinstance(first, _Data):
                 self._send(connection, due, first, conditions, now)
                 continue
-            self._line.popleft()
+            self._queue.popleft()
             if first == "end":
                 self.ended = True
-                with contextlib.suppress(OSError):  # it has gone
+                with contextlib.suppress(OSError):  # the target has already closed
                     self.target.shutdown(socket.SHUT_WR)
             elif first == "reset":
                 raise ConnectionResetError
@@ -134,9 +134,9 @@ class Way:
         return None
 
     def _send(self, connection: Connection, due: float, data: _Data, conditions: Conditions, now: float) -> None:
-        if not data.looked_at:
-            self._line.popleft()
-            self._line.extendleft((due, part) for part in reversed(connection.split(self.direction, data.bytes)))
+        if not data.is_split:
+            self._queue.popleft()
+            self._queue.extendleft((due, part) for part in reversed(connection.split(self.direction, data.bytes)))
             return
         size = len(data.bytes)
         if conditions.rate is not None:
@@ -146,20 +146,20 @@ class Way:
         except BlockingIOError:
             self.blocked = True
             return
-        self._line.popleft()
+        self._queue.popleft()
         if sent < len(data.bytes):
-            self._line.appendleft((due, _Data(data.bytes[sent:], looked_at=True)))
+            self._queue.appendleft((due, _Data(data.bytes[sent:], is_split=True)))
         self._size -= sent
-        self.carried += sent
+        self.forwarded_bytes += sent
         self.last = now
         if conditions.rate is not None:
             self._not_before = now + sent / conditions.rate
 
 
 class Connection:
-    """A client's connection, and the one to the server on its behalf. All methods may be called from any thread.
+    """A client's connection, and the matching connection to the server. All methods may be called from any thread.
 
-    ``to_client`` and ``to_server`` are its two ways, with what they have carried.
+    ``to_client`` and ``to_server`` are its two directions, with their counts of forwarded bytes.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class Connection:
         for one in (client, server):
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.to_client = Way(TO_CLIENT, server, client)
-        self.to_server = Way(TO_SERVER, client, server)
-        self.ways = (self.to_client, self.to_server)
+        self.to_client = HalfConnection(TO_CLIENT, server, client)
+        self.to_server = HalfConnection(TO_SERVER, client, server)
+        self.halves = (self.to_client, self.to_server)
         self.opened_at = time.monotonic()
         self.is_open = True
         self.is_forgotten = False
@@ -184,64 +184,64 @@ class Connection:
 
     @property
     def last(self) -> float:
-        """When it last carried something, or was opened (monotonic)."""
-        return max(self.opened_at, *(way.last or 0.0 for way in self.ways))
+        """Time of the last forwarded byte, or of the opening (monotonic)."""
+        return max(self.opened_at, *(half.last or 0.0 for half in self.halves))
 
-    def way(self, direction: Direction) -> Way:
-        """Return its way in one direction."""
+    def half(self, direction: Direction) -> HalfConnection:
+        """Return the queue and counts of one direction."""
         return self.to_client if direction is TO_CLIENT else self.to_server
 
     def hold(self, directions: frozenset[Direction] = BOTH) -> None:
-        """Let what it carries wait, until :meth:`release`: meanwhile that of other connections overtakes it."""
+        """Hold its bytes back until :meth:`release`, so that bytes of other connections overtake them."""
         with self._changing():
-            for way in self.ways:
-                way.held = way.held or way.direction in directions
+            for half in self.halves:
+                half.held = half.held or half.direction in directions
 
     def release(self) -> None:
-        """Let pass what waits, in its order."""
+        """Forward the held bytes, in their order."""
         with self._changing():
-            for way in self.ways:
-                way.held = False
+            for half in self.halves:
+                half.held = False
 
     def forget(self) -> None:
-        """Carry nothing more, for good, and tell nobody: both ends stay open, as after a middlebox restarted."""
+        """Forward nothing more, without closing: both ends stay open, as after the restart of a middlebox."""
         with self._changing():
             self.is_open, self.is_forgotten = False, True
 
     def reset(self) -> None:
-        """End it with a reset for both ends."""
+        """Reset the connection at both ends."""
         with self._changing():
-            for way in self.ways:
+            for half in self.halves:
                 with contextlib.suppress(OSError):
-                    way.source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+                    half.source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             self._close()
 
     def close(self) -> None:
-        """End it as if each end had closed it to the other; what waits is lost."""
+        """Close the connection at both ends; bytes not forwarded yet are lost."""
         with self._changing():
-            for way in self.ways:
+            for half in self.halves:
                 with contextlib.suppress(OSError):
-                    way.source.shutdown(socket.SHUT_RDWR)
+                    half.source.shutdown(socket.SHUT_RDWR)
             self._close()
 
     def free(self) -> None:
-        """Close its sockets, also those that were forgotten."""
-        for way in self.ways:
-            way.source.close()
+        """Close the sockets, also those of a forgotten connection."""
+        for half in self.halves:
+            half.source.close()
 
     def _close(self) -> None:
         self.is_open = self.is_forgotten = False
         self.free()
 
-    # What follows is for the network's own thread.
+    # Only the network's own thread calls the methods below.
 
     def watch(self) -> None:
-        """Look for the points that the network has now."""
+        """Watch for the points of the network's current rules; keep the state of existing watches."""
         rules = self._conditions.rules
         self._watches = {rule: self._watches.get(rule) or rule.point.watch() for rule in rules}
 
     def split(self, direction: Direction, data: bytes) -> list[_Data | Action]:
-        """Return ``data`` with what is to be done in the midst of it."""
+        """Split ``data`` at the points in it, with the actions to run between the parts."""
         places = [
             (place, rule.action)
             for rule, watch in self._watches.items()
@@ -251,20 +251,20 @@ class Connection:
         parts: list[_Data | Action] = []
         done = 0
         for place, action in sorted(places, key=lambda one: one[0]):
-            parts += [_Data(data[done:place], looked_at=True)] if place > done else []
+            parts += [_Data(data[done:place], is_split=True)] if place > done else []
             parts.append(action)
             done = place
-        return [*parts, _Data(data[done:], looked_at=True)] if done < len(data) else parts
+        return [*parts, _Data(data[done:], is_split=True)] if done < len(data) else parts
 
     def advance(self, now: float) -> float | None:
-        """Pass on all that may pass now; return when to come back."""
+        """Forward all bytes that are due in both directions; return the time of the next call."""
         soonest: float | None = None
         try:
-            for way in self.ways:
-                due = way.advance(self, self._conditions, now) if self.is_open else None
+            for half in self.halves:
+                due = half.advance(self, self._conditions, now) if self.is_open else None
                 soonest = due if soonest is None or (due is not None and due < soonest) else soonest
         except OSError:
             self.reset()
-        if self.is_open and all(way.ended for way in self.ways):
+        if self.is_open and all(half.ended for half in self.halves):
             self._close()
         return soonest

@@ -1,4 +1,4 @@
-"""Where clients reach a :class:`~tests.support.network.Network`: a listening socket that can be shut."""
+"""Listening socket of a :class:`~tests.support.network.Network`, which can drop connection requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _BACKLOG = 128
 _TRIES = 100
 
 
-class Door:
-    """A socket that listens on an ephemeral port of loopback, for one thread at a time."""
+class ClientListener:
+    """Socket that listens on an ephemeral loopback port; not thread-safe."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server((HOST, 0), backlog=_BACKLOG)
@@ -20,26 +20,26 @@ class Door:
         self._fillers: dict[object, socket.socket] = {}
 
     def accept(self) -> list[socket.socket]:
-        """Return those who have come."""
-        came = []
+        """Accept and return all waiting clients."""
+        clients = []
         while True:
             try:
                 client, address = self.listener.accept()
             except BlockingIOError:
-                return came
+                return clients
             filler = self._fillers.pop(address, None)
             if filler is None:
-                came.append(client)
+                clients.append(client)
             else:
                 filler.close()
                 client.close()
 
     def shut(self) -> list[socket.socket]:
-        """Let the kernel drop the SYN of who comes from now on; return who came before.
+        """Let the kernel drop the SYN of new clients from now on; return the clients that were already waiting.
 
-        Of those that have not been accepted there is room for one, and that place is taken.
+        The backlog has room for one connection, and a filler connection occupies it.
         """
-        came = self.accept()
+        clients = self.accept()
         self.is_open = False
         self.listener.listen(0)
         for _ in range(_TRIES):
@@ -47,16 +47,16 @@ class Door:
             filler.settimeout(0.2)
             try:
                 filler.connect((HOST, self.port))
-            except TimeoutError:  # somebody else has it
+            except TimeoutError:  # another client occupies the backlog
                 filler.close()
-                came += self.accept()
+                clients += self.accept()
             else:
                 self._fillers[filler.getsockname()] = filler
-                return came
+                return clients
         raise RuntimeError("The listening socket cannot be made unreachable.")
 
     def open(self) -> None:
-        """Be reachable again."""
+        """Accept new clients again."""
         self.listener.listen(_BACKLOG)
         self.is_open = True
 

@@ -1,7 +1,7 @@
-"""Points in what a connection carries, at which a :class:`~tests.support.network.Network` can do something.
+"""Points in the bytes of a connection at which a :class:`~tests.support.network.Network` can run an action.
 
-A point is a description; ``watch()`` gives what looks for it in one connection. That is fed every byte of a connection
-once, in the order of passing, and returns the places of the point in each chunk: how many of its bytes lie before.
+A point is a description; ``watch()`` returns an object that searches one connection for the point. It receives every
+byte of the connection once, in order, and returns the offsets of the point in each chunk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Direction(Enum):
-    """Which way bytes go."""
+    """Direction of bytes."""
 
     TO_CLIENT = "to_client"
     TO_SERVER = "to_server"
@@ -24,22 +24,22 @@ BOTH = frozenset(Direction)
 
 
 class Watch(Protocol):
-    """Looks for a point in one connection."""
+    """Search for a point in one connection."""
 
     def places(self, direction: Direction, data: bytes) -> list[int]:
-        """Return where in ``data``, the next bytes of this direction, the point is; ascending."""
+        """Return the ascending offsets of the point in ``data``, the next bytes of this direction."""
 
 
 class Point(Protocol):
-    """Where something is to happen."""
+    """Point in the bytes of a connection."""
 
     def watch(self) -> Watch:
-        """Return what looks for it in one connection."""
+        """Start the search for the point in one connection."""
 
 
 @dataclass(frozen=True)
-class Carried:
-    """When so many bytes have passed in one direction, counted from when the network was told to look."""
+class ByteCount:
+    """Point after ``count`` bytes in one direction, counted from the registration of the rule."""
 
     count: int
     direction: Direction = TO_CLIENT
@@ -49,7 +49,7 @@ class Carried:
 
 
 class _CarriedWatch:
-    def __init__(self, point: Carried) -> None:
+    def __init__(self, point: ByteCount) -> None:
         self._direction, self._left = point.direction, point.count
 
     def places(self, direction: Direction, data: bytes) -> list[int]:
@@ -63,10 +63,10 @@ class _CarriedWatch:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """After this text has passed in one direction, or ``before`` it does, on connections without TLS.
+class TextMatch:
+    """Point after a text in one direction, or ``before`` it, on connections without TLS.
 
-    Bytes of the text that came in an earlier segment than its last byte have passed already.
+    If the text is spread over several segments, only its bytes in the last segment can be held back.
     """
 
     text: bytes
@@ -78,7 +78,7 @@ class Seen:
 
 
 class _SeenWatch:
-    def __init__(self, point: Seen) -> None:
+    def __init__(self, point: TextMatch) -> None:
         self._point = point
         self._tail = b""
 
@@ -98,9 +98,9 @@ class _SeenWatch:
 
 @dataclass(frozen=True)
 class TlsHandshake:
-    """After the handshake of TLS 1.3, as the client sees it: when its Finished is on the way, and nothing after it.
+    """Point right after the client's Finished message, which ends the TLS 1.3 handshake for the client.
 
-    The headers of records are readable; nothing is decrypted.
+    The point is found by the record headers, which are not encrypted.
     """
 
     def watch(self) -> Watch:
@@ -123,12 +123,12 @@ class _TlsWatch:
 
 @dataclass(frozen=True)
 class GrpcResponse:
-    """After a response message of a call of the Pub/Sub API, on connections without TLS: ``GrpcResponse("Subscribe")``.
+    """Point after a response message of a Pub/Sub API call, on connections without TLS: ``GrpcResponse("Subscribe")``.
 
-    Means the first call of the method on a connection, since HTTP/2 abbreviates the names of later ones. Messages that
-    the server put into the same frame pass too.
+    It finds only the first call of the method on a connection, because HTTP/2 abbreviates the names of later calls.
+    Further messages in the same frame are forwarded too.
 
-    :param number: the message, from 1.
+    :param number: number of the message, from 1.
     """
 
     method: str
@@ -166,14 +166,14 @@ def _http2_frame_size(header: bytes) -> int:
 
 
 class _Frames:
-    """Puts the segments of a stream together to frames that say their size in a header."""
+    """Assembler of frames from the segments of a stream; the header of a frame contains its size."""
 
     def __init__(self, header: int, size: Callable[[bytes], int]) -> None:
         self._header, self._size = header, size
         self._begun = bytearray()
 
     def completed(self, data: bytes) -> list[tuple[bytes, int]]:
-        """Return the frames that end in ``data``, and where each does."""
+        """Return the frames that end in ``data``, with the offset of each end."""
         self._begun += data
         frames = []
         while len(self._begun) >= self._header:

@@ -1,6 +1,6 @@
-"""A DAG whose tasks tell what became of them, and a main that runs it with ``dag.test()``.
+"""DAG whose tasks send notifications of their results; run as a script, it calls ``dag.test()``.
 
-What they drain is in the environment: ``TOPIC``, ``LANDING``, ``ON_INVALID_REPLAY``.
+Environment variables set its arguments: ``TOPIC``, ``LANDING``, ``ON_INVALID_REPLAY``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real S3 server (SeaweedFS) for tests: started, killed, started again with its data, and mounted as a folder."""
+"""S3 server (SeaweedFS) for tests, which can be killed, restarted with its data, and mounted as a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from scripts.airflow_stack import free_port
 
 BUCKET = "lake"
-"""The bucket that every server here has."""
+"""Bucket that exists on every server."""
 _DEADLINE = 120
 _PORTS = (
     "master.port",
@@ -39,11 +39,11 @@ _PORTS = (
 
 
 class ObjectStorage:
-    """One SeaweedFS server: master, volumes, filer and S3 in one process, on loopback ports of its own.
+    """SeaweedFS server with master, volumes, filer and S3 in one process, on its own loopback ports.
 
-    What it holds is in ``folder``, so a server that was killed has it again when it is started again, on the same
-    ports. There are two identities: ``administrator`` may do everything, ``user`` may list, read and write
-    :data:`BUCKET` alone, which is all that a landing needs. Each is an access key and a secret key.
+    The data is stored in ``folder``, so a killed server has the same data and ports after a restart. The identity
+    ``administrator`` has all permissions; ``user`` may only list, read and write :data:`BUCKET`, which is enough for a
+    landing. An identity is an access key and a secret key.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class ObjectStorage:
     @classmethod
     @contextmanager
     def running(cls, folder: Path) -> Iterator[ObjectStorage]:
-        """Run a server with its data in ``folder``, which does not exist yet, and :data:`BUCKET` in it."""
+        """Run a server with its data in the new ``folder``, and with an empty :data:`BUCKET`."""
         storage = cls(folder)
         try:
             storage.start()
@@ -79,7 +79,7 @@ class ObjectStorage:
 
     @property
     def port(self) -> int:
-        """Where S3 is spoken, on ``127.0.0.1``."""
+        """Port of the S3 API, on ``127.0.0.1``."""
         return self._ports["s3.port"]
 
     @property
@@ -87,12 +87,13 @@ class ObjectStorage:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the server, with what it held before, and return when it takes writes."""
+        """Start the server with its stored data, and return when it accepts writes."""
         assert self._process is None, "the server is running"
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         command = [
-            *_ending_with_us(), weed(), "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-            "-filer", "-s3", f"-s3.config={self.folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            *_kill_with_parent(), weed(), "server", f"-dir={self.folder / 'data'}",
+            "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3",
+            f"-s3.config={self.folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
             "-master.telemetry=false", "-master.electionTimeout=1s", "-master.volumeSizeLimitMB=64", "-volume.max=0",
             *ports,
         ]  # fmt: skip
@@ -101,19 +102,19 @@ class ObjectStorage:
         self._wait_until_ready()
 
     def kill(self) -> None:
-        """End the server at once, as a machine that loses its power."""
+        """Kill the server with SIGKILL, like a power failure."""
         process, self._process = self._process, None
         if process is None:
             return
         process.kill()
         process.wait()
-        for port in self._ports.values():  # sockets that it would have removed itself
+        for port in self._ports.values():  # a killed server does not remove its sockets
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink(missing_ok=True)
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Kill the server, and start it again with the same data."""
+        """Kill the server for a ``with`` block, then restart it with the same data."""
         self.kill()
         try:
             yield
@@ -140,27 +141,27 @@ class ObjectStorage:
         return sorted(entry["Key"] for page in pages for entry in page.get("Contents", ()))
 
     def unfinished_uploads(self, bucket: str = BUCKET) -> list[str]:
-        """Return the keys of multipart uploads that were neither completed nor aborted."""
+        """Return the keys of multipart uploads that are neither completed nor aborted."""
         return [upload["Key"] for upload in self.client().list_multipart_uploads(Bucket=bucket).get("Uploads", ())]
 
     def airflow_connection(self, endpoint: str | None = None, **extra: Any) -> dict[str, Any]:
         """Return the fields of an Airflow connection of ``user``, for :func:`tests.support.tasks.set_connection`.
 
-        :param endpoint: a proxy's, where one stands before the server.
+        :param endpoint: URL of a proxy of the server; default: the server's own.
         """
         options = {"endpoint_url": endpoint or self.endpoint, "region_name": "us-east-1", **extra}
         return {"conn_type": "aws", "login": self.user[0], "password": self.user[1], "extra": options}
 
     @contextmanager
     def mounted(self, folder: Path) -> Iterator[Path]:
-        """Show the buckets as folders of the new ``folder``, through FUSE: for what does not speak S3. Needs root."""
+        """Mount the buckets as folders of the new ``folder`` through FUSE, for clients without S3. Requires root."""
         folder.mkdir(parents=True)
         filer = f"127.0.0.1:{self._ports['filer.port']}.{self._ports['filer.port.grpc']}"
         with mounted(filer, folder, self.folder / "mount"):
             yield folder
 
     def _wait_until_ready(self) -> None:
-        """Return when an object can be written: the parts of the server find each other one after another."""
+        """Wait until an object can be written: the parts of the server become available one after another."""
         deadline = time.monotonic() + _DEADLINE
         while not self._takes_writes():
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
@@ -169,7 +170,7 @@ class ObjectStorage:
 
     def _takes_writes(self) -> bool:
         try:
-            urlopen(f"{self.endpoint}/status", timeout=5).close()  # asked first: botocore's errors take long
+            urlopen(f"{self.endpoint}/status", timeout=5).close()  # first, because botocore takes long to fail
             client = self.client()
             with suppress(client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
                 client.create_bucket(Bucket="readiness")
@@ -181,13 +182,13 @@ class ObjectStorage:
 
 @pytest.fixture(scope="session")
 def object_storage() -> Iterator[ObjectStorage]:
-    """An S3 server that nobody kills; tests write below prefixes of their own."""
+    """Run an S3 server for all tests, which write below their own prefixes and must not kill it."""
     with TemporaryDirectory(prefix="sfstream-s3-") as folder, ObjectStorage.running(Path(folder) / "server") as storage:
         yield storage
 
 
 def weed() -> Path:
-    """Return SeaweedFS' program, which comes with the development dependencies."""
+    """Return the path of SeaweedFS' program, which the development dependencies install."""
     beside = Path(sys.executable).parent / "weed"
     found = str(beside) if beside.exists() else shutil.which("weed")
     if found is None:
@@ -197,14 +198,14 @@ def weed() -> Path:
 
 @contextmanager
 def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
-    """Show the buckets of a server as folders of ``folder``, which exists, through FUSE. Needs root.
+    """Mount the buckets of a server as folders of the existing ``folder`` through FUSE. Requires root.
 
     :param filer: address of the server's filer.
-    :param own: a new folder for the mount's log and cache.
+    :param own: new folder for the log and cache of the mount.
     """
     own.mkdir()
     command = [
-        *_ending_with_us(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
+        *_kill_with_parent(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
         f"-cacheDir={own / 'cache'}", f"-localSocket={own / 'socket'}",
     ]  # fmt: skip
     with (own / "log").open("ab") as log:
@@ -222,10 +223,10 @@ def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
             process.wait(60)
         process.kill()
         process.wait()
-        # Always: asking a mount whose process is dead whether it is one fails too.
+        # Unconditional: is_mount() fails on a mount whose process has ended.
         subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
-def _ending_with_us() -> list[str]:
-    """Return a command prefix that makes the program end when the tests are killed, where there is such a thing."""
+def _kill_with_parent() -> list[str]:
+    """Return a command prefix that ends the program when the tests are killed; empty on systems without setpriv."""
     return ["setpriv", "--pdeathsig", "KILL"] if os.name == "posix" and shutil.which("setpriv") else []

@@ -1,4 +1,4 @@
-"""Stands between an S3 client and the server, and does to requests and answers what networks and storages can do."""
+"""Proxy between an S3 client and the server, which simulates faults of networks and storages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _S3 = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
 @dataclass(frozen=True)
 class Request:
-    """One request that came: its method, the key (bucket included, decoded) and the query."""
+    """A received request. ``key`` includes the bucket, decoded; ``condition``: it has an ``If-None-Match`` header."""
 
     method: str
     key: str
@@ -33,12 +33,12 @@ class Request:
 
 @dataclass
 class Fault:
-    """What happens to the requests that it ``applies`` to, ``times`` times (``None``: as long as it is there)."""
+    """Fault of the requests for which ``applies`` is true, ``times`` times (``None``: until it is removed)."""
 
     applies: Callable[[Request], bool]
     times: int | None
     body_bytes: int | None = None
-    """Cut after this many bytes of the request's body reached the server."""
+    """Number of body bytes that are forwarded before the connection is reset."""
     loses_answer: bool = False
     answer: tuple[int, str] | None = None
     silent: bool = False
@@ -46,7 +46,7 @@ class Fault:
 
 
 class ObjectStorageProxy:
-    """An S3 endpoint that forwards to the server at ``port`` unless told otherwise. ``requests`` are all that came."""
+    """S3 endpoint that forwards requests to the server at ``port``, unless a fault applies. It records ``requests``."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -77,7 +77,7 @@ class ObjectStorageProxy:
                         super().handle()
 
             def log_message(self, *_: Any) -> None:
-                """Keep quiet."""
+                """Log nothing."""
 
         for method in METHODS:
             setattr(Handler, f"do_{method}", Handler.serve)
@@ -89,28 +89,28 @@ class ObjectStorageProxy:
                 proxy.heal()
 
     def cut(self, method: str, part: str, *, body_bytes: int = 0, times: int | None = 1) -> Fault:
-        """Reset the connection when ``body_bytes`` of a request have gone through, 0: before the server hears of it.
+        """Reset the connection after ``body_bytes`` of a request are forwarded; 0: the server does not see the request.
 
-        Does so to the next ``times`` such requests, ``None``: to all.
+        The fault applies to the next ``times`` matching requests; ``None``: to all of them.
 
-        A request is meant by its method and a part of its key and query (``key?query``).
+        A request matches by its method and a part of its key and query (``key?query``).
         """
-        return self._add(Fault(_meant(method, part), times, body_bytes=body_bytes))
+        return self._add(Fault(_matches(method, part), times, body_bytes=body_bytes))
 
     def lose_answer(self, method: str, part: str, *, times: int | None = 1) -> Fault:
-        """Let the server do it, and reset the connection instead of passing its answer on."""
-        return self._add(Fault(_meant(method, part), times, loses_answer=True))
+        """Forward the request, and reset the connection instead of returning the server's response."""
+        return self._add(Fault(_matches(method, part), times, loses_answer=True))
 
     def answer(self, method: str, part: str, status: int, code: str, *, times: int | None = 1) -> Fault:
-        """Answer with an S3 error in the server's place."""
-        return self._add(Fault(_meant(method, part), times, answer=(status, code)))
+        """Return an S3 error without forwarding the request."""
+        return self._add(Fault(_matches(method, part), times, answer=(status, code)))
 
     def silence(self, method: str, part: str, *, times: int | None = None) -> Fault:
-        """Take such requests and say nothing, until :meth:`heal` ends their connections."""
-        return self._add(Fault(_meant(method, part), times, silent=True))
+        """Accept matching requests without a response, until :meth:`heal` resets their connections."""
+        return self._add(Fault(_matches(method, part), times, silent=True))
 
     def heal(self) -> None:
-        """Forget all faults."""
+        """Remove all faults."""
         with self._lock:
             self._faults.clear()
             self._healed.set()
@@ -119,7 +119,7 @@ class ObjectStorageProxy:
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Reset every connection, also those that are open when they are used next."""
+        """Reset every new connection, and each open connection at its next request."""
         self._refusing = True
         try:
             yield
@@ -128,7 +128,7 @@ class ObjectStorageProxy:
 
     @contextlib.contextmanager
     def listing_only(self, keys: list[str]) -> Iterator[None]:
-        """Leave out of every listing what is not among ``keys`` (without the bucket), as a listing that lags behind."""
+        """Omit all keys except ``keys`` (without the bucket) from listings, like an eventually consistent storage."""
         self._listed = frozenset(keys)
         try:
             yield
@@ -136,9 +136,9 @@ class ObjectStorageProxy:
             self._listed = None
 
     def count(self, method: str, part: str = "") -> int:
-        """Return how many such requests came."""
-        meant = _meant(method, part)
-        return sum(meant(request) for request in self.requests)
+        """Return the number of received requests that match."""
+        matches = _matches(method, part)
+        return sum(matches(request) for request in self.requests)
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
@@ -186,13 +186,13 @@ class ObjectStorageProxy:
             handler.close_connection = True
             return
         if self._listed is not None and request.method == "GET" and "list-type=2" in request.query and status == 200:
-            content = self._without_hidden(content)
+            content = self._without_omitted(content)
         _send(handler, status, headers, content)
 
     def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
-            self._begin(connection, handler, len(body))
+            self._send_headers(connection, handler, len(body))
             connection.send(body)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
@@ -200,29 +200,29 @@ class ObjectStorageProxy:
             connection.close()
 
     def _forward_part(self, handler: BaseHTTPRequestHandler, size: int) -> None:
-        """Let the server have the first ``size`` bytes of a body that it was promised whole, then reset.
+        """Forward the headers and the first ``size`` bytes of the body, then reset the connection.
 
-        With ``size`` 0 it hears nothing of the request.
+        With ``size`` 0, forward nothing.
         """
         body = _body(handler)
         if not size:
             return
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        self._begin(connection, handler, len(body))
+        self._send_headers(connection, handler, len(body))
         connection.send(body[:size])
         assert connection.sock is not None
         _reset(connection.sock)
 
     @staticmethod
-    def _begin(connection: http.client.HTTPConnection, handler: BaseHTTPRequestHandler, size: int) -> None:
+    def _send_headers(connection: http.client.HTTPConnection, handler: BaseHTTPRequestHandler, size: int) -> None:
         connection.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
         for name, value in handler.headers.items():
             if name.lower() not in _HOP:
-                connection.putheader(name, value)  # Host too: it is signed
+                connection.putheader(name, value)  # also Host, which is part of the signature
         connection.putheader("Content-Length", str(size))
         connection.endheaders()
 
-    def _without_hidden(self, content: bytes) -> bytes:
+    def _without_omitted(self, content: bytes) -> bytes:
         assert self._listed is not None
         root = ET.fromstring(content)
         for entry in root.findall(f"{_S3}Contents"):
@@ -235,7 +235,7 @@ class ObjectStorageProxy:
         return ET.tostring(root)
 
 
-def _meant(method: str, part: str) -> Callable[[Request], bool]:
+def _matches(method: str, part: str) -> Callable[[Request], bool]:
     return lambda request: request.method == method and part in f"{request.key}?{request.query}"
 
 
@@ -263,7 +263,7 @@ def _send(handler: BaseHTTPRequestHandler, status: int, headers: list[tuple[str,
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close with a reset, as a network that is cut."""
+    """Close a connection with a reset, as if the network were cut."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with contextlib.suppress(OSError):

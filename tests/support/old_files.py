@@ -1,4 +1,4 @@
-"""Files as they look long after they were written."""
+"""Files with old modification times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def make_older(folder: Path, days: float, pattern: str = "*.parquet") -> None:
-    """Have files below a folder look as if they had been written so many days ago; logs keep their times."""
+    """Set the modification times of files below a folder to ``days`` ago; Delta logs keep their times by default."""
     then = time.time() - days * 86_400
     for path in folder.rglob(pattern):
         if path.is_file() and (pattern != "*.parquet" or "_delta_log" not in path.parts):

@@ -1,4 +1,4 @@
-"""A local org inside the test's own process, over an aiohttp test server: for tests that look behind the HTTP."""
+"""Local org in the test's own process, on an aiohttp test server, for tests that access its objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Client = TestClient[Any, Any]
 
 @cache
 def _new_org() -> TemporaryDirectory[str]:
-    """Return the folder of an org, unused. Its keys and certificates take a quarter of a second to make."""
+    """Return the folder of an unused org, cached because generating its keys and certificates takes 0.25 seconds."""
     folder = TemporaryDirectory(prefix="sfstream-org-")
     Org(Path(folder.name)).close()
     return folder
@@ -28,7 +28,7 @@ def _new_org() -> TemporaryDirectory[str]:
 
 @asynccontextmanager
 async def serving(data_dir: Path) -> AsyncIterator[tuple[Org, Client]]:
-    """Yield an org and a client of its HTTP side; both are closed afterwards. Its identity is that of all such orgs."""
+    """Yield an org and a client of its HTTP API, and close both afterwards. All of these orgs share one identity."""
     shutil.copytree(_new_org().name, data_dir, dirs_exist_ok=True)
     org = Org(data_dir)
     client: Client = TestClient(TestServer(make_app(org)))

@@ -1,7 +1,7 @@
-"""A random workload on a local org's records, through its REST API, and its change events landed in random windows.
+"""Random changes of a local org's records through its REST API, and random windows of its change events.
 
-Every field kind, nulls, compound fields, business and person accounts, deletes and undeletes, one change of many
-records at once, transactions across entities, new fields in the middle, lost changes (GAP events) and an overflow.
+The workload covers all field types, nulls, compound fields, business and person accounts, deletes and undeletes, bulk
+updates, transactions across entities, fields added during the run, lost changes (GAP events) and an overflow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEW_FIELDS = {
 _READ_ONLY = {"Id", "IsDeleted", "SystemModstamp", "CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById"}
 _COMPOUND = {"address", "location"}
 _NAMES = {"Name", "Salutation", "FirstName", "LastName"}
-_STORIES = {"Account": "Description", "Contact": "Description", "Shipment__c": "Instructions__c"}
+_LONG_TEXT_FIELDS = {"Account": "Description", "Contact": "Description", "Shipment__c": "Instructions__c"}
 _EPOCH = date(1970, 1, 1)
 _MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS = (
@@ -57,10 +57,10 @@ _WORDS = (
 
 
 class OrgWorkload:
-    """Changes an org's records at random; what it did depends on the seed alone.
+    """Random changes of an org's records, which depend on the seed alone.
 
-    :param seed: two workloads of one seed on two new orgs make the same requests.
-    :param diffs: have updates of long texts sent as diffs, and make such updates.
+    :param seed: two workloads with the same seed on two new orgs send the same requests.
+    :param diffs: whether the workload edits long texts, whose changes the org sends as diffs.
     """
 
     def __init__(self, org: LocalOrg, seed: int, *, diffs: bool = False) -> None:
@@ -74,12 +74,12 @@ class OrgWorkload:
         self._live: dict[str, list[str]] = {entity: [] for entity in ENTITIES}
         self._deleted: dict[str, list[str]] = {entity: [] for entity in ENTITIES}
         self._persons: set[str] = set()
-        self._stories: dict[str, str] = {}
+        self._long_texts: dict[str, str] = {}
 
     @classmethod
     @contextmanager
     def on(cls, org: LocalOrg, seed: int, *, diffs: bool = False) -> Iterator[OrgWorkload]:
-        """Yield a workload on an org whose change events are lost and sent as diffs as asked."""
+        """Yield a workload, after configuring the org to lose change events and, with ``diffs``, to send diffs."""
         if diffs:
             org.knobs(diff_text_characters=DIFF_TEXT_CHARACTERS)
         for entity in ENTITIES:
@@ -94,7 +94,7 @@ class OrgWorkload:
         self._http.close()
 
     def run(self, steps: int) -> None:
-        """Make this many random requests, each of them one transaction (a mixed one on some)."""
+        """Send ``steps`` random requests. Each is one transaction, some over several entities."""
         acts: list[tuple[int, Callable[[], None]]] = [
             (20, self.create),
             (36, self.update),
@@ -103,7 +103,7 @@ class OrgWorkload:
             (6, self.clear),
             (9, self.delete),
             (9, self.undelete),
-            (10, self.edit_story if self._diffs else self.update),
+            (10, self.edit_long_text if self._diffs else self.update),
         ]
         weights = [weight for weight, _ in acts]
         for _ in range(steps):
@@ -111,7 +111,7 @@ class OrgWorkload:
             act()
 
     def create(self) -> None:
-        """Create records of several entities; now and then two that are alike."""
+        """Create records of several entities; sometimes two records with the same values."""
         records = [self._new(self.random.choice(ENTITIES)) for _ in range(self.random.randint(1, 10))]
         if self.random.random() < 0.3:
             records.append(records[0])
@@ -122,7 +122,7 @@ class OrgWorkload:
         self._collection("PATCH", [self._changed(entity, one) for entity, one in self._some(10)])
 
     def update_alike(self) -> None:
-        """Make one change to many records of an entity, and another to one of another entity."""
+        """Set the same values in many records of an entity, and change up to two further records."""
         entity = self.random.choice(ENTITIES)
         chosen = self._sample(entity, 60)
         if not chosen:
@@ -133,7 +133,7 @@ class OrgWorkload:
         self._collection("PATCH", records)
 
     def update_one(self) -> None:
-        """Change one record by itself."""
+        """Change one record in a request of its own."""
         for entity, one in self._some(1):
             self._call("PATCH", f"/sobjects/{entity}/{one}", self._content(self._changed(entity, one)))
 
@@ -143,17 +143,19 @@ class OrgWorkload:
         for entity, one in self._some(4):
             names = self.random.sample(sorted(self._fields(entity)), 25 if entity == "Account" else 8)
             records.append(_record(entity, dict.fromkeys(names), Id=one))
-            self._stories.pop(one, None)
+            self._long_texts.pop(one, None)
         self._collection("PATCH", records)
 
-    def edit_story(self) -> None:
-        """Change a few lines of long texts; write them where there are none yet."""
+    def edit_long_text(self) -> None:
+        """Change a few lines of long texts, and write new texts into some records."""
         records = []
-        told = [(entity, one) for entity in _STORIES for one in self._live[entity] if self._stories.get(one)]
-        for entity, one in dict.fromkeys([*self.random.sample(told, min(len(told), 3)), *self._some(3)]):
-            if entity in _STORIES:
-                self._stories[one] = self._edited(self._stories.get(one))
-                records.append(_record(entity, {_STORIES[entity]: self._stories[one]}, Id=one))
+        with_text = [
+            (entity, one) for entity in _LONG_TEXT_FIELDS for one in self._live[entity] if self._long_texts.get(one)
+        ]
+        for entity, one in dict.fromkeys([*self.random.sample(with_text, min(len(with_text), 3)), *self._some(3)]):
+            if entity in _LONG_TEXT_FIELDS:
+                self._long_texts[one] = self._edited(self._long_texts.get(one))
+                records.append(_record(entity, {_LONG_TEXT_FIELDS[entity]: self._long_texts[one]}, Id=one))
         self._collection("PATCH", records)
 
     def delete(self) -> None:
@@ -166,7 +168,7 @@ class OrgWorkload:
             self._deleted[entity].append(one)
 
     def undelete(self) -> None:
-        """Bring one record back."""
+        """Undelete one record."""
         entity = self.random.choice(ENTITIES)
         if self._deleted[entity]:
             one = self._deleted[entity].pop(self.random.randrange(len(self._deleted[entity])))
@@ -174,7 +176,7 @@ class OrgWorkload:
             self._live[entity].append(one)
 
     def overflow(self) -> str:
-        """Change so many records of one entity in one transaction that the last of them are told by GAP_OVERFLOW alone.
+        """Change so many records of one entity that GAP_OVERFLOW events replace the last changes.
 
         Return the entity.
         """
@@ -187,14 +189,14 @@ class OrgWorkload:
         return entity
 
     def add_fields(self) -> None:
-        """Give some entities further fields; later changes use them."""
+        """Add fields to some entities; later changes use them."""
         for entity, fields in NEW_FIELDS.items():
             for name, kind in fields:
                 self._org.admin("POST", f"/entities/{entity}/fields", {"name": name, "type": kind})
             self._columns[entity] = self._describe(entity, calculated=False)
 
     def all_records(self, entity: str) -> list[dict[str, Any]]:
-        """Return every record of an entity as REST shows it, deleted ones too."""
+        """Return all records of an entity in REST format, including deleted ones."""
         page = self._call("GET", "/queryAll", params={"q": f"SELECT FIELDS(ALL) FROM {entity}"})
         records = list(page["records"])
         while not page["done"]:
@@ -203,7 +205,7 @@ class OrgWorkload:
         return records
 
     def field_types(self, entity: str) -> dict[str, str]:
-        """Return the columns of an entity with the types that describe gives."""
+        """Return the columns of an entity with their types from the describe resource."""
         return self._columns[entity] | self._describe(entity, calculated=True)
 
     def _describe(self, entity: str, *, calculated: bool) -> dict[str, str]:
@@ -212,7 +214,7 @@ class OrgWorkload:
         return {field["name"]: field["type"] for field in chosen if field["type"] not in _COMPOUND}
 
     def _fields(self, entity: str) -> dict[str, str]:
-        """Return the columns to write at random. What names an account is left to those who know what it is."""
+        """Return the columns for random values, without names: their rules depend on the kind of record."""
         left_out = _READ_ONLY | (_NAMES if entity in ("Account", "Contact") else {"Name", "StageName", "CloseDate"})
         return {name: kind for name, kind in self._columns[entity].items() if name not in left_out}
 
@@ -237,8 +239,8 @@ class OrgWorkload:
             values |= dict(self.random.sample(sorted(name.items()), self.random.randint(0, len(name))))
             if "LastName" in name and self.random.random() < 0.3:
                 values |= {"FirstName": None}
-        for story in (name for name in (_STORIES.get(entity),) if name in values):
-            self._stories[one] = values[story] or ""
+        for field in (name for name in (_LONG_TEXT_FIELDS.get(entity),) if name in values):
+            self._long_texts[one] = values[field] or ""
         return _record(entity, values, Id=one)
 
     def _created(self, records: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> None:
@@ -249,7 +251,7 @@ class OrgWorkload:
                 self._persons.add(result["id"])
 
     def _some(self, most: int) -> list[tuple[str, str]]:
-        """Return some records, each once; a few of them are hot."""
+        """Return some records without duplicates; prefer a few records, so that they change often."""
         live = [(entity, one) for entity in ENTITIES for one in self._live[entity]]
         wanted = self.random.randint(1, most)
         hot = live[:3] if self.random.random() < 0.3 else []
@@ -291,19 +293,19 @@ class OrgWorkload:
         )
 
     def _date(self) -> str:
-        # Salesforce takes dates of the years from 1700 to 4000.
+        # Salesforce accepts dates of the years from 1700 to 4000.
         day = self.random.choice((-98_000, -26_000, 0, 740_000, self.random.randint(-20_000, 40_000)))
         return (_EPOCH + timedelta(days=day)).isoformat()
 
     def _datetime(self) -> str:
         return f"{self._date()}T{self.random.randrange(24):02d}:{self.random.randrange(60):02d}:59Z"
 
-    def _edited(self, story: str | None) -> str:
-        if not story or len(story) < DIFF_TEXT_CHARACTERS:
+    def _edited(self, text: str | None) -> str:
+        if not text or len(text) < DIFF_TEXT_CHARACTERS:
             line_break = self.random.choice(("\n", "\r\n"))
             return line_break.join(f"Line {n}: {self.random.random()} {'.' * 20}" for n in range(60))
-        line_break = "\r\n" if "\r\n" in story else "\n"
-        lines = story.split(line_break)
+        line_break = "\r\n" if "\r\n" in text else "\n"
+        lines = text.split(line_break)
         for _ in range(self.random.randint(1, 3)):
             at = self.random.randrange(len(lines))
             lines[at : at + self.random.randint(0, 2)] = [self._text()] * self.random.randint(0, 2)
@@ -329,9 +331,9 @@ class OrgWorkload:
 
 
 class RandomWindows:
-    """Lands an org's change events, window after window, cut where chance wants: inside transactions too.
+    """Landing of an org's change events in windows with random limits, which may be inside transactions.
 
-    :param topic: what to read them from.
+    :param topic: topic to read the events from.
     :attr manifests: URLs of the manifests, in the order of the chain.
     """
 
@@ -353,17 +355,17 @@ class RandomWindows:
         self._client.close()
 
     def drain(self, count: int, most: int) -> None:
-        """Drain so many windows of 1 to ``most`` events."""
+        """Drain ``count`` windows of 1 to ``most`` events."""
         for _ in range(count):
             self.drain_one(self._random.randint(1, most))
 
     def drain_rest(self, most: int) -> None:
-        """Drain until nothing is left."""
+        """Drain windows until the end of the stream."""
         while self.drain_one(self._random.randint(1, most)) not in ("caught_up", "idle"):
             pass
 
     def drain_one(self, max_events: int | None = None) -> str:
-        """Drain one window and return why it ended."""
+        """Drain one window and return its stop reason."""
         number = len(self.manifests)
         run = RunIdentity("workload", "drain", f"run-{number}", self._due + timedelta(minutes=number))
         request = WindowRequest(run, DrainLimits(max_events=max_events))

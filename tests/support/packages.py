@@ -1,4 +1,4 @@
-"""What a machine may lack that some tests need: those are skipped, and the summary of a run says why."""
+"""Optional system packages. Tests that need a missing one are skipped, and the test summary reports the reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 REQUIRE = "SFSTREAM_REQUIRE_PACKAGES"
-"""Environment variable: ``1`` where nothing may be missing, as in CI."""
+"""Environment variable: ``1`` makes tests fail if a package is missing, as in CI."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A program that the operating system's packages bring, not the development dependencies."""
+    """Program from an operating system package, not from the development dependencies."""
 
     name: str
     install: str
@@ -24,18 +24,18 @@ class Package:
 
     @property
     def missing(self) -> str:
-        """Why a test without it is left out."""
+        """Reason to skip a test if the package is missing."""
         return f"{self.name} is not installed (Debian and Ubuntu: apt-get install {self.install})"
 
 
 def program(*names: str) -> Path | None:
-    """Return the first of some programs that is installed."""
+    """Return the path of the first installed program among ``names``."""
     path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
     return next((Path(found) for name in names if (found := shutil.which(name, path=path))), None)
 
 
 def _postgres() -> Path | None:
-    """Return the folder of the newest installed server's binaries."""
+    """Return the folder with the binaries of the newest installed server."""
     on_path = program("postgres")
     candidates = [on_path.resolve().parent] if on_path else []
     debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
@@ -45,7 +45,7 @@ def _postgres() -> Path | None:
 
 
 def _fuse() -> Path | None:
-    """Return what ends a mount, where mounting is allowed too."""
+    """Return the path of the unmount program, if this process may mount."""
     return program("fusermount3") if Path("/dev/fuse").exists() and os.getuid() == 0 else None
 
 
@@ -62,7 +62,7 @@ ALL = (POSTGRES, MARIADB, REDIS, FUSE, BROWSER, WEB_CLIENTS, PATCH)
 
 
 def need(package: Package) -> Path:
-    """Return where a package is. Skip the test if it is nowhere, or fail it where nothing may be missing."""
+    """Return the path of a package. If it is missing, skip the test, or fail it if :data:`REQUIRE` is set."""
     found = package.find()
     if found is None:
         if os.environ.get(REQUIRE) == "1":

@@ -1,4 +1,4 @@
-"""An API server of its own, without scheduler, whose users have roles and teams: for what is shown to whom."""
+"""API server without a scheduler, whose users have roles and teams, for tests of page permissions."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from airflow.models.dagbundle import DagBundleModel
 from airflow.models.team import Team
 from airflow.utils.session import create_session
 
-given = json.load(sys.stdin)
+rows = json.load(sys.stdin)
 with create_session() as session:
-    for name in given["teams"]:
+    for name in rows["teams"]:
         bundle = DagBundleModel(name=name)
         bundle.teams.append(Team(name=name))
         session.add(bundle)
     session.flush()
-    for dag_id, team in given["dags"].items():
+    for dag_id, team in rows["dags"].items():
         session.add(DagModel(dag_id=dag_id, bundle_name=team, fileloc="x", is_stale=False))
-    for conn_id, team in given["connections"].items():
+    for conn_id, team in rows["connections"].items():
         session.add(Connection(conn_id=conn_id, conn_type="salesforce", team_name=team))
-    for key, value in given["variables"].items():
+    for key, value in rows["variables"].items():
         session.add(Variable(key=key, val=value))
 """
 
@@ -43,7 +43,7 @@ with create_session() as session:
 class PageServer:
     """A running API server.
 
-    :param users: the role of each, and their teams, such as ``op:red``.
+    :param users: role by user name; a team may follow the role, such as ``op:red``.
     """
 
     def __init__(self, home: Path, prefix: str = "", users: Mapping[str, str] | None = None, **settings: str) -> None:
@@ -74,8 +74,13 @@ class PageServer:
         connections: Mapping[str, str],
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the database with these rows, each of a team, and start the server."""
-        given = {
+        """Create the database with these rows, and start the server.
+
+        :param dags: team by DAG ID.
+        :param connections: team by connection ID.
+        :param variables: value by key.
+        """
+        rows = {
             "teams": list(teams),
             "dags": dict(dags),
             "connections": dict(connections),
@@ -83,7 +88,7 @@ class PageServer:
         }
         with (self._stack.home / "migrate.log").open("ab") as log:
             self._run([BIN / "airflow", "db", "migrate"], stdout=log, stderr=log)
-        self._run([BIN / "python", "-c", ROWS], input=json.dumps(given).encode())
+        self._run([BIN / "python", "-c", ROWS], input=json.dumps(rows).encode())
         self._stack.start_component("api-server")
         wait_for(self._answers, 300, f"the API server (logs in {self._stack.home})")
 
@@ -99,19 +104,19 @@ class PageServer:
             return False
 
     def stop(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._stack.stop()
 
-    def leave(self, statuses: Iterable[Status]) -> None:
-        """Keep documents as tasks do, in the status table."""
+    def store_statuses(self, statuses: Iterable[Status]) -> None:
+        """Store status documents in the status table, as tasks do."""
         store = TableStatusStore(f"sqlite:///{self._status_database}")
         for status in statuses:
             store.change(status.subject, status.section, lambda _, document=status.document: document)  # type: ignore[misc]
         store.close()
 
     @contextmanager
-    def status_damaged(self) -> Iterator[None]:
-        """Let the status table's database be none for a while."""
+    def corrupt_status_database(self) -> Iterator[None]:
+        """Corrupt the database of the status table for a ``with`` block."""
         content = self._status_database.read_bytes()
         self._status_database.write_bytes(b"x" * len(content))
         try:
@@ -125,7 +130,7 @@ class PageServer:
         return str(answer.raise_for_status().json()["access_token"])
 
     def get(self, path: str, user: str | None = None, etag: str | None = None, **parameters: str) -> httpx.Response:
-        """Ask for a path below the page's, with the cookie that a browser would have."""
+        """Request a path below the page, with the cookie of a logged-in browser."""
         cookies = {} if user is None else {"_token": self.token(user)}
         headers = {} if etag is None else {"If-None-Match": etag}
         url = f"{self.url}/sfstream/{path}"
@@ -134,7 +139,7 @@ class PageServer:
 
 @contextmanager
 def running_page(server: PageServer, **rows: Any) -> Iterator[PageServer]:
-    """Start a server for a ``with`` block, and end it whatever happens."""
+    """Run a server for a ``with`` block; stop it even after an error."""
     try:
         server.start(**rows)
         yield server

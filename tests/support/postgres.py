@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, started from installed binaries and stopped again."""
+"""PostgreSQL server for tests, run from the installed binaries."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.packages import POSTGRES, need
 
 @dataclass(frozen=True)
 class PostgresServer:
-    """A running server. ``password`` is that of the superuser ``sfstream``; sockets and TCP both ask for it."""
+    """A running server. Connections over sockets and TCP both require the ``password`` of superuser ``sfstream``."""
 
     host: str
     port: int
     password: str = field(repr=False)
 
     def url(self, database: str = "postgres", **changes: object) -> URL:
-        """Return the URL of ``database``, with parts changed as given."""
+        """Return the URL of ``database``, with some parts replaced by ``changes``."""
         url = URL.create("postgresql+psycopg2", "sfstream", self.password, self.host, self.port, database)
         return url.set(**changes)  # type: ignore[arg-type]
 
@@ -53,14 +53,14 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server on an ephemeral loopback port."""
+    """Run a PostgreSQL server on an ephemeral loopback port."""
     with running_postgres(need(POSTGRES)) as server:
         yield server
 
 
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
-    """Run a server from ``binaries`` in a temporary folder; stop it by its process id."""
+    """Run a server from ``binaries`` in a temporary folder; stop it by its process ID."""
     prefix, owner = unprivileged("postgres")
     root = Path(tempfile.mkdtemp(prefix="sfstream-pg-"))
     server = PostgresServer("127.0.0.1", free_port(), uuid4().hex)
@@ -100,6 +100,6 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
         yield server
     finally:
         if process is not None:
-            # setpriv replaced itself by the server. SIGQUIT: stop at once, nobody wants the data.
+            # The process ID is the server's: setpriv replaced itself by it. SIGQUIT skips the checkpoint.
             stop(process, signal.SIGQUIT, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A stream of daily windows to prune, with files, in any store; and what has to hold of it at any moment."""
+"""Stream of daily windows with files, in any store, for tests of pruning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def day(number: float) -> datetime:
 
 
 class DailyWindows:
-    """One live window for each day, drained at its end, with events of that day.
+    """Live windows, one for each day, drained at its end, with events of that day.
 
     :param first: number of the first day, which may be negative.
     """
@@ -54,7 +54,7 @@ class DailyWindows:
         return window
 
     def write_files(self, window: ReplayWindow) -> None:
-        """Write what the window's manifest names."""
+        """Write the files that the window's manifest lists."""
         catalog = self.under_test.catalog
         manifest = catalog.read_manifest(self.stream, window.window_id)
         assert manifest is not None
@@ -63,7 +63,7 @@ class DailyWindows:
             catalog.landing.filesystem.pipe_file(f"{folder}/{file.name}", bytes(file.bytes))
 
     def prune(self, today: float, older_than: float = 4, **arguments: Any) -> PruneOutcome:
-        """Prune on day ``today`` what is older than so many days."""
+        """Prune, on day ``today``, the windows older than ``older_than`` days."""
         request = PruneRequest(self.stream, timedelta(days=older_than), **arguments)
         return prune_windows(
             request,
@@ -74,17 +74,17 @@ class DailyWindows:
         )
 
     def recorded(self) -> list[ReplayWindow]:
-        """Return all windows that the store has."""
+        """Return all windows recorded in the store."""
         return self.under_test.open().windows_overlapping(self.stream, day(-99), day(99))
 
     def files(self) -> set[str]:
-        """Return the paths of all files of the stream's windows."""
+        """Return the paths of all files in the stream's windows."""
         landing = self.under_test.catalog.landing
         landing.filesystem.invalidate_cache()
         return set(landing.filesystem.find(landing.windows_folder(self.stream)))
 
     def check(self) -> None:
-        """Assert what holds at any moment: a window that is recorded, or has a manifest, has all of its files."""
+        """Assert the invariant: each recorded window has a manifest, and each manifest has all of its files."""
         catalog = self.under_test.catalog
         manifests = [path for path in self.files() if path.endswith("/manifest.json")]
         for path in manifests:

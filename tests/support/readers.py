@@ -1,4 +1,4 @@
-"""Reading from an event source of any kind, as its users do."""
+"""Helpers that read from any kind of event source."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.event_sources import SECONDS, EventSourceAdapter, Stream
 from tests.support.localorg import wait_until
 
 
-async def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait for what the org shows, while the event loop runs."""
+async def wait_for(condition: Callable[[], Any], what: str) -> None:
+    """Wait for a condition, such as a state of the org, without blocking the event loop."""
     await asyncio.to_thread(wait_until, condition, what=what)
 
 
@@ -22,16 +22,16 @@ async def next_events(stream: Stream) -> EventBatch:
     """Return the next batch that is not empty."""
     while True:
         batch = await anext(stream)
-        assert batch is not None, "events are there, but do not come"
+        assert batch is not None, "the source delivers no events although the topic has some"
         if len(batch):
             return batch
 
 
-async def first(
+async def first_events(
     source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any
 ) -> EventBatch:
-    """Return the first events of a subscription without a limit."""
-    await source.ready()
+    """Return the first events of a subscription that has no limit."""
+    await source.wait_until_free()
     async with aclosing(source.subscribe(topic, start, **arguments)) as stream:
         return await next_events(stream)
 
@@ -40,38 +40,38 @@ async def read(
     source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, *, count: int
 ) -> list[EventBatch]:
     """Return the batches that hold the first ``count`` events after ``start``."""
-    await source.ready()
+    await source.wait_until_free()
     batches: list[EventBatch] = []
     async with aclosing(source.subscribe(topic, start, limit=count)) as stream:
         async for batch in stream:
-            assert batch is not None, "events are there, but do not come"
+            assert batch is not None, "the source delivers no events although the topic has some"
             batches.append(batch)
     return [batch for batch in batches if len(batch)]
 
 
-async def ended(source: EventSourceAdapter, topic: str) -> None:
-    """Wait until the org serves no subscription to ``topic``: all are closed."""
-    await source.let_go()
-    await until(lambda: not source.open_streams(topic), "the end of the subscription")
+async def wait_until_unsubscribed(source: EventSourceAdapter, topic: str) -> None:
+    """Wait until all subscriptions to ``topic`` are closed in the org."""
+    await source.close_streams()
+    await wait_for(lambda: not source.open_streams(topic), "the end of the subscription")
 
 
 def replay_ids(batches: list[EventBatch]) -> list[bytes]:
     return [replay_id for batch in batches for replay_id in batch.replay_ids]
 
 
-async def resumed(source: EventSourceAdapter, topic: str, got: list[bytes], *, count: int) -> list[bytes]:
-    """Return the replay IDs of ``count`` events, those not in ``got`` read as a drain does: through passing faults."""
+async def read_through_faults(source: EventSourceAdapter, topic: str, got: list[bytes], *, count: int) -> list[bytes]:
+    """Read on after ``got`` despite temporary faults, as a drain does; return ``count`` replay IDs, with ``got``."""
     got = list(got)
     async with asyncio.timeout(SECONDS):
         while len(got) < count:
-            await source.ready()
+            await source.wait_until_free()
             stream = source.subscribe(topic, got[-1] if got else StartFrom.EARLIEST, limit=count - len(got))
             try:
                 async for batch in stream:
-                    assert batch is not None, "events are there, but do not come"
+                    assert batch is not None, "the source delivers no events although the topic has some"
                     got += batch.replay_ids
             except SessionExpiredError:
                 source.renew_session()
-            except ServiceUnavailableError:  # a connection that was reset may take the next call with it
+            except ServiceUnavailableError:  # after a connection reset, the next call may fail too
                 await asyncio.sleep(0.02)
     return got

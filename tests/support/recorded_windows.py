@@ -1,4 +1,4 @@
-"""Recorded windows made by hand, by minutes after one hour, for tests of what is worked out from them."""
+"""Recorded windows and gaps with times in minutes after a fixed hour, for tests that compute with them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ def recorded_window(
     contact: int | None = None,
     counts: int | None = None,
 ) -> ReplayWindow:
-    """Return a window with a span and with the minutes of its first and last event, where they are given.
+    """Return a window; all times are minutes after :data:`HOUR`.
 
-    Its events count from the beginning of the span on, or from ``counts``, and came until its end, or until
-    ``contact``.
+    :param covered: start and end of the covered span.
+    :param events: times of the first and the last event.
+    :param contact: time of the last contact; default: the end of the span.
+    :param counts: time from which on the window's events count; default: the start of the span.
     """
     covered_from, covered_until = (None if minute is None else at(minute) for minute in covered)
     return ReplayWindow(

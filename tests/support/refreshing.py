@@ -1,4 +1,4 @@
-"""The refresh operator with the job in the test's own Spark session, in place of a ``spark-submit`` for each."""
+"""Refresh operator that runs its job in the test's Spark session instead of by ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tasks import context_for
 
 
 class _InSession(SparkSubmitRefreshReplicaOperator):
-    """Does all that the operator does, but runs the job in a Spark session."""
+    """Refresh operator that runs the job in a Spark session."""
 
     spark: Any
     before_job: Callable[[], object] | None
@@ -25,10 +25,10 @@ class _InSession(SparkSubmitRefreshReplicaOperator):
 
 
 def refresh(spark: Any, *, before_job: Callable[[], object] | None = None, **arguments: Any) -> dict[str, Any]:
-    """Run the task; return its XCom result.
+    """Run the refresh task, and return its XCom result.
 
-    :param before_job: called when everything is fetched, before the job.
-    :param arguments: of the operator.
+    :param before_job: function that is called after the fetch, before the job.
+    :param arguments: arguments of the operator.
     """
     operator = _InSession(task_id="refresh", **arguments)
     operator.spark, operator.before_job = spark, before_job

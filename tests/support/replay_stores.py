@@ -1,4 +1,4 @@
-"""Replay stores under test, each with what its windows need, and values to record in them."""
+"""Replay stores under test with their landings, and values to record in them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def minute(number: float) -> datetime:
 
 
 def new_stream(topic: str = "/event/Order__e") -> Stream:
-    """Return a stream that nothing was recorded for."""
+    """Return a stream without records."""
     return Stream("00D000000000001EAA", "pubsub", topic, f"test-{next(_numbers)}")
 
 
 def run_at(number: float, try_number: int = 1, map_index: int = -1) -> RunIdentity:
-    """Return the run due at ``minute(number)``."""
+    """Return the identity of the run due at ``minute(number)``."""
     return RunIdentity("orders", "drain", f"scheduled__{number}", minute(number), map_index, try_number)
 
 
@@ -51,7 +51,7 @@ def gap_at(number: float, reason: str = "aged out") -> Gap:
 
 
 class DictVariables:
-    """Variables in a dict."""
+    """Airflow Variables stored in a dict."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -72,7 +72,7 @@ class DictVariables:
 
 @dataclass
 class StoreUnderTest:
-    """A store, and the landing that its windows are in. ``open`` gives another client of the same store."""
+    """Replay store and the landing of its windows. ``open`` returns another client of the same store."""
 
     open: Callable[[], ReplayStore]
     catalog: LandingCatalog
@@ -94,9 +94,12 @@ class StoreUnderTest:
         gap: Gap | None = None,
         counted: bool = True,
     ) -> ReplayWindow:
-        """Land a window from ``position`` as a drain does, with event times from and to the two minutes given, and a
-        covered span from and to those of ``covered``. Its events count from there, or from an unknown time if they are
-        not ``counted``."""
+        """Land a window from ``position``, as a drain does; times are minutes after midnight.
+
+        :param events: times of the first and the last event.
+        :param covered: start and end of the covered span.
+        :param counted: whether events count from the start of the span on; otherwise from an unknown time.
+        """
         after = position.replay_id
         window_id = window_id_for(run, kind, after, position.fence)
         first, last = (None, None) if events is None else (minute(events[0]), minute(events[1]))
@@ -145,7 +148,7 @@ class StoreUnderTest:
         covered: tuple[float, float] | None = None,
         gap: Gap | None = None,
     ) -> ReplayWindow:
-        """Land a live window from the recorded position, record it, and return it."""
+        """Land a live window from the recorded position, record the window, and return it."""
         position = self.store.read(stream)
         window = self.land(stream, position, through, run, events=events, covered=covered, gap=gap)
         self.store.advance(stream, position, window)
@@ -153,18 +156,18 @@ class StoreUnderTest:
 
 
 def variable_store(folder: Path, variables: DictVariables | None = None) -> StoreUnderTest:
-    """Return a Variable store on a dict and a landing in ``folder``."""
+    """Return a Variable store on a dict, with a landing in ``folder``."""
     catalog = LandingCatalog(Landing.from_url(str(folder)))
     shared = DictVariables() if variables is None else variables
     return StoreUnderTest(lambda: DocumentReplayStore(catalog, shared), catalog)
 
 
 def landing_store(folder: Path) -> StoreUnderTest:
-    """Return a store that keeps its records in a landing in ``folder``."""
+    """Return a store that records positions in a landing in ``folder``."""
     catalog = LandingCatalog(Landing.from_url(str(folder)))
     return StoreUnderTest(lambda: DocumentReplayStore(catalog, PositionFiles(catalog.landing)), catalog)
 
 
 def table_store(folder: Path, url: Engine | URL | str) -> StoreUnderTest:
-    """Return a table store at ``url`` beside a landing in ``folder``."""
+    """Return a table store at ``url``, with a landing in ``folder``."""
     return StoreUnderTest(lambda: TableReplayStore(url), LandingCatalog(Landing.from_url(str(folder))))

@@ -1,4 +1,4 @@
-"""Random change rows, as the replica's model has them and as Arrow batches."""
+"""Random change rows, as dictionaries for the replica model and as Arrow batches."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS: dict[str, ColumnType] = {
     **{f"Number{number}__c": "long" for number in range(62)},
     "Last__c": "string",
 }
-"""Every type there is, and more columns than one 64-bit word of ``_set`` tells."""
+"""Columns of all types; too many columns for one 64-bit word of ``_set``."""
 
 
 def random_value(type_: ColumnType, shape: random.Random) -> Any:
-    """Return a value of a column type, or null."""
+    """Return a random value of a column type, or null."""
     if shape.random() < 0.3:
         return None
     if isinstance(type_, dict):
@@ -60,9 +60,9 @@ def random_changes(
     *,
     disorder: int = 0,
 ) -> list[Row]:
-    """Return ``count`` changes of some of ``records``, one second apart, in the order of their sequences.
+    """Return ``count`` random changes of ``records``, one second apart, in the order of their sequences.
 
-    :param disorder: by how many seconds some commit times are early or late.
+    :param disorder: maximum offset of some commit times, in seconds.
     """
     changes = [
         _change(shape, shape.choice(records), number, columns)
@@ -93,7 +93,7 @@ def _change(shape: random.Random, record_id: str, sequence: int, columns: dict[s
 
 
 def set_words(chosen: Iterable[str], columns: dict[str, ColumnType]) -> list[int]:
-    """Return the ``_set`` of a change that sets these columns."""
+    """Return the ``_set`` value of a change that sets these columns."""
     names = list(columns)
     bits = sum(1 << names.index(name) for name in chosen)
     words = [bits >> (64 * word) & ((1 << 64) - 1) for word in range(-(-len(names) // 64))]
@@ -101,13 +101,13 @@ def set_words(chosen: Iterable[str], columns: dict[str, ColumnType]) -> list[int
 
 
 def change_batch(changes: Iterable[Row], columns: dict[str, ColumnType]) -> pa.RecordBatch:
-    """Return change rows as they come to the fold."""
+    """Return change rows as an input batch of the fold."""
     rows = [change | {"_set": set_words(change["_set"], columns)} for change in changes]
     return batch_of(rows, CHANGE_ENVELOPE | columns)
 
 
 def batch_of(rows: Sequence[Row], types: dict[str, ColumnType]) -> pa.RecordBatch:
-    """Return rows as a batch; what a row lacks is null."""
+    """Return rows as a batch; missing values are null."""
     schema = pa.schema([(name, arrow_type(type_)) for name, type_ in types.items()])
     arrays = [pa.array([row.get(name) for row in rows], field.type) for name, field in zip(types, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,4 +1,4 @@
-"""A replica compared with the org that it was made from: every record, deleted ones too, field by field."""
+"""Comparison of a replica with its org: all records, including deleted ones, field by field."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.support.computed_fields import COMPUTED
 from tests.support.org_workload import ENTITIES, OrgWorkload
 
 Rows = dict[str, dict[str, Any]]
-"""Rows of one table by record id, with ``_deleted`` and ``_dirty``; date-times have a time zone."""
+"""Rows of one table by record ID, with ``_deleted`` and ``_dirty``; date-times have a time zone."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that is not the same; a record that only one side has differs in the column ``Id``."""
+    """A value that differs. A record that exists on one side only is a difference in the column ``Id``."""
 
     table: str
     record_id: str
@@ -26,22 +26,22 @@ class Difference:
 
 
 def org_tables(workload: OrgWorkload) -> dict[str, Rows]:
-    """Return every record of the org as a replica must have it."""
+    """Return all records of the org in the form that the replica must have."""
     return {entity: _org_rows(workload, entity) for entity in ENTITIES}
 
 
 def replica_tables(read: Any) -> dict[str, Rows]:
-    """Return every row of a replica.
+    """Return all rows of a replica.
 
-    :param read: gives the Spark DataFrame of a table by its name.
+    :param read: function that returns the Spark DataFrame of a table name.
     """
     return {entity: {row["Id"]: row for row in _collected(read(entity))} for entity in ENTITIES}
 
 
-def carried(tables: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Return tables without the columns that no event carries."""
+def without_computed_columns(tables: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Return tables without the columns that change events never contain."""
     left_out = {entity: {field["name"] for field in fields} for entity, fields in COMPUTED.items()}
-    left_out["Contact"] = left_out["Contact"] | {"Name"}  # made of its parts
+    left_out["Contact"] = left_out["Contact"] | {"Name"}  # computed from its parts
     return {
         table: {
             record_id: {name: value for name, value in row.items() if name not in left_out.get(table, ())}
@@ -52,17 +52,17 @@ def carried(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def differences(org: Mapping[str, Rows], replica: Mapping[str, Rows]) -> list[Difference]:
-    """Return all differences. A column that the replica does not have is as good as null; one too many is not."""
+    """Return all differences. A column missing in the replica equals null; an extra column is a difference."""
     return [one for table in org for one in _in_table(table, org[table], replica.get(table, {}))]
 
 
 def dirty_rows(replica: Mapping[str, Rows]) -> int:
-    """Return how many rows the replica itself does not trust."""
+    """Return the number of rows that the replica marks as dirty."""
     return sum(bool(row["_dirty"]) for rows in replica.values() for row in rows.values())
 
 
 def summary(found: Iterable[Difference], most: int = 20) -> str:
-    """Return the first differences, one a line, for a failing test to show."""
+    """Return the first differences, one per line, for the message of a failed test."""
     listed = list(found)
     lines = [f"{one.table} {one.record_id} {one.column}: {one.org!r} != {one.replica!r}" for one in listed[:most]]
     return "\n".join([f"{len(listed)} differences (org != replica)", *lines])
@@ -89,7 +89,7 @@ def _org_rows(workload: OrgWorkload, entity: str) -> Rows:
         row["_deleted"] = row.pop("IsDeleted")
         row.pop("SystemModstamp")
         if entity == "Account" and row.get("LastName") is not None:
-            row["Name"] = None  # of a person: Salesforce computes it, and no change event carries it
+            row["Name"] = None  # Salesforce computes the name of a person account; change events do not contain it
         rows[str(row["Id"])] = row
     return rows
 
@@ -108,7 +108,7 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def _collected(frame: Any) -> list[dict[str, Any]]:
-    """Return a frame's rows. Spark hands timestamps over in the local time zone, without naming it."""
+    """Return a frame's rows with timestamps in UTC: Spark returns them in local time, without a time zone."""
     return [
         {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.asDict().items()}
         for row in frame.collect()

@@ -1,7 +1,7 @@
-"""What the replica's fold and merge must do, one row at a time in plain Python: the specification in other words.
+"""Reference model of the replica's fold and merge, in plain Python, one row at a time.
 
-Changes and rows are dictionaries as ``tables/rows/replica_columns.py`` names their columns; only ``_set`` is a set of
-column names here. A change has only the columns that it sets.
+Changes and rows are dictionaries with the column names of ``tables/rows/replica_columns.py``, but ``_set`` is a set of
+column names. A change contains only the columns that it sets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CLEAN: Row = {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
 
 
 def fold(changes: Iterable[Row], *, hard: bool = False) -> Row:
-    """Return all changes of one record, in order, as one."""
+    """Combine all changes of one record, in order, into one change."""
     empty: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
     folded = empty | {"_replaces": False}
     for change in changes:
@@ -51,7 +51,7 @@ def apply_window(table: dict[str, Row], changes: Iterable[Row], columns: Iterabl
 
 
 def row_after(former: Row | None, change: Row, columns: Iterable[str], *, hard: bool) -> Row | None:
-    """Return the row of a record after one change; ``None`` if it has none."""
+    """Return the row of a record after one change; ``None`` if the change removes it."""
     if former is not None and not applies(former, change):
         return former | {"_sequence": max(former["_sequence"] or 0, change["_sequence"])}
     if hard and change["_operation"] == "delete":
@@ -72,27 +72,27 @@ def row_after(former: Row | None, change: Row, columns: Iterable[str], *, hard: 
 
 
 def applies(row: Row, change: Row) -> bool:
-    """Return whether a change changes more of a row than its sequence."""
+    """Return whether a change affects more of a row than its sequence."""
     is_stopped = row["_dirty"] and row["_dirty_reason"] != "unknown_record"
-    return (row["_sequence"] or 0) < change["_sequence"] and not is_stopped and not is_in(row, change)
+    return (row["_sequence"] or 0) < change["_sequence"] and not is_stopped and not contains_change(row, change)
 
 
 def refresh_all(
     table: dict[str, Row], images: dict[str, Row], columns: Iterable[str], applied: int, *, hard: bool, moved_on: bool
 ) -> None:
-    """Merge all records of an org, as they were fetched, into ``table``.
+    """Merge all records fetched from an org into ``table``.
 
-    :param images: ``_deleted``, ``_refreshed_at`` and the columns fetched, by ``Id``.
-    :param applied: sequence of the last change applied when the fetch began.
-    :param moved_on: whether others were since.
+    :param images: fetched records by ``Id``, with ``_deleted``, ``_refreshed_at`` and the fetched columns.
+    :param applied: sequence of the last change applied before the fetch began.
+    :param moved_on: whether changes were applied during the fetch.
     """
     for record_id in table.keys() | images.keys():
         base, image = table.get(record_id), images.get(record_id)
         row = dict(base or _unknown_row(record_id, []) | {"_sequence": applied})
         if base is not None and base["_sequence"] > applied:
-            table[record_id] = row | _late(row)
+            table[record_id] = row | _changed_during_refresh(row)
             continue
-        _take(row, image, columns)
+        _set_image(row, image, columns)
         unsure = base is None and hard and moved_on
         if unsure:
             row |= {"_dirty": True, "_dirty_since": row["_refreshed_at"], "_dirty_reason": "changed_while_refreshed"}
@@ -105,51 +105,51 @@ def refresh_all(
 def refresh_listed(
     table: dict[str, Row], listed: dict[str, int], images: dict[str, Row], columns: Iterable[str], *, hard: bool
 ) -> None:
-    """Merge records that were asked for by id: ``listed`` has the sequence of each row when it was listed."""
+    """Merge records fetched by ID; ``listed`` contains the sequence of each row when the list was made."""
     for record_id, sequence in listed.items():
         row = table.get(record_id)
         if row is None or not row["_dirty"]:
             continue
         if row["_sequence"] != sequence:
-            row |= _late(row)
+            row |= _changed_during_refresh(row)
             continue
-        _take(row, images.get(record_id), columns)
+        _set_image(row, images.get(record_id), columns)
         if hard and row["_deleted"]:
             del table[record_id]
 
 
 def refresh_columns(table: dict[str, Row], images: dict[str, Row], columns: Iterable[str], applied: int) -> None:
-    """Merge some columns of all records."""
+    """Merge fetched columns of all records into ``table``."""
     for record_id, row in table.items():
         image = images.get(record_id)
         if image is not None and row["_sequence"] <= applied:
             row |= {name: image.get(name) for name in columns}
         elif image is not None and not row["_dirty"]:
-            row |= _late(row)
+            row |= _changed_during_refresh(row)
 
 
-def _take(row: Row, image: Row | None, columns: Iterable[str]) -> None:
+def _set_image(row: Row, image: Row | None, columns: Iterable[str]) -> None:
     row |= {"_deleted": True, **_CLEAN}
     if image is not None:
         row |= {name: image.get(name) for name in columns}
         row |= {"_deleted": image["_deleted"], "_refreshed_at": image["_refreshed_at"]}
 
 
-def _late(row: Row) -> Row:
+def _changed_during_refresh(row: Row) -> Row:
     since = row["_commit_time"] if row["_dirty_since"] is None else row["_dirty_since"]
     return {"_dirty": True, "_dirty_since": since, "_dirty_reason": "changed_while_refreshed"}
 
 
-def is_in(row: Row, change: Row) -> bool:
-    """Tell whether a row has a change because it was fetched after the change was committed."""
+def contains_change(row: Row, change: Row) -> bool:
+    """Return whether a row already contains a change, because it was fetched after the commit of the change."""
     return row.get("_refreshed_at") is not None and bool(change["_commit_time"] < row["_refreshed_at"])
 
 
-def with_seen(table: dict[str, Row], changes: Iterable[Row], *, hard: bool = False) -> list[Row]:
-    """Return changes, in order, as the job gives them to fold and history."""
+def mark_included_changes(table: dict[str, Row], changes: Iterable[Row], *, hard: bool = False) -> list[Row]:
+    """Return changes, in order, as the fold and the history of the job receive them: included ones as ``seen``."""
     fetched, marked = dict(table), []
     for change in sorted(changes, key=lambda change: change["_sequence"]):
-        is_seen = is_in(fetched.get(change["Id"], {}), change)
+        is_seen = contains_change(fetched.get(change["Id"], {}), change)
         marked.append(change | {"_operation": "seen"} if is_seen else change)
         if hard and change["_operation"] == "delete" and not is_seen:
             fetched.pop(change["Id"], None)
@@ -157,7 +157,7 @@ def with_seen(table: dict[str, Row], changes: Iterable[Row], *, hard: bool = Fal
 
 
 def latest(row: Row, change: Row) -> Any:
-    """Return the commit time of a row after a change: it does not go back."""
+    """Return the commit time of a row after a change; it never decreases."""
     former = row.get("_commit_time")
     return change["_commit_time"] if former is None else max(former, change["_commit_time"])
 

@@ -1,6 +1,6 @@
-"""One seed: a random workload on an org of its own, made into a replica window after window, compared with the org.
+"""Random workload of one seed on its own org, replicated window by window and compared with the org.
 
-How the job is started is the caller's business, so that the same seeds run in a session and on a cluster.
+The caller chooses how to start the job, so that the same seeds run in a Spark session and on a cluster.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from tests.support.refreshing import refresh
 from tests.support.replica_comparison import (
     Difference,
     Rows,
-    carried,
     differences,
     dirty_rows,
     org_tables,
     replica_tables,
+    without_computed_columns,
 )
 
 
 class Job(Protocol):
-    """Brings a replica forward.
+    """Job that updates a replica.
 
-    :attr output: the replica's folder.
-    :attr deletes: whether deleted records stay in it (``soft``) or not (``hard``).
+    :attr output: URL of the replica's folder.
+    :attr deletes: whether deleted records remain in the replica (``soft``) or not (``hard``).
     """
 
     output: str
     deletes: Deletes
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
-        """Apply windows; return the job's metrics."""
+        """Apply windows, and return the job's metrics."""
 
     def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:
-        """Run a refresh of a scope; return the task's results by table, none if it was skipped."""
+        """Run a refresh of a scope; return the task's results by table, empty if it was skipped."""
 
     def read(self, table: str) -> Any:
         """Return a table as a Spark DataFrame."""
 
 
 class SessionJob:
-    """Runs the job in a Spark session that is there."""
+    """Job in an existing Spark session."""
 
     def __init__(self, spark: Any, output: Path, *, deletes: Deletes = "soft") -> None:
         self._spark = spark
@@ -81,7 +81,7 @@ class SessionJob:
 
 @contextmanager
 def connection_to(org: LocalOrg) -> Iterator[str]:
-    """Have an Airflow connection to an org in this process; yield its id. Seeds may run side by side."""
+    """Define an Airflow connection to an org in this process; yield its ID, which is unique for parallel seeds."""
     connection_id = f"org_{org.http_port}"
     variable = f"AIRFLOW_CONN_{connection_id.upper()}"
     os.environ[variable] = json.dumps(org.airflow_connection())
@@ -93,15 +93,15 @@ def connection_to(org: LocalOrg) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a seed.
+    """Result of a seed.
 
-    :param gaps: GAP events among the events.
-    :param dirty: rows to fetch before the last refresh.
-    :param unexplained: differences from the org before the last refresh in rows that the replica trusts.
-    :param differences: differences after it.
-    :param dirty_after: rows to fetch after it.
-    :param flags_after: tables to fetch after it.
-    :param not_proved: what a comparison with the org, after it, found not to be equal, by table.
+    :param gaps: number of GAP events.
+    :param dirty: number of dirty rows before the last refresh.
+    :param unexplained: differences from the org before the last refresh in rows that are not dirty.
+    :param differences: differences from the org after the last refresh.
+    :param dirty_after: number of dirty rows after the last refresh.
+    :param flags_after: flagged tables after the last refresh.
+    :param unverified: counts of compared records by table, for tables whose verification found differences.
     """
 
     seed: int
@@ -113,12 +113,12 @@ class Outcome:
     differences: list[Difference]
     dirty_after: int
     flags_after: list[str]
-    not_proved: dict[str, dict[str, int]]
+    unverified: dict[str, dict[str, int]]
 
     @property
     def is_equal(self) -> bool:
-        """Whether replica and org are the same, and the replica knows it."""
-        return not (self.unexplained or self.differences or self.dirty_after or self.flags_after or self.not_proved)
+        """Return whether the replica equals the org, has no dirty rows or flags, and passed the verification."""
+        return not (self.unexplained or self.differences or self.dirty_after or self.flags_after or self.unverified)
 
 
 def run_seed(
@@ -126,20 +126,20 @@ def run_seed(
     folder: Path,
     job: Job,
     *,
-    aside: Job | None = None,
+    side_job: Job | None = None,
     runs: int = 2,
     steps: int = 160,
     topic: Callable[[LocalOrg], str] = lambda _: TOPIC,
 ) -> Outcome:
     """Run a seed.
 
-    :param folder: an empty one, for the org and the landing.
-    :param aside: does what need not be done by ``job``, on the same replica: the beginning, and windows given again.
-    :param runs: how often about the job is started for windows of the second part.
-    :param steps: requests that change records, about.
-    :param topic: returns the topic of the change events, made on a new org.
+    :param folder: empty folder for the org and the landing.
+    :param side_job: cheaper job on the same replica, for the first window and for repeated windows; default: ``job``.
+    :param runs: approximate number of runs of ``job`` for the windows after the first refresh.
+    :param steps: approximate number of requests that change records.
+    :param topic: function that creates the topic of the change events in a new org, and returns its name.
     """
-    rng, aside = random.Random(f"runs of {seed}"), aside or job
+    rng, side_job = random.Random(f"runs of {seed}"), side_job or job
     with (
         LocalOrg.running(folder / "org") as org,
         OrgWorkload.on(org, seed, diffs=seed % 2 == 0) as workload,
@@ -147,11 +147,11 @@ def run_seed(
     ):
         add_computed_fields(org)
         workload.run(steps // 4)
-        windows.drain(2, 40)  # what the first has may be the beginning of a transaction, and nothing be applied
+        windows.drain(2, 40)  # the first window may end inside a transaction, so that no event of it is applied
         workload.run(steps // 8)
-        aside.apply(windows.manifests[:1])
-        # The tables are new, so all records are fetched, while later events are on their way.
-        aside.refresh(org)
+        side_job.apply(windows.manifests[:1])
+        # The tables are new, so the refresh fetches all records, before later events are applied.
+        side_job.refresh(org)
 
         workload.run(steps // 8)
         workload.add_fields()
@@ -163,7 +163,7 @@ def run_seed(
             flagged.add("Opportunity")
         windows.drain(rng.randint(2, 5), 60)
         windows.drain_rest(rng.choice((100, 1_000)))
-        for manifests in in_some_order(windows.manifests, runs, rng):
+        for manifests in random_groups(windows.manifests, runs, rng):
             metrics = job.apply(manifests)
 
         expected, model = org_tables(workload), EventReplica()
@@ -172,8 +172,8 @@ def run_seed(
         for manifest in windows.manifests:
             model.apply(manifest)
         before = replica_tables(job.read)
-        again = aside.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
-        assert again["snapshot"] == metrics["snapshot"], "windows that were applied changed the replica"
+        again = side_job.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
+        assert again["snapshot"] == metrics["snapshot"], "windows that were applied before changed the replica"
         job.refresh(org)
         computed = job.refresh(org, scope="computed")
         assert all(table["differed"] is not None for table in computed.values())
@@ -187,13 +187,13 @@ def run_seed(
         dirty=dirty_rows(before),
         unexplained=[
             one
-            for one in differences(carried(expected), carried(before))
+            for one in differences(without_computed_columns(expected), without_computed_columns(before))
             if one.table not in flagged and _trusted(one, before)
         ],
         differences=differences(expected, after),
         dirty_after=dirty_rows(after),
         flags_after=[name for name, table in read_snapshot(job.output, None).tables.items() if table.flag],
-        not_proved={
+        unverified={
             name: table["records"]
             for name, table in verified.items()
             if table["differing_ranges"] or table["records"]["equal"] != len(after[name])
@@ -201,9 +201,11 @@ def run_seed(
     )
 
 
-def in_some_order(manifests: Sequence[str], runs: int, rng: random.Random) -> Iterator[list[str]]:
-    """Yield the windows in about so many groups, some twice, and some that come before those that they follow: the job
-    catches up with those by itself, which come later like a retry."""
+def random_groups(manifests: Sequence[str], runs: int, rng: random.Random) -> Iterator[list[str]]:
+    """Yield the windows in about ``runs`` groups, with repetitions, omissions and random order inside a group.
+
+    The job applies omitted windows automatically. They may follow in a later group, like a retry.
+    """
     start = 0
     size = -(-len(manifests) // runs)
     while start < len(manifests):
@@ -219,7 +221,7 @@ def in_some_order(manifests: Sequence[str], runs: int, rng: random.Random) -> It
 
 
 def without_deleted(rows: Rows) -> Rows:
-    """Return the rows of records that are not deleted."""
+    """Return the rows whose records are not deleted."""
     return {record_id: row for record_id, row in rows.items() if not row["_deleted"]}
 
 

@@ -1,4 +1,4 @@
-"""Stands between a REST client and the local org, and answers in the org's place where a test says so."""
+"""Proxy between a REST client and the local org, which can replace responses of the org."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSED_ON = ("Authorization", "Content-Type")
 
 @dataclass
 class Answer:
-    """What the proxy says instead of the org; ``forwards``: only after the org has done what was asked."""
+    """Response that the proxy sends instead of the org's; ``forwards``: after forwarding the request to the org."""
 
     method: str
     path: str
@@ -30,9 +30,9 @@ class Answer:
 
 
 class RestProxy:
-    """An instance URL (``url``) that forwards to the org at ``target`` unless told otherwise.
+    """Proxy with an instance URL (``url``) that forwards requests to the org at ``target`` unless an answer matches.
 
-    ``requests`` are method and path, without the query, of all requests that came.
+    ``requests`` contains method and path, without the query, of all received requests.
     """
 
     def __init__(self, target: str) -> None:
@@ -51,7 +51,7 @@ class RestProxy:
                 proxy._serve(self)
 
             def log_message(self, *_: Any) -> None:
-                """Keep quiet."""
+                """Log nothing."""
 
         for method in ("GET", "POST", "PATCH", "DELETE"):
             setattr(Handler, f"do_{method}", Handler.serve)
@@ -72,15 +72,15 @@ class RestProxy:
     ) -> None:
         """Answer the next ``times`` requests of this method whose path contains ``path``.
 
-        :param body: bytes, or what becomes JSON.
-        :param forwards: let the org do it first, so that its answer is lost.
-        :param breaks_off: close the connection instead of answering.
+        :param body: body as bytes, or a value to encode as JSON.
+        :param forwards: forward the request first, and discard the org's response.
+        :param breaks_off: close the connection without a response.
         """
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self._answers.append(Answer(method, path, status, content, times, forwards, breaks_off))
 
     def error(self, method: str, path: str, status: int, code: str, message: str = "Refused.", **how: Any) -> None:
-        """Answer as Salesforce refuses."""
+        """Answer with an error in Salesforce's format."""
         self.answer(method, path, status, [{"errorCode": code, "message": message}], **how)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
@@ -111,7 +111,7 @@ class RestProxy:
 
     def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
         headers = {name: handler.headers[name] for name in _PASSED_ON if name in handler.headers}
-        path = handler.path.removeprefix(self._target)  # the whole URL where it is asked as an HTTP proxy
+        path = handler.path.removeprefix(self._target)  # an HTTP proxy receives the whole URL
         answer = httpx.request(
             handler.command, self._target + path, content=body, headers=headers, trust_env=False, timeout=30
         )

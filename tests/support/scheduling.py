@@ -1,4 +1,4 @@
-"""Airflow's DAG processor and scheduler by hand: its own code on a database of the test's own, one step at a time."""
+"""Single steps of Airflow's DAG processor and scheduler, run by Airflow's code on a separate test database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUNDLE = "tests"
 
 @contextmanager
 def airflow_database(path: Path) -> Iterator[None]:
-    """Point this process's Airflow to the database at ``path``, made if it is not there, and back again."""
+    """Use the database at ``path`` in this process's Airflow for a ``with`` block; create it if it does not exist."""
     is_new = not path.exists()
     before = settings.SQL_ALCHEMY_CONN
     settings.dispose_orm(do_log=False)
@@ -51,7 +51,7 @@ def airflow_database(path: Path) -> Iterator[None]:
 
 
 def parse(path: Path) -> DagBag:
-    """Parse a DAG file as the DAG processor does, and store what it found."""
+    """Parse a DAG file as the DAG processor does, and store its DAGs."""
     bag = DagBag(dag_folder=path, bundle_path=path.parent, bundle_name=BUNDLE)
     assert bag.import_errors == {}
     sync_bag_to_db(bag, BUNDLE, None)
@@ -65,7 +65,7 @@ def pause(dag_id: str, *, paused: bool = True) -> None:
 
 
 def watches() -> dict[str, list[tuple[int, dict[str, Any]]]]:
-    """Return, by the asset's URI, what the triggerer would run: trigger ids and arguments."""
+    """Return the IDs and arguments of the triggers that the triggerer would run, by asset URI."""
     Trigger.clean_unused()
     with create_session() as session:
         rows = session.execute(
@@ -80,7 +80,7 @@ def watches() -> dict[str, list[tuple[int, dict[str, Any]]]]:
 
 
 def asset_ids() -> dict[str, int]:
-    """Return the row of each asset, which its state is kept under."""
+    """Return the row ID of each asset by URI; Airflow stores the asset's state under this ID."""
     with create_session() as session:
         return {asset.uri: asset.id for asset in session.scalars(select(AssetModel))}
 
@@ -91,13 +91,13 @@ def fire(trigger_id: int, payload: dict[str, Any]) -> None:
 
 
 def queued() -> list[str]:
-    """Return the DAGs that an asset event waits for, once for each asset."""
+    """Return the IDs of the DAGs with queued asset events, once for each asset."""
     with create_session() as session:
         return sorted(session.scalars(select(AssetDagRunQueue.target_dag_id)))
 
 
 def schedule() -> None:
-    """Create the runs that are due, as the scheduler's loop does."""
+    """Create the due DAG runs, as the scheduler's loop does."""
     runner = SchedulerJobRunner(Job())
     with create_session() as session, prohibit_commit(session) as guard:
         runner._create_dagruns_for_dags(guard, session)
@@ -110,18 +110,18 @@ def runs(dag_id: str) -> list[DagRun]:
 
 
 def end_runs(dag_id: str) -> None:
-    """Let the DAG's runs have succeeded."""
+    """Set the state of all runs of the DAG to success."""
     with create_session() as session:
         session.execute(update(DagRun).where(DagRun.dag_id == dag_id).values(state=DagRunState.SUCCESS))
 
 
 def emit(asset: Asset) -> None:
-    """Store one event of an asset that a task has as its outlet."""
+    """Store one event of an asset, as after a task with this outlet."""
     with create_session() as session:
         AssetManager.register_asset_change(asset=SerializedAssetUniqueKey(asset.name, asset.uri), session=session)
 
 
 def last_event_at() -> datetime:
-    """Return when the last asset event was stored."""
+    """Return the time of the last stored asset event."""
     with create_session() as session:
         return session.scalars(select(func.max(AssetEvent.timestamp))).one()

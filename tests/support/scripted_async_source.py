@@ -1,4 +1,4 @@
-"""An asyncio event source that plays a script of responses, pauses and faults over a retained stream."""
+"""Asyncio event source that plays a script of responses, pauses and faults over a retained stream."""
 
 from __future__ import annotations
 
@@ -18,30 +18,35 @@ KEEPALIVE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Time passes before the next step."""
+class Pause:
+    """Pause before the next step."""
 
     seconds: float
 
 
-Step = Deliver | Keepalive | Silence | End | Pass | SalesforceStreamError
+Step = Deliver | Keepalive | Silence | End | Pause | SalesforceStreamError
 
 
-def behind(position: bytes) -> bytes:
-    """Return a replay ID that no event has, right behind one that an event may have."""
+def unused_replay_id_after(position: bytes) -> bytes:
+    """Return an unused replay ID right after another replay ID."""
     return (int.from_bytes(position[:8], "big") + 1).to_bytes(8, "big") + b"\0\0"
 
 
 @dataclass
 class ScriptedAsyncSource:
-    """Plays ``script`` over ``stream``; when the script is over, delivers the rest, then keepalives every two minutes.
+    """Source that plays ``script`` over ``stream``, then delivers the other events and sends keepalives.
 
-    A keepalive names a fresh position, behind the last event delivered. ``retained_from`` is the index of the oldest
-    readable event: an earlier replay ID is lost. ``latest_from`` is where ``LATEST`` begins, by default behind the
-    stream's end. ``schema_fault`` is raised by ``schema``. ``latest_places`` is where each ``LATEST`` began,
-    ``delivered_at`` when each event came last, ``place`` how many of the stream were delivered. ``reference`` plays the
-    second subscription of a wait for the end of the stream, at ``LATEST`` and for one event. ``measures_time`` is
-    whether Salesforce's time can be measured. Runs in virtual time.
+    Keepalives follow every two minutes. Each contains a new position, after the last delivered event. Requires virtual
+    time.
+
+    :param retained_from: index of the oldest readable event; earlier replay IDs are lost.
+    :param latest_from: index at which ``LATEST`` starts; default: after the last event.
+    :param schema_fault: error that ``schema`` raises.
+    :param latest_places: recorded start index of each subscription at ``LATEST``.
+    :param delivered_at: recorded time of the last delivery of each event.
+    :param place: number of delivered events of the stream.
+    :param reference: source of the second subscription of a wait for the end of the stream (``LATEST``, one event).
+    :param measures_time: whether Salesforce's time can be measured.
     """
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
@@ -99,7 +104,7 @@ class ScriptedAsyncSource:
                             self.delivered_at |= {event.replay_id: virtual_clock() for event in part}
                             yield self._batch(part, named, min(100, left))
                     case Keepalive(pending, at):
-                        fresh = behind(self.stream[place - 1].replay_id if place else replay_id(0))
+                        fresh = unused_replay_id_after(self.stream[place - 1].replay_id if place else replay_id(0))
                         named = fresh if at is None else at
                         yield self._batch([], named, pending)
                     case End():
@@ -107,13 +112,13 @@ class ScriptedAsyncSource:
                     case Silence():
                         await asyncio.sleep(silence_timeout)
                         raise ServiceUnavailableError(f"{topic}: nothing came for {silence_timeout} s.")
-                    case Pass(seconds):
+                    case Pause(seconds):
                         await asyncio.sleep(seconds)
                     case error:
                         raise error
         finally:
             self.open_subscriptions -= 1
-            await asyncio.sleep(0)  # closing takes its turn, in which whoever waits for it may be cancelled
+            await asyncio.sleep(0)  # while the source closes, the waiting task may be cancelled
 
     def _step(self, place: int) -> Step:
         if self.script:
@@ -121,7 +126,7 @@ class ScriptedAsyncSource:
         if place < len(self.stream):
             return Deliver(100)
         self.script.append(Keepalive())
-        return Pass(KEEPALIVE_SECONDS)
+        return Pause(KEEPALIVE_SECONDS)
 
     def _place_after(self, start: bytes | StartFrom) -> int:
         if start is StartFrom.EARLIEST:
@@ -135,7 +140,7 @@ class ScriptedAsyncSource:
         return place
 
     def number_through(self, position: bytes) -> int:
-        """Return how many events of the stream are not after ``position``."""
+        """Return the number of events of the stream up to ``position``."""
         return sum(event.replay_id <= position for event in self.stream)
 
     def _batch(self, part: list[Event], latest: bytes, pending: int) -> EventBatch:

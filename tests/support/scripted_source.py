@@ -1,4 +1,4 @@
-"""An event source that plays a script of responses, silences and faults over a retained stream, without a server."""
+"""Event source without a server, which plays a script of responses, silences and faults over a retained stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
-"""Salesforce's time when a drain measures it."""
+"""Salesforce's time at the moment when a drain measures it."""
 
 SCHEMA_ID = "K98aAtiNFBjA-PJlcvaQ2g"
 SCHEMA = json.dumps(
@@ -48,7 +48,7 @@ def replay_id(number: int) -> bytes:
 
 
 def avro_payload(time: int, text: str = "005xx") -> bytes:
-    """Return ``SCHEMA``'s Avro encoding of an event of that time."""
+    """Return the Avro encoding, by ``SCHEMA``, of an event with this time."""
     return _zigzag(time) + _zigzag(len(text)) + text.encode()
 
 
@@ -70,7 +70,7 @@ def events(count: int, *, first: int = 1, size: int = 10) -> list[Event]:
 
 @dataclass(frozen=True)
 class Deliver:
-    """Deliver up to ``count`` events, the first of them the start itself once more if ``repeat``."""
+    """Response with up to ``count`` events; ``repeat``: it starts with the event at the start position again."""
 
     count: int
     repeat: bool = False
@@ -78,7 +78,7 @@ class Deliver:
 
 @dataclass(frozen=True)
 class Keepalive:
-    """An empty response. ``at`` is its ``latest_replay_id``, by default that of the stream's last event."""
+    """An empty response. ``at`` is its ``latest_replay_id``; default: the replay ID of the stream's last event."""
 
     pending: int = 1
     at: bytes | None = None
@@ -86,14 +86,14 @@ class Keepalive:
 
 @dataclass(frozen=True)
 class Silence:
-    """No response for so many seconds, by default the idle timeout of a drain."""
+    """Seconds without a response; default: the idle timeout of a drain."""
 
     seconds: float = 10.0
 
 
 @dataclass(frozen=True)
 class End:
-    """The iteration ends without a fault."""
+    """End of the iteration without a fault."""
 
 
 Step = Deliver | Keepalive | Silence | End | SalesforceStreamError
@@ -101,7 +101,7 @@ Step = Deliver | Keepalive | Silence | End | SalesforceStreamError
 
 @dataclass
 class FakeTime:
-    """A clock that only moves when somebody waits."""
+    """Clock that advances only by waits."""
 
     seconds: float = 0.0
     sleeps: list[float] = field(default_factory=list)
@@ -115,8 +115,8 @@ class FakeTime:
 
 
 @contextmanager
-def in_time(time: FakeTime) -> Iterator[None]:
-    """Let drains measure silence by ``time``: by the real clock, each would ask its source all the time until then."""
+def use_clock(time: FakeTime) -> Iterator[None]:
+    """Use ``time`` as the clock of drains: with the real clock, drains would poll in a loop until the timeout."""
     before = drain.__kwdefaults__["clock"]
     drain.__kwdefaults__["clock"] = time.clock
     try:
@@ -127,13 +127,15 @@ def in_time(time: FakeTime) -> Iterator[None]:
 
 @dataclass
 class ScriptedSource:
-    """Plays ``script`` over ``stream``; when the script is over, delivers the rest, then a keepalive and silence.
+    """Source that plays ``script`` over ``stream``, then delivers the other events, a keepalive and silence.
 
-    ``retained_from`` is the index of the oldest readable event: an earlier replay ID is lost. ``reference`` are the
-    responses of the second subscription at ``LATEST``: event indexes, replay IDs of empty responses, or ``None``; by
-    default one empty response at the stream's last event. A second subscription that is opened later continues there.
-    ``references`` is how many were opened. ``began`` is Salesforce's time when a
-    drain measures it; ``measures_time`` is whether it can.
+    :param retained_from: index of the oldest readable event; earlier replay IDs are lost.
+    :param reference: responses of the second subscription, at ``LATEST``: event indexes, replay IDs of empty responses,
+        errors, or ``None``; default: one empty response at the stream's last event. A later second subscription
+        continues with the next response.
+    :param references: number of opened second subscriptions.
+    :param began: Salesforce's time at the moment when a drain measures it.
+    :param measures_time: whether Salesforce's time can be measured.
     """
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
@@ -145,7 +147,7 @@ class ScriptedSource:
     latest_from: int | None = None
     starts: list[bytes | StartFrom] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
-    out_of_contact: list[SalesforceStreamError] = field(default_factory=list)
+    contact_faults: list[SalesforceStreamError] = field(default_factory=list)
     reference: Sequence[int | bytes | SalesforceStreamError | None] | None = None
     began: datetime = BEGAN
     measures_time: bool = True
@@ -156,16 +158,16 @@ class ScriptedSource:
     open_subscriptions: int = 0
 
     def prove_contact(self, topic: str) -> None:
-        """Answer, after the faults of ``out_of_contact``."""
+        """Raise the next fault of ``contact_faults``, if one remains."""
         self.proofs += 1
-        if self.out_of_contact:
-            raise self.out_of_contact.pop(0)
+        if self.contact_faults:
+            raise self.contact_faults.pop(0)
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
         return ServerTime(self.began, clock(), clock()) if self.measures_time else None
 
     def latest(self, topic: str, *, idle_timeout: float) -> Iterator[EventBatch | None]:
-        """Play ``reference``, and then silence."""
+        """Play ``reference``, then silence."""
         if self.reference is None:
             self.reference = [self._newest()]
         if not isinstance(self.reference, list):
@@ -271,7 +273,7 @@ class ScriptedSource:
 
 @dataclass
 class ListSink:
-    """Keeps what it is given."""
+    """Sink that stores batches in a list."""
 
     batches: list[EventBatch] = field(default_factory=list)
 

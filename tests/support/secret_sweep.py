@@ -1,6 +1,6 @@
-"""Looks for secrets in all that a run leaves behind: files, a database, and the command lines of processes.
+"""Search for secrets in the files and the database that a run wrote, and in the command lines of processes.
 
-Each secret is looked for as it is, and as URLs, JSON and base64 have it. What is compressed is not unpacked.
+The search covers the plain secret and its URL, JSON and base64 encodings. It does not decompress data.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sqlalchemy import MetaData, Table, create_engine, select
 
 from tests.support.localorg import LocalOrg
 
-KEPT_ON_PURPOSE = ("connection", "variable")
-"""Tables of Airflow's database that hold what users store in them, encrypted where they gave a key."""
+EXCLUDED_TABLES = ("connection", "variable")
+"""Tables of Airflow's database in which users store secrets, encrypted if a key is configured."""
 
 
 def secrets_of(org: LocalOrg) -> dict[str, str]:
-    """Return what may be nowhere, by name: what connections to an org hold, and how all tokens that it gave begin."""
+    """Return the secrets of an org by name: secrets of connections, and the common prefix of its access tokens."""
     key = Path(org.jwt_private_key_file).read_text().splitlines()
     return {
         "consumer secret": org.client_secret,
@@ -37,10 +37,10 @@ def secrets_of(org: LocalOrg) -> dict[str, str]:
 
 
 def forms(secret: str) -> set[bytes]:
-    """Return a secret in every form that it is looked for."""
+    """Return all encodings of a secret that the search covers."""
     texts = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
     encoded: set[bytes] = set()
-    for before in range(3):  # bytes before it in what was encoded, beside whole threes of them
+    for before in range(3):  # base64 depends on the number of preceding bytes, modulo 3
         text = base64.b64encode(bytes(before) + secret.encode())
         whole = text[(before * 8 + 5) // 6 : (before + len(secret.encode())) * 8 // 6]
         encoded |= {whole, whole.replace(b"+", b"-").replace(b"/", b"_")}
@@ -49,41 +49,41 @@ def forms(secret: str) -> set[bytes]:
 
 @dataclass
 class SecretSweep:
-    """Collects where secrets were found, as ``name: where``.
+    """Search for secrets. ``found`` contains the findings, as ``name: location``.
 
-    :param secrets: by name.
+    :param secrets: secrets by name.
     """
 
     secrets: Mapping[str, str]
     found: list[str] = field(default_factory=list)
-    looked_at: int = 0
+    text_count: int = 0
 
     def __post_init__(self) -> None:
         self._forms = [(name, form) for name, secret in self.secrets.items() for form in forms(secret)]
 
-    def look(self, where: str, data: bytes) -> None:
-        """Look at a text."""
-        self.looked_at += 1
+    def search(self, where: str, data: bytes) -> None:
+        """Search one text."""
+        self.text_count += 1
         self.found += sorted({f"{name}: {where}" for name, form in self._forms if form in data})
 
     def files(self, *folders: Path) -> None:
-        """Look at all files below folders, and at their names."""
+        """Search all files below folders, and their paths."""
         for folder in folders:
             for path in folder.rglob("*"):
-                self.look(f"the name of {path}", str(path).encode())
+                self.search(f"the name of {path}", str(path).encode())
                 if path.is_file():
-                    with suppress(FileNotFoundError):  # what still runs removes its own
-                        self.look(str(path), path.read_bytes())
+                    with suppress(FileNotFoundError):  # a running process may delete its files
+                        self.search(str(path), path.read_bytes())
 
     def database(self, url: str) -> None:
-        """Look at every row of every table but those that are there to keep secrets."""
+        """Search all rows of all tables, except the tables in which users store secrets."""
         engine = create_engine(url)
         try:
             metadata = MetaData()
             metadata.reflect(engine)
             with engine.connect() as connection:
                 for table in metadata.sorted_tables:
-                    if table.name not in KEPT_ON_PURPOSE:
+                    if table.name not in EXCLUDED_TABLES:
                         self._table(table, connection.execute(select(table)).all())
         finally:
             engine.dispose()
@@ -92,14 +92,14 @@ class SecretSweep:
         for row in rows:
             for column, value in zip(table.columns, row, strict=True):
                 if isinstance(value, bytes | memoryview):
-                    self.look(f"{table.name}.{column.name}", bytes(value))
+                    self.search(f"{table.name}.{column.name}", bytes(value))
                 elif value is not None:
                     text = value if isinstance(value, str) else json.dumps(value, default=str)
-                    self.look(f"{table.name}.{column.name}", text.encode())
+                    self.search(f"{table.name}.{column.name}", text.encode())
 
     @contextmanager
     def command_lines(self, every: float = 0.3) -> Iterator[None]:
-        """Look at the command lines of all processes meanwhile, each once."""
+        """Search the command lines of all processes during a ``with`` block, each command line once."""
         ended, seen = threading.Event(), set[bytes]()
 
         def watch() -> None:
@@ -108,7 +108,7 @@ class SecretSweep:
                     line = " ".join(process.info["cmdline"] or ()).encode()
                     if line not in seen:
                         seen.add(line)
-                        self.look(f"the command line of process {process.pid}", line)
+                        self.search(f"the command line of process {process.pid}", line)
                 if ended.wait(every):
                     return
 

@@ -1,4 +1,4 @@
-"""One local org for the tests of a file, each with a topic of its own: a process of its own costs a test a second."""
+"""Local org shared by the tests of a file, each with its own topic: starting an org takes a second per test."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.localorg import LocalOrg, put_back
+from tests.support.localorg import LocalOrg, reset_org
 
 _numbers = itertools.count(1)
 
 
 class SharedOrg(LocalOrg):
-    """An org that many tests use one after the other.
+    """Org that many tests use in sequence.
 
-    ``topic`` is a platform event that only the running test uses, with one field ``Number__c``.
+    ``topic`` is a platform event for the running test only, with one field ``Number__c``.
     """
 
     topic = ""
 
     def begin_test(self) -> None:
-        """Make the topic of the next test, and forget what the log says of the test before."""
+        """Create the topic of the next test, and clear the request log of the previous test."""
         self.topic = str(self.define(f"Order{next(_numbers)}__e", Number__c="double")["name"])
         self.admin("DELETE", "/requests")
         self.logins_before = self.admin("GET", "/oauth")["requests"]
         self.delivered_before = self.admin("GET", "/org")["delivered"]
 
     def end_test(self) -> None:
-        """Put back what a test may have changed."""
+        """Restart the org if the test stopped it, and undo the changes of the test."""
         if self._process is None:
             self.start()
-        put_back(self)
+        reset_org(self)
 
     @property
     def logins(self) -> int:
-        """How often this test has asked for a token."""
+        """Number of token requests of this test."""
         return int(self.admin("GET", "/oauth")["requests"]) - self.logins_before
 
     @property
     def delivered(self) -> int:
-        """How many events this test has been sent."""
+        """Number of events delivered to this test."""
         return int(self.admin("GET", "/org")["delivered"]) - self.delivered_before
 
     def rotate_consumer_secret(self) -> str:
-        """Give the external client app another secret, and return it. Connections made from now on have it."""
+        """Replace the secret of the external client app, and return it. Connections created later contain it."""
         secret = str(self.admin("POST", "/oauth/consumer_secret", {})["client_secret"])
         self.info = {**self.info, "client_secret": secret}
         return secret
 
     def open_streams(self) -> int:
-        """Return how many streams of the test's topic are open."""
+        """Return the number of open streams of the test's topic."""
         return sum(stream["topic"] == self.topic for stream in self.streams())
 
 
@@ -62,8 +62,10 @@ def shared_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedOrg]:
 
 @pytest.fixture
 def org(request: pytest.FixtureRequest) -> Iterator[SharedOrg]:
-    """The org of the file, with a new, empty topic; what the test changes is put back. Tests that :data:`OWN_ORG` marks
-    have one of their own."""
+    """Return the shared org with a new, empty topic, and undo the changes of the test afterwards.
+
+    A test with the mark :data:`OWN_ORG` gets its own org.
+    """
     if getattr(request, "param", None) == "own":
         with SharedOrg.running(request.getfixturevalue("tmp_path") / "org") as own:
             own.begin_test()
@@ -76,4 +78,4 @@ def org(request: pytest.FixtureRequest) -> Iterator[SharedOrg]:
 
 
 OWN_ORG = pytest.mark.parametrize("org", ["own"], indirect=True, ids=["own org"])
-"""For a test that does to its org what cannot be put back: time does not go backwards."""
+"""Mark of a test whose changes to the org cannot be undone, such as a moved clock."""

@@ -1,4 +1,4 @@
-"""A plain REST client of the local org's sObjects, and its change events read back from the bus."""
+"""REST client of the local org's sObjects, and helpers that read change events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.localorg import LocalOrg
 
 
 class SObjectClient:
-    """Calls below one API version with a session of its own."""
+    """Client of one API version, with its own session."""
 
     def __init__(self, org: LocalOrg, *, version: str = "59.0", client_name: str = "") -> None:
         headers = {"Authorization": f"Bearer {org.token()}"}
@@ -63,19 +63,19 @@ class SObjectClient:
 
 
 def error_of(response: httpx.Response) -> tuple[int, str]:
-    """Return status and errorCode of a refusal in Salesforce's form."""
+    """Return the status and the errorCode of an error response in Salesforce's format."""
     (error,) = json.loads(response.text)
     assert error["message"]
     return response.status_code, error["errorCode"]
 
 
 def names(event: dict[str, Any], bitmap: str, schema: dict[str, Any]) -> list[str]:
-    """Return the field names in one of the header's bitmaps."""
+    """Return the field names encoded in a bitmap of the event header."""
     return field_names(event["ChangeEventHeader"][bitmap], schema)
 
 
 def not_null(event: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a change event that are not null, header aside, compound ones by ``Parent.Child``."""
+    """Return the non-null fields of a change event, without the header; compound fields as ``Parent.Child``."""
     flat: dict[str, Any] = {}
     for name, value in event.items():
         if name == "ChangeEventHeader" or value is None:

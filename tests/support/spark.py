@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run, and how ``spark-submit`` is started beside it."""
+"""Spark session shared by all tests of a run, and environments for ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SETTINGS = {
 }
 SHORT_LIVED = {
     "spark.driver.extraJavaOptions": f"{SHORT} -XX:ReservedCodeCacheSize=240m",
-    # Many wide tables are worked on by turns: what was compiled for one is wanted again.
+    # Tests alternate between many wide tables: a larger cache avoids compiling the code of a table again.
     "spark.sql.codegen.cache.maxEntries": "3000",
-    # Each use of a column would look through Python's stack, and tell Java of it, for a better error message.
+    # Otherwise each column expression sends Python's call stack to Java, for better error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""What a test does is too short for Java's second compiler to pay. Not for what is measured."""
+"""Settings for tests, which are too short to benefit from Java's second compiler. Not for benchmarks."""
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-"""A few rows of many columns: compiling code for them, and planning again at each stage, takes longer than the rows."""
+"""Settings without compiled code or adaptive plans, which cost more than they save with few rows and many columns."""
 COMPILED = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.shuffle.partitions": SETTINGS["spark.sql.shuffle.partitions"],
 }
-"""The same settings as Spark has them by itself, and so as users run the jobs."""
+"""Spark's defaults for the settings of :data:`INTERPRETED`, with which users run the jobs."""
 HOSTILE = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
@@ -68,32 +68,32 @@ HOSTILE = {
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
 }
-"""What clusters have set for all their sessions, and what would make a table wrong if a job took it as it is."""
+"""Settings that a cluster may have for all sessions, and that would corrupt tables if a job did not override them."""
 SPECULATIVE = {
     "spark.speculation": "true",
     "spark.speculation.interval": "10ms",
     "spark.speculation.multiplier": "1.01",
     "spark.speculation.quantile": "0.1",
 }
-"""Many tasks run twice. Not with a local master."""
+"""Settings with which Spark runs many tasks twice; without effect on a local master."""
 MASTER = "local[2]"
 
 
 def spark_environment() -> dict[str, str]:
-    """Return the environment in which Spark runs on this Python and on the loopback interface."""
+    """Return environment variables with which Spark uses this Python and the loopback interface."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return os.environ | {"PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def short_lived_environment() -> dict[str, str]:
-    """Return that environment for ``spark-submit`` in a test: its Java starts sooner and compiles less."""
+    """Return :func:`spark_environment` for ``spark-submit`` in a test: Java starts faster and compiles less."""
     return spark_environment() | {"SPARK_SUBMIT_OPTS": submit_options(INTERPRETED)}
 
 
 def start_session(folder: Path, settings: Mapping[str, str] | None = None) -> Any:
-    """Start a session whose executors have this package from the zip only, as on a cluster."""
+    """Start a session whose executors import this package only from its zip file, as on a cluster."""
     os.environ.update(spark_environment())
-    # It logs once more when Python ends, to streams that the test runner has closed by then.
+    # py4j also logs at the exit of Python, when the test runner has already closed the log streams.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     from pyspark.sql import SparkSession
 
@@ -107,7 +107,7 @@ def start_session(folder: Path, settings: Mapping[str, str] | None = None) -> An
 
 
 def session_with(spark: Any, settings: Mapping[str, str]) -> Any:
-    """Return a new session beside another one, with further settings."""
+    """Return a new session with further settings in the same Spark application."""
     session = spark.newSession()
     for name, value in settings.items():
         session.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""A real standalone Spark cluster, started from the pyspark package: a master and two workers on the loopback."""
+"""Standalone Spark cluster from the pyspark package: a master and workers on the loopback interface."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _START_SECONDS = 240.0
 class Cluster:
     """A running cluster.
 
-    :param master: its URL, ``spark://127.0.0.1:...``.
-    :param web: the master's page.
-    :param workers: their process ids; each runs one executor of an application.
+    :param master: URL of the master, ``spark://127.0.0.1:...``.
+    :param web: URL of the master's web page.
+    :param workers: process IDs of the workers; each runs one executor of an application.
     """
 
     master: str
@@ -41,15 +41,15 @@ class Cluster:
     workers: tuple[int, ...]
 
     def state(self) -> dict[str, Any]:
-        """Return what the master knows: ``workers``, ``activeapps``..."""
+        """Return the state document of the master: ``workers``, ``activeapps``..."""
         return dict(httpx.get(f"{self.web}/json/", timeout=10, trust_env=False).json())
 
     def alive_workers(self) -> int:
-        """Return how many workers the master counts on."""
+        """Return the number of workers that the master considers alive."""
         return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
 
     def executors(self) -> dict[str, int]:
-        """Return the worker's process id of each executor that runs, by the executor's id."""
+        """Return the process ID of the worker of each running executor, by executor ID."""
         found = {}
         for worker in self.workers:
             for process in _descendants(worker):
@@ -60,13 +60,13 @@ class Cluster:
         return found
 
     def kill_worker(self, worker: int) -> None:
-        """End a worker and all that it runs, as a machine that loses power does."""
+        """Kill a worker and all of its processes, like a power failure."""
         _kill([psutil.Process(worker), *_descendants(worker)])
 
 
 @contextmanager
 def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
-    """Run a cluster with workers of one core and one GiB each; nothing of it is left afterwards."""
+    """Run a cluster with workers of one core and one GiB each; kill all of its processes afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -89,9 +89,9 @@ def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
 
 
 class DriverPage:
-    """What a driver tells of its application. To be given to ``spark-submit`` by its settings.
+    """Client of a driver's monitoring page.
 
-    :attr settings: where the driver is to have its page.
+    :attr settings: settings for ``spark-submit`` that start the page.
     """
 
     def __init__(self) -> None:
@@ -102,8 +102,10 @@ class DriverPage:
         self._url = f"http://127.0.0.1:{port}/api/v1/applications"
 
     def executors(self) -> list[dict[str, Any]]:
-        """Return the executors with their counts (``id``, ``activeTasks``, ``totalShuffleWrite``...); none as yet, and
-        none when the driver has ended."""
+        """Return the executors with their counts (``id``, ``activeTasks``, ``totalShuffleWrite``...).
+
+        The list is empty before the application starts and after the driver ends.
+        """
         with contextlib.suppress(httpx.TransportError, ValueError, LookupError):
             (application,) = httpx.get(self._url, timeout=10, trust_env=False).json()
             found = httpx.get(f"{self._url}/{application['id']}/executors", timeout=10, trust_env=False)
@@ -138,7 +140,7 @@ def _wait(condition: Callable[[], Any], what: str, log: Path) -> Any:
         with contextlib.suppress(httpx.TransportError):
             if value := condition():
                 return value
-        assert time.monotonic() < deadline, f"{what} did not come:\n{log.read_text()[-2000:]}"
+        assert time.monotonic() < deadline, f"{what} did not appear:\n{log.read_text()[-2000:]}"
         time.sleep(0.05)
 
 

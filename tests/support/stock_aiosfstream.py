@@ -1,7 +1,7 @@
-"""aiosfstream as it is published, made to run on this Python, to show what the hazard tests are there for.
+"""Published aiosfstream package, adapted to this Python version, to show the faults that the hazard tests cover.
 
-aiocometd passes ``loop=`` to four functions of asyncio that no longer take it. Its three modules get a view of asyncio
-that drops it, and nothing else is changed.
+aiocometd passes ``loop=`` to four functions of asyncio that no longer accept it. Its three modules receive a view of
+asyncio that drops the argument. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _without_loop(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def stock_asyncio() -> Iterator[None]:
-    """Let the stock client run inside the block."""
+    """Adapt aiocometd to this Python version for a ``with`` block."""
     view = _AsyncioView("asyncio")
     for name in ("wait", "wait_for", "sleep", "Semaphore"):
         setattr(view, name, _without_loop(getattr(asyncio, name)))
@@ -48,14 +48,14 @@ def stock_asyncio() -> Iterator[None]:
 
 
 class StockClient(aiosfstream.Client):  # type: ignore[misc]
-    """The stock client, on an API version that Salesforce still has after 45.0."""
+    """Stock client with a newer API version: Salesforce may retire 45.0."""
 
     @staticmethod
     def get_cometd_url(instance_url: str) -> str:
         return f"{instance_url}/cometd/62.0"
 
     async def abandon(self) -> None:
-        """Release what it leaves behind."""
+        """Release the resources that the client does not close."""
         if self._transport is not None:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(self._transport.disconnect(), 1)

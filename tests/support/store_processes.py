@@ -1,4 +1,4 @@
-"""What other processes do to a table store: race for a position, die with a transaction open, upgrade at once."""
+"""Process functions for tests of the table store: races, interrupted commits and concurrent upgrades."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEADLINE = 200
 
 @contextmanager
 def processes(target: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[tuple[BaseProcess, Connection]]]:
-    """Start one process for each tuple of arguments, with a pipe to hear from; whatever happens, end them."""
+    """Start one process for each tuple of arguments, with a pipe for its messages; kill all of them at the end."""
     spawn = multiprocessing.get_context("spawn")
     started: list[tuple[BaseProcess, Connection]] = []
     try:
-        for given in arguments:
+        for values in arguments:
             ours, theirs = spawn.Pipe(duplex=False)
-            process = spawn.Process(target=target, args=(theirs, *given))
+            process = spawn.Process(target=target, args=(theirs, *values))
             process.start()
             theirs.close()
             started.append((process, ours))
@@ -42,14 +42,14 @@ def processes(target: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[tu
             ours.close()
 
 
-def hear(pipe: Connection) -> Any:
-    """Return the next message of a process, or fail at the deadline."""
-    assert pipe.poll(DEADLINE), "the process said nothing before the deadline"
+def receive(pipe: Connection) -> Any:
+    """Receive the next message of a process; fail at the deadline."""
+    assert pipe.poll(DEADLINE), "the process sent no message before the deadline"
     return pipe.recv()
 
 
 def race(pipe: Connection, url: str, stream: Stream, worker: int, rounds: int, barrier: Barrier) -> None:
-    """Advance from the position that all read, ``rounds`` times; say in which rounds this one won."""
+    """Advance ``rounds`` times from a position that all processes have read; send the rounds that this one won."""
     store = TableReplayStore(url)
     won = []
     for number in range(rounds):
@@ -71,7 +71,7 @@ def race(pipe: Connection, url: str, stream: Stream, worker: int, rounds: int, b
 
 
 def hang_before_commit(pipe: Connection, url: str, stream: Stream, window: ReplayWindow) -> None:
-    """Advance, but stop for good right before the commit."""
+    """Advance, but block right before the commit."""
     store = TableReplayStore(url)
     position = store.read(stream)
 
@@ -83,8 +83,8 @@ def hang_before_commit(pipe: Connection, url: str, stream: Stream, window: Repla
     store.advance(stream, position, window)
 
 
-def upgrade_at_once(pipe: Connection, url: str, barrier: Barrier) -> None:
-    """Upgrade at the same moment as the others; say the revision, or the error."""
+def upgrade_concurrently(pipe: Connection, url: str, barrier: Barrier) -> None:
+    """Upgrade the schema at the same time as the other processes; send the revision or the error."""
     engine = engine_for(url)
     barrier.wait(DEADLINE)
     try:

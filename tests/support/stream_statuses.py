@@ -1,4 +1,4 @@
-"""Status documents as tasks leave them, of streams that are well and of streams that are not."""
+"""Status documents of healthy and unhealthy streams, in the form that tasks write."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def run(at: datetime, dag_id: str = "orders", task_id: str = "drain") -> RunIden
     return RunIdentity(dag_id, task_id, f"scheduled__{at.isoformat()}", at)
 
 
-def signed(at: datetime, dag_id: str = "orders", task_id: str = "drain") -> Document:
-    """Return what every document says of its task."""
+def task_fields(at: datetime, dag_id: str = "orders", task_id: str = "drain") -> Document:
+    """Return the fields that identify the task of a document."""
     return {"at": at.isoformat(), "task": task_document(run(at, dag_id, task_id))}
 
 
-def drained(
+def drain_statuses(
     now: datetime,
     topic: str,
     *,
@@ -46,10 +46,12 @@ def drained(
     confirmed: bool = True,
     gap: Gap | None = None,
 ) -> list[Status]:
-    """Return what drains leave of a stream: a window every hour, the last of them ``ended`` before now.
+    """Return the statuses that hourly drains of a stream write.
 
-    :param confirmed: whether each saw the end of the stream.
-    :param gap: what the last one found lost.
+    :param every: interval between the ends of two drains.
+    :param ended: time since the end of the last drain.
+    :param confirmed: whether each drain confirmed the end of the stream.
+    :param gap: gap that the last drain recorded.
     """
     uri = str(StreamUri(connection, topic, subscription=subscription))
     stream = Stream("00D000000000001EAA", "pubsub", topic, subscription)
@@ -73,7 +75,7 @@ def drained(
             contact_at=end,
         )
         part = WindowFile("part-00000.parquet", window.event_count, 100, "0" * 64)
-        facts: dict[str, Any] = {"retention": retention_by_kind(topic) or 72 * HOUR}  # of high volume
+        facts: dict[str, Any] = {"retention": retention_by_kind(topic) or 72 * HOUR}  # high-volume retention
         began = end - every / 10
         manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, "caught_up", began, end, "test", **facts))
         drain = drain_document(drain, stream, manifests[-1:], run=window.run, at=end)
@@ -81,57 +83,57 @@ def drained(
     return [Status(uri, "drain", drain), Status(uri, "windows", windows_document(None, manifests))]
 
 
-def failed(now: datetime, subject: str, report: dict[str, str], task_id: str = "drain") -> Status:
-    """Return what a task that failed just now leaves."""
-    return Status(subject, "failed", {**signed(now, task_id=task_id), "report": report})
+def failure_status(now: datetime, subject: str, report: dict[str, str], task_id: str = "drain") -> Status:
+    """Return the status that a task writes when it fails now."""
+    return Status(subject, "failed", {**task_fields(now, task_id=task_id), "report": report})
 
 
-def well(now: datetime) -> list[Status]:
-    """A stream that is as it should be, in a table that is so too."""
-    found = drained(now, "/event/Order__e")
+def healthy(now: datetime) -> list[Status]:
+    """Return the statuses of a healthy stream and its event log."""
+    found = drain_statuses(now, "/event/Order__e")
     facts = {"output_url": "s3://lake/tables", "rows_written": 75, "quarantined": 0, "windows": ["w00001"]}
-    done = event_log_document(None, {**facts, **signed(now, task_id="event_log")}, replayed=False)
+    done = event_log_document(None, {**facts, **task_fields(now, task_id="event_log")}, replayed=False)
     return [*found, Status(found[0].subject, "event_log.0123", done)]
 
 
 def _expiring(now: datetime) -> list[Status]:
-    return drained(now, "/event/Expiring__e", ended=timedelta(hours=64))
+    return drain_statuses(now, "/event/Expiring__e", ended=timedelta(hours=64))
 
 
 def _gap(now: datetime) -> list[Status]:
     reason = "accepted by ada, to go on from earliest: the stream was reset"
-    return drained(now, "/event/Lost__e", gap=Gap(b"\x01", b"\x02", now - 5 * HOUR, now - HOUR, reason))
+    return drain_statuses(now, "/event/Lost__e", gap=Gap(b"\x01", b"\x02", now - 5 * HOUR, now - HOUR, reason))
 
 
 def _failed_login(now: datetime) -> list[Status]:
-    found = drained(now, "/event/Login__e", ended=2 * HOUR)
+    found = drain_statuses(now, "/event/Login__e", ended=2 * HOUR)
     what = "AuthenticationError: /event/Login__e: the login was refused (invalid_client)."
     report = {"What": what, "Lost": "Nothing yet.", "Left": "70 hours", "Do": "Check consumer_key and consumer_secret."}
-    return [*found, failed(now, found[0].subject, report)]
+    return [*found, failure_status(now, found[0].subject, report)]
 
 
 def _quarantine(now: datetime) -> list[Status]:
-    found = drained(now, "/event/Odd__e")
+    found = drain_statuses(now, "/event/Odd__e")
     facts: Any = {"output_url": "s3://lake/tables", "rows_written": 60}
-    before = event_log_document(None, {**facts, "quarantined": 15, **signed(now - HOUR)}, replayed=False)
-    after = event_log_document(before, {**facts, "quarantined": 0, **signed(now)}, replayed=False)
+    before = event_log_document(None, {**facts, "quarantined": 15, **task_fields(now - HOUR)}, replayed=False)
+    after = event_log_document(before, {**facts, "quarantined": 0, **task_fields(now)}, replayed=False)
     return [*found, Status(found[0].subject, "event_log.4567", after)]
 
 
 def _dirty_replica(now: datetime) -> list[Status]:
-    found = drained(now, "/data/AccountChangeEvent", dag_id="accounts")
+    found = drain_statuses(now, "/data/AccountChangeEvent", dag_id="accounts")
     tables = {"Account": {"rows": 10, "dirty": 12, "flag": None}}
     folder = "s3://lake/replica"
-    applied = {"snapshot": 7, **signed(now, "accounts", "replica")}
+    applied = {"snapshot": 7, **task_fields(now, "accounts", "replica")}
     known = {"tables": tables, "streams": [found[0].subject], "snapshot": 7, "at": now.isoformat()}
     return [*found, Status(folder, "replica", applied), Status(folder, "tables", known)]
 
 
 def _never_confirmed(now: datetime) -> list[Status]:
-    return drained(now, "/event/Busy__e", confirmed=False)
+    return drain_statuses(now, "/event/Busy__e", confirmed=False)
 
 
-BROKEN: dict[str, Callable[[datetime], list[Status]]] = {
+UNHEALTHY: dict[str, Callable[[datetime], list[Status]]] = {
     "expiring": _expiring,
     "gap": _gap,
     "failed_login": _failed_login,
@@ -139,4 +141,4 @@ BROKEN: dict[str, Callable[[datetime], list[Status]]] = {
     "dirty_replica": _dirty_replica,
     "never_confirmed": _never_confirmed,
 }
-"""What can be wrong with a stream."""
+"""Functions that return the statuses of an unhealthy stream, by problem."""

@@ -1,8 +1,8 @@
-"""Random faults against a drain loop on the Streaming API: what landed is compared with the org's own record.
+"""Random faults during drains of the Streaming API; landed events are compared with the org's record.
 
-While events are published, a loop drains window after window into a real landing, each from where the last one ended,
-as scheduled runs do. Meanwhile the org drops polls, loses and cuts answers on the wire, answers 500 and 503, forgets
-sessions, revokes tokens and is killed and restarted. What strikes and when is drawn from the seed.
+While events are published, a loop drains windows into a landing, each from the end of the previous one, as scheduled
+runs do. Meanwhile the org drops polls, loses and truncates responses, returns 500 and 503, deletes sessions, revokes
+tokens, and is killed and restarted. The seed determines the faults and their times.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ KINDS = ("push_topic", "generic", "platform_event")
 COMPARED = ("replay_id", "payload", "event_id", "schema_id")
 _DEADLINE = 600.0
 _AHEAD = 500
-"""Events published and not landed yet, from which on the publisher waits."""
+"""Number of published but not landed events from which on the publisher waits."""
 
 
 @dataclass
 class Outcome:
-    """What became of one run. ``faults`` counts what was made to go wrong, ``failed_drains`` the tries given up."""
+    """Result of one run. ``faults`` counts the injected faults by kind, ``failed_drains`` the drains that raised."""
 
     seed: int
     topic: str
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def run(org: LocalOrg, seed: int, lake: Path, *, events: int = 1_500) -> Outcome:
-    """Publish ``events`` to a topic of this seed's own while draining it under faults, and compare."""
+    """Publish ``events`` to a new topic while draining it under faults; compare the landed rows with the record."""
     started = time.monotonic()
     random = Random(seed)
     topic = _Topic(org, KINDS[seed % len(KINDS)], seed, events)
@@ -112,7 +112,7 @@ def _compare(
 
 
 class _Topic:
-    """A topic of one kind, and who publishes to it: through record writes, where that is how it gets its events."""
+    """Topic of one kind and its publisher, which writes records if the topic's events come from records."""
 
     def __init__(self, org: LocalOrg, kind: str, seed: int, events: int) -> None:
         self._org, self._kind, self._events = org, kind, events
@@ -127,9 +127,9 @@ class _Topic:
         self._seed, self._published = seed, 0
 
     def publish_all(self, random: Random, lander: _DrainLoop) -> None:
-        """Publish in uneven portions. What the org did not confirm, killed for instance, may be there or not.
+        """Publish events in batches of random size. Events of unconfirmed requests may exist or not.
 
-        The drains are not left behind: on a slow machine too they meet the faults one after the other.
+        The publisher waits for the drains, so that they also meet every fault on a slow machine.
         """
         deadline = time.monotonic() + _DEADLINE
         while self._published < self._events and time.monotonic() < deadline:
@@ -155,7 +155,7 @@ class _Topic:
 
 
 class _Faults:
-    """Makes things go wrong, one after the other."""
+    """Injector of random faults, one after the other."""
 
     def __init__(self, org: LocalOrg, random: Random) -> None:
         self._org, self._random = org, random
@@ -163,7 +163,7 @@ class _Faults:
         self.caused: Counter[str] = Counter()
 
     def cause(self) -> None:
-        """Go on until told that it is over."""
+        """Inject faults until ``over`` is set."""
         kinds = {
             "drop": (6, lambda: self._fault("cometd_drop", times=2)),
             "drop held": (6, lambda: self._fault("cometd_drop_held")),
@@ -208,7 +208,7 @@ class _Faults:
 
 
 class _DrainLoop:
-    """Lands window after window. A drain that fails leaves nothing behind, and the next one begins where it began."""
+    """Loop that lands windows. A failed drain commits nothing, and the next drain starts at the same position."""
 
     def __init__(self, org: LocalOrg, topic: str, lake: Path, random: Random) -> None:
         self._org, self._random = org, random
@@ -236,7 +236,7 @@ class _DrainLoop:
         return True
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the landed rows, in order."""
+        """Return all landed rows, in order."""
         rows: list[dict[str, Any]] = []
         for manifest in self.manifests:
             folder = Path(urlsplit(manifest.window.manifest_url).path).parent

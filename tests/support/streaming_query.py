@@ -1,7 +1,7 @@
-"""A structured streaming query on landed windows, as a process of its own that a test may kill at any moment.
+"""Structured streaming query on landed windows, in a separate process that a test may kill at any time.
 
-Rows go into Spark's own Parquet sink, which takes each batch once. ``--finish`` reads what there is, ends, and writes
-the replay IDs and fields of all rows to a file.
+Spark's Parquet sink writes the rows, and commits each batch once. With ``--finish``, the query processes all available
+windows, ends, and writes the replay IDs and fields of all rows to a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A bare Pub/Sub subscriber for tests: sends what it is told to and shows what comes back."""
+"""Minimal Pub/Sub subscriber for tests: it sends single requests and returns the responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "sfdc.platform.eventbus.grpc."
 
 
 class Subscriber:
-    """One Subscribe call; ``seconds`` is the deadline of the whole call."""
+    """A Subscribe call; ``seconds`` is the deadline of the whole call."""
 
     def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 120.0) -> None:
         self._requests: queue.SimpleQueue[pb.FetchRequest | None] = queue.SimpleQueue()
@@ -25,7 +25,7 @@ class Subscriber:
     def fetch(
         self, count: int, topic: str = "", *, after: bytes | None = None, preset: pb.ReplayPreset | None = None
     ) -> Subscriber:
-        """Ask for ``count`` events: after a replay ID, or from the earliest unless another preset is given."""
+        """Request ``count`` events after a replay ID or from a preset; default: from the earliest event."""
         chosen = preset if preset is not None else pb.EARLIEST if after is None else pb.CUSTOM
         self._requests.put(
             pb.FetchRequest(topic_name=topic, replay_preset=chosen, replay_id=after or b"", num_requested=count)
@@ -33,7 +33,7 @@ class Subscriber:
         return self
 
     def half_close(self) -> Subscriber:
-        """Say that no more requests come."""
+        """Close the request stream: the server expects no more requests."""
         self._requests.put(None)
         return self
 
@@ -42,7 +42,7 @@ class Subscriber:
         return next(self.call)
 
     def events(self, count: int) -> list[pb.ConsumerEvent]:
-        """Return the next ``count`` events, asking for as many as have come."""
+        """Return the next ``count`` events; request as many further events as each response contained."""
         events: list[pb.ConsumerEvent] = []
         while len(events) < count:
             response = self.next()
@@ -52,11 +52,11 @@ class Subscriber:
         return events
 
     def rest(self) -> list[pb.ConsumerEvent]:
-        """Return all events until the stream ends cleanly."""
+        """Return all events until the stream ends without an error."""
         return [event for response in self.call for event in response.events]
 
     def error(self) -> grpc.RpcError:
-        """Return the error that ends the stream; responses before it are skipped."""
+        """Return the error that ends the stream; skip the responses before it."""
         try:
             self.rest()
         except grpc.RpcError as error:
@@ -64,7 +64,7 @@ class Subscriber:
         raise AssertionError("the stream ended without an error")
 
     def cancel(self) -> None:
-        """Give the call up."""
+        """Cancel the call."""
         self.half_close()
         self.call.cancel()
 
@@ -76,7 +76,7 @@ class Subscriber:
 
 
 def error_code(error: Any) -> str | None:
-    """Return the ``error-code`` trailer without its prefix, ``None`` if there is none."""
+    """Return the ``error-code`` trailer without its prefix, ``None`` if it is missing."""
     trailers = dict(error.trailing_metadata() or ())
     code = trailers.get("error-code")
     return None if code is None else str(code).removeprefix(PREFIX)

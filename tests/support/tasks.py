@@ -1,4 +1,4 @@
-"""Run an operator as a task process would, with connections from the environment, without an Airflow beside it."""
+"""Helpers that run operators and triggers without Airflow components, with connections from the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.airflow_names import TaskDeferred
 
 
 def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1, **dag_run: Any) -> Any:
-    """Return the part of a task's context that the operators use, of a run with these fields beside the usual ones."""
+    """Return the part of a task's context that operators use; ``dag_run`` contains further fields of the DAG run."""
     usual = {"run_id": run_id, "run_type": "scheduled", "run_after": datetime(2026, 11, 20, hour, tzinfo=UTC)}
     without = dict.fromkeys(("data_interval_start", "data_interval_end", "partition_date"))
     return {
@@ -31,21 +31,21 @@ def set_connection(monkeypatch: pytest.MonkeyPatch, connection_id: str, **fields
     monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
 
 
-def told(error: BaseException) -> str:
-    """Return all that an error of a task says: its text, its notes and the same of its cause."""
-    cause = "" if error.__cause__ is None else told(error.__cause__)
+def error_text(error: BaseException) -> str:
+    """Return the text and the notes of an error and of its causes."""
+    cause = "" if error.__cause__ is None else error_text(error.__cause__)
     return "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), cause])
 
 
-def deferred(execute: Callable[[], Any]) -> TaskDeferred:
-    """Return the deferral that ``execute`` ends with."""
+def deferral_of(execute: Callable[[], Any]) -> TaskDeferred:
+    """Run ``execute``, and return the deferral that it raises."""
     with pytest.raises(TaskDeferred) as caught:
         execute()
     return caught.value
 
 
-def fired(deferral: TaskDeferred) -> dict[str, Any]:
-    """Run the trigger as the triggerer does, and return what it fires."""
+def run_trigger(deferral: TaskDeferred) -> dict[str, Any]:
+    """Run the trigger of a deferral, as the triggerer does, and return the payload of its event."""
 
     async def first() -> dict[str, Any]:
         async with asyncio.timeout(60):

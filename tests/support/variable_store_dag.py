@@ -1,4 +1,4 @@
-"""A DAG whose task uses the Variable store as an operator does, and a main that runs it twice with ``dag.test()``."""
+"""DAG whose task uses the Variable store as an operator does; run as a script, it runs twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with DAG("variable_store", schedule=None) as dag:
 
     @task
     def drain() -> None:
-        """Advance by one empty window."""
+        """Advance the position by one empty window."""
         from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
         store = DocumentReplayStore()

@@ -1,4 +1,4 @@
-"""An event loop whose clock does not wait: where nothing is ready, it jumps to the next timer."""
+"""Event loop with a virtual clock, which jumps to the next timer if no task is ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 BEGINNING = datetime(2026, 1, 31, 12, tzinfo=UTC)
-"""The time of day at 0 seconds."""
+"""Date-time at 0 seconds."""
 
 Result = TypeVar("Result")
 
@@ -21,7 +21,7 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout=None):
         if timeout is None or (timeout > 0 and self.threads_at_work):
-            return super().select()  # only a file or another thread can go on: wait for that in earnest
+            return super().select()  # only I/O or another thread can make progress: wait in real time
         ready = super().select(0)
         if not ready:
             self.skipped += timeout
@@ -29,7 +29,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Starts at 0 seconds. ``faults`` is what was handed to the exception handler, which logs it by default."""
+    """Event loop that starts at 0 seconds. ``faults`` contains the calls of the exception handler."""
 
     def __init__(self) -> None:
         self._virtual_selector = _Selector()
@@ -55,24 +55,24 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def virtual_clock() -> float:
-    """Return the running loop's seconds."""
+    """Return the time of the running loop, in seconds."""
     return asyncio.get_running_loop().time()
 
 
 def virtual_now() -> datetime:
-    """Return the running loop's time of day."""
+    """Return the time of the running loop as a date-time."""
     return BEGINNING + timedelta(seconds=virtual_clock())
 
 
 def run_in_virtual_time(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run ``coroutine`` as ``asyncio.run`` does, and fail if it left a task behind or asyncio had to complain."""
+    """Run ``coroutine`` as ``asyncio.run`` does; fail if tasks remain or asyncio reports an error."""
 
     async def run() -> Result:
         result = await coroutine
-        gc.collect(1)  # a task whose error nobody looked at complains when it goes
+        gc.collect(1)  # a task with an unread exception reports it when it is collected
         await asyncio.sleep(0)
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not left, f"left behind: {left}"
+        assert not left, f"unfinished tasks: {left}"
         return result
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

@@ -1,4 +1,4 @@
-"""A real Airflow and a local org for the system tests: one of each for the session."""
+"""Fixtures of the system tests: one real Airflow and one local org for each session."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ OWN_DAGS = sorted((ROOT / "tests" / "system" / "dags").glob("*.*"))
 
 @pytest.fixture(scope="session")
 def system_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    """A local org that the Airflow of the session is connected to."""
+    """Start the local org that the session's Airflow is connected to."""
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
         yield org
 
 
 @pytest.fixture(scope="session")
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder below which DAGs write."""
+    """Return the folder below which DAGs write."""
     if request.config.getoption("--up"):
         (UP / "lake").mkdir(exist_ok=True)
         return UP / "lake"
@@ -44,7 +44,10 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def metadata_database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Airflow's database where PostgreSQL is installed: on SQLite it takes backfills only while nothing else writes."""
+    """Start a PostgreSQL server for Airflow's database, if PostgreSQL is installed.
+
+    On SQLite, creating a backfill fails while another process writes.
+    """
     binaries = POSTGRES.find()
     if binaries is None or request.config.getoption("--up"):
         yield {}
@@ -61,7 +64,7 @@ def session_airflow(
     metadata_database: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowStack]:
-    """Airflow with the example DAGs, the tests' own, and connections to the org, to Spark and to a replay table."""
+    """Start Airflow with the example DAGs, the test DAGs, and connections to the org, Spark and a replay table."""
     with ExitStack() as ends:
         if request.config.getoption("--up"):
             stack = AirflowStack.running_in(UP / "airflow")
@@ -71,7 +74,7 @@ def session_airflow(
             ends.enter_context(running_airflow(stack, triggerer=True))
         replays = tmp_path_factory.mktemp("store") / "replay.db"
         stack.add_connection("salesforce_default", **system_org.airflow_connection())
-        history = {"history_server": "http://history.example.com:18080"}  # that links lead to; nobody runs it
+        history = {"history_server": "http://history.example.com:18080"}  # only a target of links; no such server runs
         stack.add_connection("spark_default", conn_type="spark", host="local[2]", extra=history)
         stack.add_connection("sfstream_replay_store", conn_type="sqlite", host=str(replays))
         if request.config.getoption("--up"):
@@ -82,33 +85,33 @@ def session_airflow(
             yield stack
         sweep.files(stack.home, lake, replays.parent, Path(stack.environment["SFSTREAM_TEST_MARKERS"]))
         sweep.database(metadata_database.get(DATABASE) or f"sqlite:///{stack.home}/airflow.db")
-        assert sweep.found == [], "a secret was left behind"
-        assert sweep.looked_at > 1_000
+        assert sweep.found == [], "a file, the database or a command line contains a secret"
+        assert sweep.text_count > 1_000
 
 
 @pytest.fixture(scope="module")
 def airflow(session_airflow: AirflowStack) -> Iterator[AirflowStack]:
-    """The Airflow of the session. What a module's DAGs leave behind takes nothing from other tests."""
+    """Return the session's Airflow. After the module, pause its DAGs so that they do not disturb other tests."""
     yield session_airflow
     for dag in session_airflow.api("GET", "/dags", params={"limit": 1000})["dags"]:
         if not dag["is_paused"]:
             session_airflow.pause(dag["dag_id"])
-        if dag["timetable_summary"] == "Asset":  # events of a paused DAG are looked at by each loop of the scheduler
-            with suppress(RuntimeError):  # there are none
+        if dag["timetable_summary"] == "Asset":  # each loop of the scheduler reads the queued events of paused DAGs
+            with suppress(RuntimeError):  # no queued events
                 session_airflow.api("DELETE", f"/dags/{dag['dag_id']}/assets/queuedEvents")
 
 
 def own_airflow(
     lake: Path, metadata_database: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> AirflowStack:
-    """Return an Airflow that is not started yet."""
+    """Return an Airflow that is not yet started."""
     dags = tmp_path_factory.mktemp("dags")
     home = tmp_path_factory.mktemp("airflow")
     (home / "spark-events").mkdir()
-    # Spark's own record of what it ran, with all its settings: one more place that no secret may be in.
+    # Spark's event log contains all its settings, so it is searched for secrets too.
     event_log = {"enabled": "true", "compress": "false", "dir": (home / "spark-events").as_uri()}
     spark_settings = INTERPRETED | {f"spark.eventLog.{name}": value for name, value in event_log.items()}
-    # A DAG that a test left unpaused ticks when the tests are over: its run would take what others wait for.
+    # A DAG that a test does not pause again must not start a scheduled run while other tests wait for its events.
     late = f"{datetime.now(UTC) - timedelta(minutes=5):%M %H} * * *"
     for source in (*(ROOT / "dags").glob("*.*"), *OWN_DAGS):
         text = source.read_text()
@@ -122,11 +125,12 @@ def own_airflow(
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
             "SPARK_SUBMIT_OPTS": submit_options(spark_settings),
-            # The files are there from the start and stay as they are: parsing them anew takes most of a core.
+            # The files do not change, and parsing them again and again takes most of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
-            # Hourly DAGs ticked a quarter of an hour ago, more than their grace, and do again when the tests are over.
+            # The last hour of the hourly DAGs ended 15 minutes ago, longer than their grace period. The next one ends
+            # after the tests.
             "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute - 15) % 60),
-            # Each test lets its own DAGs run: those that a topic starts would follow the events of every test.
+            # Each test unpauses its own DAGs. DAGs that a topic starts would otherwise run on the events of every test.
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         },
     )
@@ -136,16 +140,16 @@ OF_LATER_AIRFLOWS = [
     *([] if SHARED_STREAMS else ["salesforce_topic_asset", "MessageQueueTrigger"]),
     *([] if PARTITIONS else ["CronPartitionTimetable"]),
 ]
-"""Names in DAGs that this Airflow lacks, or for which the package refuses them."""
+"""Names that DAG files import and that this Airflow version lacks, or for which the package rejects this version."""
 
 
 @contextmanager
 def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
-    """Make the Airflow of ``make up`` as a new one, with the tests' DAGs for a while.
+    """Empty the Airflow of ``make up`` and add the test DAGs for a ``with`` block.
 
-    Its runs, recorded positions and lake are gone then, and its DAGs are paused.
+    This deletes its runs, its recorded positions and its lake, and pauses its DAGs.
     """
-    stack.kill_component = lambda name: pytest.skip(f"it ends the {name}, and that of `make up` is not ours")  # type: ignore[method-assign]
+    stack.kill_component = lambda name: pytest.skip(f"the test kills the {name}, which belongs to `make up`")  # type: ignore[method-assign]
     forget_runs(stack)
     for variable in stack.variables("sfstream"):
         stack.api("DELETE", f"/variables/{quote(variable['key'], safe='')}")
@@ -164,14 +168,14 @@ def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
 
 
 def forget_runs(stack: AirflowStack) -> None:
-    """Pause every DAG and end and delete its runs."""
+    """Pause every DAG, end its runs and delete them."""
     dag_ids = [dag["dag_id"] for dag in stack.api("GET", "/dags", params={"limit": 1000})["dags"]]
     for dag_id in dag_ids:
         stack.pause(dag_id)
         for run_id, state in stack.run_states(dag_id).items():
             if state not in ("success", "failed"):
                 stack.api("PATCH", f"/dags/{dag_id}/dagRuns/{quote(run_id)}", json={"state": "failed"})
-    # A scheduler that has a run in its hands ends when the run is deleted.
+    # The scheduler crashes if a run is deleted while it processes that run.
     wait_for(lambda: stack.task_processes() == [], 120, "the tasks of `make up` to end")
     for dag_id in dag_ids:
         stack.api("DELETE", f"/dags/{dag_id}")
@@ -179,9 +183,9 @@ def forget_runs(stack: AirflowStack) -> None:
 
 @pytest.fixture(scope="session")
 def past_org(session_airflow: AirflowStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    """An org that only backfills call; its connection names it, so that no login is needed to know it."""
+    """Start an org for backfills only. Its connection has the org ID, so that backfills need no login to learn it."""
     with LocalOrg.running(tmp_path_factory.mktemp("past_org")) as org:
-        # So that it soon says what the end of a stream is, which a drain that begins at "latest" waits for.
+        # The org soon sends empty responses: a drain that starts from "latest" waits for one.
         org.knobs(keepalive_seconds=0.5, cometd_connect_seconds=0.5)
         session_airflow.add_connection("salesforce_backfill", **org.airflow_connection(organization_id=org.org_id))
         yield org

@@ -1,4 +1,4 @@
-"""A replica as a user keeps one: the example DAG, its first run with the records of before, gaps, deletes, a clear."""
+"""The replica example DAG: a first run with existing records, later changes, gaps, deletes and a cleared run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def snapshot(lake: Path) -> dict[str, Any]:
 
 
 def replica(lake: Path) -> dict[str, tuple[Any, ...]]:
-    """Return each row's values, whether it is deleted and whether it is dirty, as a reader without Spark does it."""
+    """Read the replica without Spark; return the values of each row and its deleted and dirty flags."""
     table = DeltaTable(lake / "replica/Account")
     assert table.version() == snapshot(lake)["tables"]["Account"]["version"]
     rows = table.to_pyarrow_table().to_pylist()
@@ -33,7 +33,7 @@ def replica(lake: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def org_records(org: LocalOrg) -> dict[str, tuple[Any, ...]]:
-    """Return the same of the org's own records."""
+    """Return the same values from the org's own records."""
     answer = org.rest("GET", f"/queryAll?q=SELECT+Id,IsDeleted,{','.join(FIELDS)}+FROM+Account")
     assert answer["done"]
     records = answer["records"]
@@ -46,7 +46,7 @@ def create(org: LocalOrg, name: str, **values: Any) -> str:
 
 @pytest.fixture
 def account_replica(airflow: AirflowStack, system_org: LocalOrg) -> Iterator[str]:
-    """The example DAG, unpaused while a test runs."""
+    """Unpause the example DAG for a test."""
     airflow.wait_for_dag(DAG_ID)
     system_org.knobs(keepalive_seconds=2)
     yield DAG_ID
@@ -55,10 +55,10 @@ def account_replica(airflow: AirflowStack, system_org: LocalOrg) -> Iterator[str
 
 
 @pytest.mark.usefixtures("account_replica")
-@pytest.mark.timeout(2400)  # five Spark jobs in processes of their own, one after the other
+@pytest.mark.timeout(2400)  # five Spark jobs, each in its own process, one after the other
 def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
     before = [create(system_org, f"before {n}", AnnualRevenue=n * 1.5) for n in range(30)]
-    # The events of all but the last are older than what the org keeps.
+    # Expire all events but the last one.
     newest = system_org.record(TOPIC)[-1]["replay_id"].hex()
     system_org.fault("expire_before", topic=TOPIC, replay_id=newest)
     first = create(system_org, "first", BillingCity="Hamburg")
@@ -94,7 +94,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     clear = {"dag_run_id": second, "task_ids": ["replica"], "dry_run": False, "only_failed": False}
     airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
     assert airflow.wait_for_run(DAG_ID, second) == "success"
-    assert snapshot(lake)["number"] == published, "a run that is repeated changes nothing"
+    assert snapshot(lake)["number"] == published, "a repeated run changed the replica"
 
     for task in ("drain", "replica", "refresh"):
         log = airflow.task_log(DAG_ID, second, task)

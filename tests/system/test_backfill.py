@@ -1,4 +1,4 @@
-"""Backfills through the endpoint that the UI's dialog calls, on a real scheduler, compared with the org's record."""
+"""Backfills created by the REST endpoint of the UI's dialog, on a real scheduler, compared with the org's record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.extended
 
 
 def start(airflow: AirflowStack, *dag_ids: str) -> list[dict[str, Any]]:
-    """Unpause DAGs; return the one run of each that is due then: that of the last hour."""
+    """Unpause DAGs and return the run of the last hour of each DAG."""
     for dag_id in dag_ids:
         airflow.wait_for_dag(dag_id)
         airflow.unpause(dag_id)
@@ -34,7 +34,7 @@ def start(airflow: AirflowStack, *dag_ids: str) -> list[dict[str, Any]]:
 
 
 def start_without_login(airflow: AirflowStack, org: LocalOrg, *dag_ids: str) -> None:
-    """Unpause DAGs while Salesforce refuses logins: the run that is due fails, and nothing is drained."""
+    """Unpause DAGs while Salesforce refuses logins, so that the scheduled run fails and drains nothing."""
     org.admin("POST", "/oauth", {"fail_next": 1_000_000, "fail_error": "invalid_client"})
     try:
         for run in start(airflow, *dag_ids):
@@ -49,14 +49,14 @@ def log_of(airflow: AirflowStack, run: dict[str, Any]) -> str:
 
 
 def result_of(airflow: AirflowStack, run: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of the drain of a run, which succeeded."""
+    """Check that a run succeeded and return the result of its drain."""
     assert run["state"] == "success", log_of(airflow, run)
     result: dict[str, Any] = airflow.xcom(run["dag_id"], run["dag_run_id"], "drain")
     return result
 
 
 def run_live(airflow: AirflowStack, dag_id: str, begin: datetime, end: datetime) -> dict[str, Any]:
-    """Run a DAG by hand for an interval and return the drain's result."""
+    """Trigger a manual run for an interval and return the drain's result."""
     interval = {"data_interval_start": begin.isoformat(), "data_interval_end": end.isoformat()}
     run_id = airflow.trigger(dag_id, logical_date=begin.isoformat(), **interval)
     airflow.wait_for_run(dag_id, run_id)
@@ -64,23 +64,23 @@ def run_live(airflow: AirflowStack, dag_id: str, begin: datetime, end: datetime)
 
 
 def check_hours(airflow: AirflowStack, topic: PastTopic, runs: dict[datetime, dict[str, Any]]) -> None:
-    """Check that every run succeeded and gave each event of its hour once, and none missing."""
+    """Check that every run succeeded and returned each event of its hour exactly once."""
     for begin, run in runs.items():
         result = result_of(airflow, run)
         assert (result["mode"], result["missing"]) == ("interval", [])
         assert datetime.fromisoformat(result["event_time_from"]) == begin
         assert datetime.fromisoformat(result["event_time_to"]) == begin + HOUR
-        assert topic.events_of(result) == topic.happened(begin, begin + HOUR), run["dag_run_id"]
+        assert topic.events_of(result) == topic.replay_ids_between(begin, begin + HOUR), run["dag_run_id"]
 
 
-def test_ten_hours_that_were_never_drained(airflow: AirflowStack, past_org: LocalOrg) -> None:
+def test_backfill_of_ten_hours_that_were_never_drained(airflow: AirflowStack, past_org: LocalOrg) -> None:
     dag_id = "backfill.fresh"
     topic = PastTopic(airflow, past_org, "Fresh__e")
     topic.publish_hours(13, 7)
-    # Out of order: what happened at the end of an hour, published after the next one had begun.
+    # Out of order: an event of the end of an hour, published after the next hour began.
     topic.publish([topic.hour(6) + timedelta(minutes=2), topic.hour(7) + timedelta(minutes=58)])
     topic.publish_hours(6, 0, (10, 30, 50))
-    start(airflow, dag_id)  # starts from "latest", so that only the last hour was ever read
+    start(airflow, dag_id)  # starts from "latest", so that it reads only the last hour
     position = live_position(airflow, topic.stream("fresh"))
     assert position is not None
     first, last = topic.hour(11), topic.hour(2)
@@ -93,7 +93,7 @@ def test_ten_hours_that_were_never_drained(airflow: AirflowStack, past_org: Loca
     assert recorded_gaps(airflow, topic.stream("fresh")) == ()
 
 
-def test_hours_that_were_landed_need_no_call_to_salesforce(
+def test_backfill_of_landed_hours_does_not_call_salesforce(
     airflow: AirflowStack, past_org: LocalOrg, lake: Path
 ) -> None:
     dag_id = "backfill.landed"
@@ -101,14 +101,14 @@ def test_hours_that_were_landed_need_no_call_to_salesforce(
     topic.publish_hours(8, 1)
     (scheduled,) = start(airflow, dag_id)
     live = result_of(airflow, scheduled)
-    assert topic.events_of(live) == topic.happened(topic.hour(1), topic.hour(0))
+    assert topic.events_of(live) == topic.replay_ids_between(topic.hour(1), topic.hour(0))
     position = live_position(airflow, topic.stream("landed"))
     assert position is not None
     landed = landed_replay_ids(lake / "backfill" / "landing", topic.stream("landed"))
     assert position["position"] == landed[-1].hex()
 
     past_org.admin("DELETE", "/requests")
-    # The last of the three hours is that of the scheduled run, which is run again.
+    # The last of the three hours belongs to the scheduled run, which the backfill repeats.
     runs = airflow.wait_for_backfill(
         airflow.backfill(dag_id, topic.hour(3), topic.hour(1), reprocess_behavior="completed")
     )
@@ -122,8 +122,11 @@ def test_hours_that_were_landed_need_no_call_to_salesforce(
     assert landed_replay_ids(lake / "backfill" / "landing", topic.stream("landed")) == landed
 
 
-def test_hours_that_salesforce_no_longer_has(airflow: AirflowStack, past_org: LocalOrg) -> None:
-    """Never landed, and older than the retention: named and refused, or accepted as a gap; the rest is not lost."""
+def test_backfill_of_expired_hours_fails_or_records_a_gap(airflow: AirflowStack, past_org: LocalOrg) -> None:
+    """Hours that were never landed and are older than the retention fail by name, or are accepted as a gap.
+
+    The other hours are returned.
+    """
     topic = PastTopic(airflow, past_org, "Expired__e")
     topic.publish_hours(72, 69)
     topic.publish_hours(2, 0)
@@ -131,7 +134,7 @@ def test_hours_that_salesforce_no_longer_has(airflow: AirflowStack, past_org: Lo
     start_without_login(airflow, past_org, *(f"backfill.{name}" for name in streams))
     runs = {}
     for name in streams:
-        # One run at a time: two that record a gap in a Variable at once may keep one of the two.
+        # One run at a time: of two runs that record a gap in a Variable at the same time, one may overwrite the other.
         backfill_id = airflow.backfill(f"backfill.{name}", topic.hour(75), topic.hour(70), max_active_runs=1)
         runs[name] = list(airflow.wait_for_backfill(backfill_id).values())
     assert all(live_position(airflow, stream) is None for stream in streams.values())
@@ -144,8 +147,8 @@ def test_hours_that_salesforce_no_longer_has(airflow: AirflowStack, past_org: Lo
     assert recorded_gaps(airflow, streams["fail"]) == ()
 
     partial = [result_of(airflow, run) for run in runs["partial"]]
-    told = [[{"from": begin.isoformat(), "to": end.isoformat()}] for begin, end in lost]
-    assert [result["missing"] for result in partial[:2]] == told
+    expected = [[{"from": begin.isoformat(), "to": end.isoformat()}] for begin, end in lost]
+    assert [result["missing"] for result in partial[:2]] == expected
     assert [result["windows"] for result in partial[:2]] == [[], []]
     assert [gap.since for gap in recorded_gaps(airflow, streams["partial"])][:2] == [begin for begin, _ in lost]
     for name in streams:
@@ -159,7 +162,7 @@ def test_each_reprocess_behaviour(airflow: AirflowStack, past_org: LocalOrg) -> 
     start_without_login(airflow, past_org, dag_id)
 
     def backfill(first: int, last: int, reprocess_behavior: str, **body: Any) -> dict[int, dict[str, Any]]:
-        """Backfill from so many hours ago and return all backfill runs of the DAG by the hours ago."""
+        """Backfill the hours from ``first`` to ``last`` hours ago; return all backfill runs of the DAG by hours ago."""
         dates = topic.hour(first), topic.hour(last)
         airflow.wait_for_backfill(airflow.backfill(dag_id, *dates, reprocess_behavior=reprocess_behavior, **body))
         runs = airflow.backfill_runs(dag_id, topic.hour(24), topic.hour(0))
@@ -167,28 +170,28 @@ def test_each_reprocess_behaviour(airflow: AirflowStack, past_org: LocalOrg) -> 
 
     assert {hour: run["state"] for hour, run in backfill(3, 1, "none").items()} == {3: "success", 2: "success"}
     missing = backfill(3, 1, "none")
-    assert list(missing) == [3, 2], "the failed run is not missing"
+    assert list(missing) == [3, 2], "behavior `none` must not repeat the failed run"
 
     errored = backfill(4, 1, "failed", run_backwards=True)
-    assert {hour: errored[hour] for hour in (3, 2)} == missing, "a run that succeeded was run again"
+    assert {hour: errored[hour] for hour in (3, 2)} == missing, "a successful run was repeated"
     check_hours(airflow, topic, {topic.hour(hour): run for hour, run in errored.items()})
     results = {hour: result_of(airflow, run) for hour, run in errored.items()}
     assert list(results) == [4, 3, 2, 1]
 
     past_org.admin("DELETE", "/requests")
-    topic.publish([topic.hour(hour) + timedelta(minutes=30) for hour in results])  # far too late for their hours
+    topic.publish([topic.hour(hour) + timedelta(minutes=30) for hour in results])  # long after these hours ended
     everything = backfill(4, 1, "completed", run_backwards=True, max_active_runs=1)
     assert past_org.requests() == []
     again = {hour: result_of(airflow, run) for hour, run in everything.items()}
     assert again == {hour: {**result, "drained": False} for hour, result in results.items()}
     started = [everything[hour]["start_date"] for hour in (1, 2, 3, 4)]
-    assert started == sorted(started), "not backwards, or not one at a time"
+    assert started == sorted(started), "the runs did not start backwards, one at a time"
     assert live_position(airflow, topic.stream("again")) is None
 
 
 @contextmanager
 def steady_flow(topic: PastTopic) -> Iterator[None]:
-    """Publish all the time, so that the topic never falls silent."""
+    """Publish events continuously, so that drains never become idle."""
     stop = Event()
 
     def publish() -> None:
@@ -206,7 +209,7 @@ def steady_flow(topic: PastTopic) -> Iterator[None]:
 
 @contextmanager
 def long_silences(org: LocalOrg) -> Iterator[None]:
-    """Have the org say only after a long while that a stream is at its end."""
+    """Delay the org's empty responses, which confirm the end of a stream."""
     org.knobs(keepalive_seconds=60)
     try:
         yield
@@ -214,14 +217,14 @@ def long_silences(org: LocalOrg) -> Iterator[None]:
         org.knobs(keepalive_seconds=0.5)
 
 
-def test_beside_a_scheduled_run_that_drains_the_same_stream(
+def test_backfill_beside_a_scheduled_drain_of_the_same_stream(
     airflow: AirflowStack, past_org: LocalOrg, lake: Path
 ) -> None:
     dag_id = "backfill.beside"
     topic = PastTopic(airflow, past_org, "Beside__e")
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(dag_id)
-    # A machine that is busy elsewhere may publish nothing for a second or two, which is not to end the scheduled drain.
+    # A busy machine may publish nothing for a second or two; the scheduled drain must not end then.
     with steady_flow(topic), long_silences(past_org):
         airflow.unpause(dag_id)
         scheduled = wait_for(lambda: airflow.run_ids(dag_id), 180, "the scheduled run")[0]
@@ -229,7 +232,7 @@ def test_beside_a_scheduled_run_that_drains_the_same_stream(
         runs = airflow.wait_for_backfill(airflow.backfill(dag_id, topic.hour(5), topic.hour(3)))
         assert airflow.run_states(dag_id)[scheduled] == "running"
         check_hours(airflow, topic, runs)
-        # They end though the topic never falls silent, having read past an event that was published after they began.
+        # The backfill runs end without silence: they read an event that was published after they began.
         assert all(result_of(airflow, run)["confirmed_at"] for run in runs.values())
         assert live_position(airflow, topic.stream("beside")) is None
     assert airflow.wait_for_run(dag_id, scheduled) == "success", airflow.task_log(dag_id, scheduled, "drain")

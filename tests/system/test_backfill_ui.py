@@ -1,4 +1,4 @@
-"""A backfill as somebody presses it: the dialog of the real UI in a real browser, then Spark, then the table."""
+"""A backfill created in the dialog of the real UI with a real browser, up to the table that Spark writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAG_ID = "backfill.table"
 
 
 def fill_in(page: Page, label: str, time: datetime) -> None:
-    """Fill in one of the dialog's two dates."""
+    """Enter one of the two dates of the dialog."""
     field = page.get_by_role("group").filter(has=page.get_by_text(label, exact=True)).get_by_test_id("datetime-input")
     field.click()
     page.get_by_placeholder("YYYY/MM/DD").fill(f"{time:%Y/%m/%d}")
@@ -31,21 +31,21 @@ def fill_in(page: Page, label: str, time: datetime) -> None:
 
 
 def choose(page: Page, option: str) -> None:
-    """Choose a card of the dialog by a click on it, as a person does: its radio button itself lies out of sight."""
+    """Click a card of the dialog, as a user does: its radio button is hidden."""
     button = page.get_by_role("radio", name=option, exact=True)
     page.locator("label").filter(has=button).click()
     expect(button).to_be_checked()
 
 
-def press_backfill(page: Page, first: datetime, last: datetime, reprocess: str, runs: int) -> None:
-    """Open the dialog of the DAG's page, fill it in and press its button."""
+def submit_backfill(page: Page, first: datetime, last: datetime, reprocess: str, runs: int) -> None:
+    """Open the backfill dialog of the DAG's page, fill it in and submit it."""
     page.get_by_role("button", name="Trigger Dag").click()
     choose(page, "Backfill")
     fill_in(page, "From", first)
     fill_in(page, "To", last)
     choose(page, reprocess)
     expect(page.get_by_text(f"{runs} runs will be triggered")).to_be_visible()
-    # What the server answered is waited for, not the notice of it, which shows itself for some seconds only.
+    # Wait for the server's response: the notification in the UI is visible only for some seconds.
     with page.expect_response(lambda response: response.url.endswith("/api/v2/backfills")) as answered:
         page.get_by_role("button", name="Run Backfill").click()
     assert answered.value.ok, answered.value.text()
@@ -64,15 +64,15 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
-    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the run that is due")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "drain")
-    assert table_rows(lake) == topic.happened(topic.hour(1), topic.hour(0))
+    assert table_rows(lake) == topic.replay_ids_between(topic.hour(1), topic.hour(0))
     position = live_position(airflow, topic.stream("table"))
     assert position is not None
     first, last = topic.hour(4), topic.hour(3)
     with browser_page() as page:
         page.goto(f"{airflow.url}/dags/{DAG_ID}")
-        press_backfill(page, first, last, "All Runs", 2)
+        submit_backfill(page, first, last, "All Runs", 2)
         (created,) = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"]
         airflow.wait_for_backfill(created["id"])
         page.goto(f"{airflow.url}/dags/{DAG_ID}/runs?run_type=backfill")
@@ -87,7 +87,9 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     assert [run["state"] for run in runs.values()] == ["success", "success"]
     for begin, run in runs.items():
         result = airflow.xcom(DAG_ID, run["dag_run_id"], "drain")
-        assert topic.events_of(result) == topic.happened(begin, begin + HOUR)
-    happened = sorted(topic.happened(first, last + HOUR) + topic.happened(topic.hour(1), topic.hour(0)))
+        assert topic.events_of(result) == topic.replay_ids_between(begin, begin + HOUR)
+    happened = sorted(
+        topic.replay_ids_between(first, last + HOUR) + topic.replay_ids_between(topic.hour(1), topic.hour(0))
+    )
     assert table_rows(lake) == happened
     assert live_position(airflow, topic.stream("table")) == position

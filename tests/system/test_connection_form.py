@@ -1,4 +1,4 @@
-"""The form of a connection as somebody fills it in: in the real UI in a real browser, up to the Test button."""
+"""The connection form in the real UI with a real browser, up to the Test button."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ HEADINGS = [
 
 @pytest.fixture
 def new_connection(airflow: AirflowStack) -> Iterator[str]:
-    """The id of a connection that is not there yet, and is not there when the test is over."""
+    """Return the ID of a connection that does not exist yet, and delete the connection after the test."""
     yield CONNECTION_ID
-    with suppress(RuntimeError):  # the test failed before it was made
+    with suppress(RuntimeError):  # the test failed before it created the connection
         airflow.api("DELETE", f"/connections/{CONNECTION_ID}")
 
 
 def new_form(page: Page, connection_id: str) -> Locator:
-    """Open the form for a new connection of our type."""
+    """Open the form for a new connection of type Salesforce."""
     page.get_by_role("button", name="Add Connection").click()
     form = page.get_by_role("dialog")
     form.get_by_label("Connection ID").fill(connection_id)
@@ -45,8 +45,8 @@ def new_form(page: Page, connection_id: str) -> Locator:
     return form
 
 
-def opened(form: Locator, heading: str) -> Locator:
-    """Open a section of the form, which closes the others, and return what is in it."""
+def open_section(form: Locator, heading: str) -> Locator:
+    """Open a section of the form, which closes the other sections, and return its content."""
     button = form.get_by_role("button", name=heading, exact=True)
     button.click()
     expect(button).to_have_attribute("aria-expanded", "true")
@@ -56,12 +56,12 @@ def opened(form: Locator, heading: str) -> Locator:
 
 
 def fill_in(section: Locator, **fields: str) -> None:
-    """Fill in fields of the Extra by their names."""
+    """Fill in fields of the connection's Extra by name."""
     for name, value in fields.items():
         section.locator(f"#element_{name}").fill(value)
 
 
-def test_a_connection_is_made_with_the_form_and_tested(
+def test_connection_is_created_and_tested_with_the_form(
     airflow: AirflowStack, system_org: LocalOrg, new_connection: str, tmp_path: Path
 ) -> None:
     need(BROWSER)
@@ -74,7 +74,7 @@ def test_a_connection_is_made_with_the_form_and_tested(
         expect(port).to_have_attribute("placeholder", "0, or the Test button of Airflow 3.3 fails")
         port.fill("0")
 
-        first = opened(form, "Extra Fields")
+        first = open_section(form, "Extra Fields")
         expect(first.locator("label")).to_have_text(["Domain", "Consumer Key", "Consumer Secret", "Login Flow"])
         expect(first.get_by_text("The one whose fields are filled in")).to_be_visible()
         first.get_by_role("combobox", name="Login Flow").click()
@@ -94,9 +94,9 @@ def test_a_connection_is_made_with_the_form_and_tested(
         page.screenshot(path=screenshot)
         print(f"\nscreenshot: {screenshot}")
 
-        network = opened(form, "Org and Network")
+        network = open_section(form, "Org and Network")
         expect(network.get_by_text("Allow Plaintext")).to_be_visible()
-        expect(network.get_by_text("*")).to_have_count(0)  # the mark of a field that has to be filled in
+        expect(network.get_by_text("*")).to_have_count(0)  # the mark of a required field
         fill_in(network, **{name: extra[name] for name in ("login_url", "pubsub_endpoint", "tls_ca")})
         form.get_by_role("button", name="Save").click()
         expect(form).to_be_hidden()

@@ -1,4 +1,4 @@
-"""DAGs that a topic starts, on a real scheduler and triggerer, compared with the org's own record."""
+"""DAGs started by events of a topic, on a real scheduler and triggerer, compared with the org's record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ EXAMPLE = "sfstream_on_event"
 
 @pytest.fixture(scope="module", autouse=True)
 def long_silences(system_org: LocalOrg) -> Iterator[None]:
-    """A watch says once more that it began when the org first says that all is quiet: not during these tests."""
+    """Delay the org's first empty response beyond these tests: it would make a watch emit its start event again."""
     system_org.knobs(keepalive_seconds=270)
     yield
     system_org.reset_knobs()
 
 
 def record(org: LocalOrg, topic: str) -> list[bytes]:
-    """Return the replay IDs of everything that was published to a topic."""
+    """Return the replay IDs of all events that were published to a topic."""
     return [event["replay_id"] for event in org.record(topic)]
 
 
@@ -41,7 +41,7 @@ def stream(org: LocalOrg, topic: str, subscription: str) -> Stream:
 
 @contextmanager
 def unpaused(airflow: AirflowStack, *dag_ids: str) -> Iterator[None]:
-    """Let DAGs run for a ``with`` block."""
+    """Unpause DAGs for a ``with`` block."""
     for dag_id in dag_ids:
         airflow.wait_for_dag(dag_id)
         airflow.unpause(dag_id)
@@ -52,19 +52,19 @@ def unpaused(airflow: AirflowStack, *dag_ids: str) -> Iterator[None]:
             airflow.pause(dag_id)
 
 
-def watched(org: LocalOrg, topic: str) -> int:
-    """Return how many streams are open on a topic."""
+def stream_count(org: LocalOrg, topic: str) -> int:
+    """Return the number of open streams of a topic."""
     return sum(each["topic"] == topic for each in org.streams())
 
 
 def settled(airflow: AirflowStack, dag_id: str) -> list[str]:
-    """Wait until no run of the DAG is under way; return the run ids."""
+    """Wait until no run of the DAG is queued or running; return the run IDs."""
     wait_for(lambda: set(airflow.run_states(dag_id).values()) <= {"success", "failed"}, 600, f"{dag_id} to settle")
     return airflow.run_ids(dag_id)
 
 
 def wait_until_landed(airflow: AirflowStack, org: LocalOrg, lake: Path, dag_id: str, topic: str, name: str) -> None:
-    """Wait until a DAG has landed all that was published; fail if it landed anything twice or out of order."""
+    """Wait until a DAG has landed all published events; fail if an event was landed twice or out of order."""
     expected = record(org, topic)
     wait_for(
         lambda: len(landed_replay_ids(lake, stream(org, topic, name))) >= len(expected),
@@ -79,10 +79,10 @@ def test_a_published_event_starts_the_example_dag(airflow: AirflowStack, system_
     topic = "/event/Order__e"
     system_org.define("Order__e", Number__c="double")
     with unpaused(airflow, EXAMPLE):
-        # The watch begins by waking its DAG once, because nobody knows what came before it.
-        wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the run of the watch's start")
+        # A watch starts its DAG once at the beginning, because earlier events may be unread.
+        wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the first run of the watch")
         before = settled(airflow, EXAMPLE)
-        wait_for(lambda: watched(system_org, topic) == 1, 120, "the watch")
+        wait_for(lambda: stream_count(system_org, topic) == 1, 120, "the watch")
         wait_for(lambda: airflow.task_processes() == [], 180, "all tasks to have ended")
         published_at = datetime.now(UTC)
         system_org.publish(topic, [{"Number__c": float(n)} for n in range(500)])
@@ -117,14 +117,14 @@ def watch_position(airflow: AirflowStack, uri: str) -> bytes | None:
     return bytes.fromhex(values[STATE_KEY]["replay_id"]) if STATE_KEY in values else None
 
 
-def test_a_burst_gives_a_handful_of_runs_and_the_last_event_is_in_one(
+def test_burst_starts_few_runs_and_its_last_event_is_landed(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
-    """The same burst for a drain without limits, and for one that takes five runs for it."""
+    """One drain without limits receives the burst, and one whose limit spreads it over five runs."""
     topic, dag_ids = "/event/Alone__e", ("on_event.alone", "on_event.limited")
     system_org.define("Alone__e", Number__c="double")
     with unpaused(airflow, *dag_ids):
-        wait_for(lambda: all(airflow.run_ids(dag_id) for dag_id in dag_ids), 180, "the runs of the watch's start")
+        wait_for(lambda: all(airflow.run_ids(dag_id) for dag_id in dag_ids), 180, "the first runs of the watch")
         before = {dag_id: len(settled(airflow, dag_id)) for dag_id in dag_ids}
         _, last = system_org.publish_many(topic, 10_000, {"Number__c": "{n}"})
         for dag_id in dag_ids:
@@ -137,42 +137,42 @@ def test_a_burst_gives_a_handful_of_runs_and_the_last_event_is_in_one(
     assert 5 <= runs["on_event.limited"] <= 25
 
 
-def test_what_came_while_the_dag_was_paused_is_landed_when_it_is_unpaused(
+def test_events_published_while_the_dag_is_paused_are_landed_after_unpausing(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     topic, dag_id = "/event/Alone__e", "on_event.alone"
     airflow.pause(dag_id)
-    wait_for(lambda: watched(system_org, topic) == 0, 180, "the watch to end with the pause")
+    wait_for(lambda: stream_count(system_org, topic) == 0, 180, "the watch to end with the pause")
     system_org.publish_many(topic, 300, {"Number__c": "{n}"})
     with unpaused(airflow, dag_id):
         wait_until_landed(airflow, system_org, lake, dag_id, topic, "alone")
 
 
-def test_a_message_queue_trigger_goes_on_from_the_stored_position(
+def test_message_queue_trigger_resumes_from_the_stored_position(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
-    """Without a watch position, the one that the DAG's own drain recorded is where the watch begins."""
+    """Without a watch position, the watch starts from the position that the DAG's drain recorded."""
     topic, dag_id, uri = "/event/Stored__e", "on_event.stored", "sfstream://salesforce_default/event/Stored__e"
     system_org.define("Stored__e", Number__c="double")
     system_org.publish(topic, [{"Number__c": 1.0}])
     with unpaused(airflow, dag_id):
         wait_until_landed(airflow, system_org, lake, dag_id, topic, "stored")
-    wait_for(lambda: watched(system_org, topic) == 0, 180, "the watch to end with the pause")
+    wait_for(lambda: stream_count(system_org, topic) == 0, 180, "the watch to end with the pause")
     airflow.api("DELETE", state_path(airflow, uri))
     new = system_org.publish(topic, [{"Number__c": float(n)} for n in range(3)])
     before = airflow.run_ids(dag_id)
     with unpaused(airflow, dag_id):
         wait_until_landed(airflow, system_org, lake, dag_id, topic, "stored")
     run_id = next(run_id for run_id in airflow.run_ids(dag_id) if run_id not in before)
-    told = airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/upstreamAssetEvents")["asset_events"][-1]
-    assert told["extra"]["payload"]["reason"] == "events"
-    assert bytes.fromhex(told["extra"]["payload"]["first_replay_id"]) == new[0]
+    event = airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/upstreamAssetEvents")["asset_events"][-1]
+    assert event["extra"]["payload"]["reason"] == "events"
+    assert bytes.fromhex(event["extra"]["payload"]["first_replay_id"]) == new[0]
 
 
 def test_two_dags_keep_up_with_a_steady_flow_through_faults(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
-    """Events all the time; the triggerer is killed, streams are dropped, a DAG is paused for a while."""
+    """Publish continuously while the triggerer is killed, streams are dropped and a DAG is paused."""
     topic = "/event/Flow__e"
     system_org.define("Flow__e", Number__c="double")
     stop = Event()
@@ -184,21 +184,21 @@ def test_two_dags_keep_up_with_a_steady_flow_through_faults(
             published["events"] += 7
 
     def wait_for_run(dag_id: str) -> None:
-        """Wait until a run has begun that was not there before."""
+        """Wait until a new run has started."""
         before = len(airflow.run_ids(dag_id))
         wait_for(lambda: len(airflow.run_ids(dag_id)) > before, 600, f"another run of {dag_id}")
 
     with unpaused(airflow, "on_event.first", "on_event.second"):
-        wait_for(lambda: watched(system_org, topic) >= 1, 180, "the watch")
+        wait_for(lambda: stream_count(system_org, topic) >= 1, 180, "the watch")
         settled(airflow, "on_event.first")
         settled(airflow, "on_event.second")
-        wait_for(lambda: watched(system_org, topic) == 1, 180, "two DAGs on one topic to share one subscription")
+        wait_for(lambda: stream_count(system_org, topic) == 1, 180, "two DAGs on one topic to share one subscription")
         publisher = Thread(target=publish)
         publisher.start()
         try:
             wait_for_run("on_event.first")
             airflow.kill_component("triggerer")
-            wait_for(lambda: watched(system_org, topic) == 0, 180, "the triggerer's stream to end")
+            wait_for(lambda: stream_count(system_org, topic) == 0, 180, "the triggerer's stream to end")
             airflow.start_component("triggerer")
             wait_for_run("on_event.first")
             system_org.fault("drop_now", topic=topic, how="reset")

@@ -1,4 +1,4 @@
-"""Five faults of the night, as the browser shows them: all that matters, without scrolling sideways."""
+"""Failure reports of five common faults in a browser: fully visible without horizontal scrolling."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TOPIC = "/event/Faulty__e"
 WIDTH = 1344
 WORDS = ("What", "Of", "Lost", "Do", "Guide docs/")
 GUIDES = "https://github.com/"
-"""A guide is named in sight; its link can be followed where it begins."""
+"""Beginning of the guide's URL. The URL may extend beyond the visible area: a click on its beginning is enough."""
 
 
 class Fault(NamedTuple):
-    """A task that fails, and some of what its block says."""
+    """A failing task, and texts that its failure report must contain."""
 
     name: str
     dag: str
@@ -45,7 +45,7 @@ FAULTS = (
 
 
 def failed(airflow: AirflowStack, name: str, task: str) -> str:
-    """Run a DAG whose ``task`` fails, and return the run."""
+    """Run a DAG, check that ``task`` fails, and return the run ID."""
     run = airflow.trigger(f"faults.{name}")
     assert airflow.wait_for_run(f"faults.{name}", run) == "failed"
     assert airflow.task_states(f"faults.{name}", run)[task] == "failed"
@@ -53,7 +53,7 @@ def failed(airflow: AirflowStack, name: str, task: str) -> str:
 
 
 def connections(airflow: AirflowStack, org: LocalOrg) -> None:
-    """Make the connections that lead nowhere."""
+    """Create the invalid connections."""
     good: dict[str, Any] = org.airflow_connection()
     for name, wrong in (
         ("wrong_secret", {"consumer_secret": "not-the-secret-at-all"}),
@@ -83,11 +83,11 @@ PIECES = """
   return found;
 }
 """
-"""Each piece of text of the block, and whether it is in sight: within the log's frame, and the page's."""
+"""JavaScript that returns each text node of the failure report, and whether it is visible in the log's frame."""
 
 
-def look(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path) -> None:
-    """Open the log of a task that failed, as a person comes to it from the grid, and read its block."""
+def check_report(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path) -> None:
+    """Open the log of a failed task at the URL that the grid links to, and check its failure report."""
     page.goto(f"{airflow.url}/dags/faults.{fault.dag}/runs/{run}/tasks/{fault.task}")
     first = page.get_by_text("What   ", exact=False).first
     expect(first).to_be_visible()
@@ -110,7 +110,7 @@ def look(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path
         assert word in block, (fault.name, word, block)
 
 
-def test_each_says_what_happened_and_what_to_do(
+def test_failure_report_is_visible_and_names_cause_loss_and_action(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path, tmp_path: Path
 ) -> None:
     need(BROWSER)
@@ -129,19 +129,19 @@ def test_each_says_what_happened_and_what_to_do(
     with browser_page() as page:
         page.set_viewport_size({"width": WIDTH, "height": 900})
         for fault, run in runs.items():
-            look(page, airflow, fault, run, folder)
+            check_report(page, airflow, fault, run, folder)
     system_org.publish(TOPIC, [{"Number__c": 2.0}])
-    accept_the_loss(airflow, lake)
+    check_accepting_the_loss(airflow, lake)
 
 
-def accept_the_loss(airflow: AirflowStack, lake: Path) -> None:
-    """Trigger the ready DAG as the block says; the drain that failed goes on then."""
+def check_accepting_the_loss(airflow: AirflowStack, lake: Path) -> None:
+    """Trigger ``sfstream_accept_loss`` as the failure report advises, then check that the failed drain succeeds."""
     given = {"topic": TOPIC, "subscription": "faults", "reason": "the stream was reset for a test"}
     airflow.wait_for_dag("sfstream_accept_loss")
     airflow.unpause("sfstream_accept_loss")
     accepted = airflow.trigger("sfstream_accept_loss", conf={**given, "landing_url": f"{lake.as_uri()}/landing"})
     assert airflow.wait_for_run("sfstream_accept_loss", accepted) == "success"
-    run = failed(airflow, "good", "event_log")  # Spark is gone still
+    run = failed(airflow, "good", "event_log")  # Spark is still unreachable
     assert airflow.task_states("faults.good", run)["drain"] == "success"
     assert airflow.xcom("faults.good", run, "drain")["gap"] is not None
     airflow.pause("sfstream_accept_loss")

@@ -1,4 +1,4 @@
-"""Each DAG of the guides, as it stands there, run by a scheduler: what a reader copies works."""
+"""The DAGs of the guides, copied from the pages and run by a real scheduler."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ELSEWHERE = {
     "tutorial-1": "the tutorial's test, command by command",
     "when-to-run-1": "sfstream_on_event",
 }
-"""Those that have a twin which another test runs, and what that is."""
+"""Snippets that are not run here, and the test that runs the same code."""
 AFTER = ("replica-1", "cookbook-4", "cookbook-5", "replica-refresh-2", "replica-refresh-3", "operations-2", "pruning-1")
-"""They take up what others have left: a landing, a replica, a table of positions."""
+"""Snippets that need the landing, the replica or the position table of other snippets, in this order."""
 
 
 def write(airflow: AirflowStack, lake: Path, name: str) -> None:
-    """Write a guide's DAGs among Airflow's, with names, folders and topics of this test."""
+    """Copy a guide's DAGs into Airflow's DAG folder, with the names, folders and topics of this test."""
     code = SNIPPETS[name].replace("Order__e", "Guide__e").replace("AccountChange", "ContactChange")
     code = re.sub(r"s3a?://lake", str(lake / "guides"), code)
     code = re.sub(r'(DAG\(\s*f?")', rf"\1guide.{name}.", code)
@@ -41,7 +41,7 @@ def write(airflow: AirflowStack, lake: Path, name: str) -> None:
 
 
 def dags_of(airflow: AirflowStack, name: str) -> list[str]:
-    """Return the ids of a guide's DAGs, once Airflow knows them."""
+    """Wait until Airflow has parsed a guide's DAGs, and return their IDs."""
 
     def known() -> list[str]:
         assert airflow.api("GET", "/importErrors")["import_errors"] == []
@@ -52,7 +52,7 @@ def dags_of(airflow: AirflowStack, name: str) -> list[str]:
 
 
 def ended(airflow: AirflowStack, dag_id: str) -> bool:
-    """Return whether the DAG has run; all of its runs have to succeed."""
+    """Return whether the DAG has ended runs; check that all of them succeeded."""
     states = airflow.run_states(dag_id)
     assert "failed" not in states.values(), (dag_id, [airflow.task_states(dag_id, run) for run in states])
     return bool(states) and set(states.values()) == {"success"}
@@ -71,15 +71,15 @@ def test_each_dag_of_the_guides_runs(airflow: AirflowStack, system_org: LocalOrg
         system_org.rest("POST", "/sobjects/Contact", {"LastName": "Guide"})
         for dag_id in dags_of(airflow, name):
             airflow.unpause(dag_id)
-            if "schedule=None" in SNIPPETS[name]:  # others run for their last tick
+            if "schedule=None" in SNIPPETS[name]:  # a scheduled DAG runs for its last interval when it is unpaused
                 airflow.trigger(dag_id)
             wait_for(lambda dag_id=dag_id: ended(airflow, dag_id), 300, f"the runs of {dag_id}")
             airflow.pause(dag_id)
-    look_at_status(airflow, system_org)
+    check_status(airflow, system_org)
 
 
-def look_at_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
-    """What the tasks have left is in Airflow's Variables, and the watchdog finds nothing wrong with it."""
+def check_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
+    """Check the status documents in Airflow's Variables, and that the watchdog has no finding for these streams."""
     subject = f"sfstream://salesforce_default{TOPICS[0]}?subscription=airflow"
     left = airflow.variables(f"sfstream_status.{subject_key(subject)}")
     sections = {each["key"].rpartition(".")[2]: each["value"] for each in left}
@@ -88,10 +88,10 @@ def look_at_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
     assert {"windows", "wait"} <= sections.keys()
     airflow.unpause("sfstream_watchdog")
     run = airflow.trigger("sfstream_watchdog")
-    airflow.wait_for_run("sfstream_watchdog", run)  # other tests leave streams behind that need attention
+    airflow.wait_for_run("sfstream_watchdog", run)  # fails if streams of other tests need attention
     log = airflow.task_log("sfstream_watchdog", run, "check")
     assert "needs attention" in log or "Error" in log
-    # Logged if no other stream needs attention, as when this test runs alone: no drain here waits for a confirmation.
-    # The two other connections lead to the same org and share its events, so one of them may drain none.
+    # No drain of this test waits for a confirmation, so the time left is only assumed. The watchdog reports that if no
+    # other stream needs attention. The two other connections share the org's events, so one of them may drain none.
     found = [line for line in log.splitlines() if f"salesforce_default{TOPICS[0]}" in line]
     assert not [line for line in found if "the time left is only assumed" not in line]

@@ -1,4 +1,4 @@
-"""The hourly example on a real scheduler, its backfill with a DAG param, and hours that are partitions."""
+"""The hourly example on a real scheduler, its backfill with a DAG param, and hourly partitions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ EXAMPLE, PARTITION, CONFIRMED = "hourly.example", "hourly.partition", "hourly.co
 
 @pytest.fixture(scope="module")
 def this_hour(airflow: AirflowStack, system_org: LocalOrg) -> datetime:
-    """The hour under way, on whose three hours before three events each were published."""
+    """Publish three events for each of the last three hours; return the start of the current hour."""
     hour = last_tick(airflow)
     times = [hour - ago * HOUR + timedelta(minutes=minute) for ago in (3, 2, 1) for minute in (0, 20, 59)]
     system_org.define("Hourly__e", Number__c="double")
-    system_org.knobs(keepalive_seconds=1)  # so that it soon says what the end of a stream is
+    system_org.knobs(keepalive_seconds=1)  # the end of the stream is confirmed soon
     system_org.publish(TOPIC, [{"Number__c": 1.0, "CreatedDate": time.isoformat()} for time in times])
     return hour
 
 
-def happened(org: LocalOrg, begin: datetime) -> list[bytes]:
-    """Return the replay IDs of what happened in the hour from ``begin`` on."""
+def replay_ids_of_hour(org: LocalOrg, begin: datetime) -> list[bytes]:
+    """Return the replay IDs of the events of the hour that starts at ``begin``."""
     first, last = begin.timestamp() * 1000, (begin + HOUR).timestamp() * 1000
     return [event["replay_id"] for event in org.record(TOPIC) if first <= event["fields"]["CreatedDate"] < last]
 
@@ -42,15 +42,15 @@ def table(lake: Path) -> list[bytes]:
     return sorted(rows["_replay_id"].to_pylist())
 
 
-def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
+def test_example_returns_the_last_hour_and_a_backfill_returns_an_older_hour(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path, this_hour: datetime
 ) -> None:
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
     run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
-    last_hour = happened(system_org, this_hour - HOUR)
-    assert table(lake) == sorted(last_hour), "the run landed the history too, and returns its own hour"
+    last_hour = replay_ids_of_hour(system_org, this_hour - HOUR)
+    assert table(lake) == sorted(last_hour), "the table must have the events of the run's own hour only"
     position = live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly"))
     assert position is not None
 
@@ -61,11 +61,11 @@ def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
     assert run["conf"] == {"on_expired": "partial"}
     given = airflow.xcom(EXAMPLE, run["dag_run_id"], "drain")
     assert [window["origin"] for window in given["windows"]] == ["landed"]
-    assert table(lake) == sorted([*last_hour, *happened(system_org, begin)])
+    assert table(lake) == sorted([*last_hour, *replay_ids_of_hour(system_org, begin)])
     assert live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly")) == position
 
 
-def test_a_partition_is_the_hour_that_its_date_begins(
+def test_partition_covers_the_hour_that_starts_at_its_partition_date(
     airflow: AirflowStack, system_org: LocalOrg, this_hour: datetime
 ) -> None:
     begin = this_hour - 2 * HOUR
@@ -83,7 +83,7 @@ def test_a_partition_is_the_hour_that_its_date_begins(
     assert datetime.fromisoformat(result["event_time_from"]) == begin
     assert datetime.fromisoformat(result["event_time_to"]) == begin + HOUR
     given = {replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])}
-    assert set(happened(system_org, begin)) <= given
+    assert set(replay_ids_of_hour(system_org, begin)) <= given
     assert result["missing"] == []
     assert live_position(airflow, stream) == position is not None
 
@@ -92,7 +92,7 @@ def test_a_run_waits_for_its_confirmation_on_the_triggerer(
     airflow: AirflowStack, system_org: LocalOrg, this_hour: datetime
 ) -> None:
     airflow.wait_for_dag(CONFIRMED)
-    system_org.knobs(keepalive_seconds=30)  # long after the drain is idle, on a busy machine too
+    system_org.knobs(keepalive_seconds=30)  # the drain becomes idle earlier, even on a busy machine
     try:
         airflow.unpause(CONFIRMED)
         run_id = wait_for(lambda: airflow.run_ids(CONFIRMED), 180, "the scheduled run")[0]
@@ -105,4 +105,4 @@ def test_a_run_waits_for_its_confirmation_on_the_triggerer(
     assert "Woken by 'quiet'" in log
     assert datetime.fromisoformat(result["confirmed_at"]) >= this_hour
     given = {replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])}
-    assert set(happened(system_org, this_hour - HOUR)) <= given
+    assert set(replay_ids_of_hour(system_org, this_hour - HOUR)) <= given

@@ -1,4 +1,4 @@
-"""kill -9 of a task process on a real Airflow, at each line that matters, then Airflow's own retry."""
+"""kill -9 of a task process on a real Airflow at each critical line, followed by Airflow's own retry."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LINES_OF = {"variable": LINES, "table": LINES, "managed": MANAGED_LINES}
 
 @pytest.fixture(scope="module")
 def record(system_org: LocalOrg) -> list[tuple[bytes, bytes]]:
-    """What the org published: replay id and payload, in order."""
+    """Return the replay ID and payload of each published event, in order."""
     system_org.define("Killed__e", Number__c="double")
     system_org.publish_many(TOPIC, 1500, {"Number__c": 1.0})
     return [(event["replay_id"], event["payload"]) for event in system_org.record(TOPIC)]
 
 
 def landed(lake: Path, windows: list[dict[str, Any]]) -> list[tuple[bytes, bytes]]:
-    """Return the rows of the windows, read as their manifests say; their folders hold nothing else."""
+    """Return the rows of the files in the windows' manifests; check that the folders contain no other file."""
     catalog = LandingCatalog(Landing.from_url(str(lake)))
     rows = []
     for window in windows:
@@ -46,14 +46,14 @@ def landed(lake: Path, windows: list[dict[str, Any]]) -> list[tuple[bytes, bytes
 
 @pytest.fixture(scope="module")
 def managed_subscriptions(system_org: LocalOrg, record: list[tuple[bytes, bytes]]) -> None:
-    """One managed event subscription for each line at which a drain of one is killed."""
+    """Create a managed event subscription for each line at which a managed drain is killed."""
     for line in ("undisturbed", *LINES_OF["managed"]):
         system_org.managed_subscription(f"Killed_{line}", TOPIC)
 
 
 @pytest.mark.usefixtures("managed_subscriptions")
 @pytest.mark.parametrize("store", LINES_OF)
-def test_a_killed_drain_ends_as_an_undisturbed_one(
+def test_retried_drain_after_a_kill_commits_the_same_windows_as_an_undisturbed_one(
     airflow: AirflowStack, system_org: LocalOrg, record: list[tuple[bytes, bytes]], lake: Path, store: str
 ) -> None:
     windows: dict[str, list[dict[str, Any]]] = {}
@@ -71,7 +71,7 @@ def test_a_killed_drain_ends_as_an_undisturbed_one(
             runs.setdefault(line, []).append(run_id)
 
     def place(replay_id: str | None) -> int:
-        """Return how many events come up to a replay ID: Salesforce may name one that no event has, and a newer one."""
+        """Return the number of events up to a replay ID, which may be one that no event has."""
         return 0 if replay_id is None else sum(each <= bytes.fromhex(replay_id) for each, _ in record)
 
     def facts(line: str) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""What a real Airflow sends to a catalogue: events of OpenLineage over HTTP, compared with what the org recorded."""
+"""OpenLineage events that a real Airflow sends over HTTP, compared with the org's record."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support.localorg import LocalOrg
 from tests.support.secret_sweep import secrets_of
 from tests.support.spark import INTERPRETED
 
-pytestmark = pytest.mark.extended  # an Airflow of its own: in that of the other tests, each task would take longer
+pytestmark = pytest.mark.extended  # a separate Airflow, because lineage would slow down each task of the other tests
 
 EVENTS, RECORDS, FAILING = "lineage.events", "lineage.records", "lineage.failing"
 ORG = "sfstream://salesforce_default"
-TOLD = (ORG, "/event/Told__e?subscription=airflow")
+LANDED = (ORG, "/event/Told__e?subscription=airflow")
 CHANGES = (ORG, "/data/ContactChangeEvent?subscription=airflow")
 HISTORY = "http://history.example.com:18080"
 DAG_FILE = Path(__file__).parent / "dags" / "lineage.py"
@@ -41,17 +41,17 @@ def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def telling_airflow(
+def lineage_airflow(
     system_org: LocalOrg, own_lake: Path, listener: LineageListener, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
-    """An Airflow that sends its lineage to the listener."""
+    """Start an Airflow that sends its lineage to the listener."""
     dags = tmp_path_factory.mktemp("dags")
     (dags / DAG_FILE.name).write_text(DAG_FILE.read_text())
     environment = {
         "SFSTREAM_LAKE": str(own_lake),
         "SPARK_SUBMIT_OPTS": submit_options(INTERPRETED),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(listener.transport),
-        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",  # for a busy machine
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",  # long enough for a busy machine
     }
     stack = AirflowStack(tmp_path_factory.mktemp("airflow"), dags, environment)
     with running_airflow(stack):
@@ -61,7 +61,7 @@ def telling_airflow(
 
 
 def run(airflow: AirflowStack, dag_id: str, *tasks: str, ends: str = "success") -> str:
-    """Run a DAG, which has to succeed; or to fail, where that is how it ``ends``."""
+    """Run a DAG, check that its end state is ``ends``, and return the run ID."""
     airflow.wait_for_dag(dag_id)
     run_id = airflow.trigger(dag_id)
     ended = airflow.wait_for_run(dag_id, run_id)
@@ -69,17 +69,17 @@ def run(airflow: AirflowStack, dag_id: str, *tasks: str, ends: str = "success") 
     return run_id
 
 
-def linked_at_work(airflow: AirflowStack, run_id: str, task: str) -> str | None:
-    """Return where Spark UI leads of a task that is at work; ``None`` as long as it leads nowhere."""
+def spark_link_while_running(airflow: AirflowStack, run_id: str, task: str) -> str | None:
+    """Return the Spark UI link of a running task, or ``None`` as long as it has none."""
     state = airflow.task_states(RECORDS, run_id).get(task)
     link = airflow.links(RECORDS, run_id, task)["Spark UI"] if state == "running" else None
     state = airflow.task_states(RECORDS, run_id).get(task)
-    assert state not in ("success", "failed", "upstream_failed"), f"{task} has ended before it was linked"
+    assert state not in ("success", "failed", "upstream_failed"), f"{task} ended before it had a link"
     return link if state == "running" else None
 
 
-def told(listener: LineageListener, job: str, kind: str = "COMPLETE") -> dict[str, Any]:
-    """Return the last event of a task; it may come a moment after the task's end."""
+def last_event(listener: LineageListener, job: str, kind: str = "COMPLETE") -> dict[str, Any]:
+    """Wait for the events of a task and return the last one: Airflow may send it after the task has ended."""
     return wait_for(lambda: listener.events(job, kind), 60, f"{kind} of {job}")[-1]
 
 
@@ -92,23 +92,23 @@ def columns(dataset: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def events_run(telling_airflow: AirflowStack, system_org: LocalOrg) -> str:
+def events_run(lineage_airflow: AirflowStack, system_org: LocalOrg) -> str:
     system_org.define("Told__e", Number__c="double", Note__c="string")
     system_org.publish("/event/Told__e", [{"Number__c": float(n), "Note__c": "n"} for n in range(120)])
-    return run(telling_airflow, EVENTS, "wait", "drain", "event_log")
+    return run(lineage_airflow, EVENTS, "wait", "drain", "event_log")
 
 
-def test_a_drain_tells_what_the_org_recorded(
-    telling_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener, events_run: str
+def test_drain_emits_datasets_and_row_counts_equal_to_the_org_record(
+    lineage_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener, events_run: str
 ) -> None:
     record = system_org.record("/event/Told__e")
-    window = telling_airflow.xcom(EVENTS, events_run, "drain")
-    began = told(listener, f"{EVENTS}.drain", "START")
-    assert (names(began["inputs"]), names(began["outputs"])) == ([(ORG, "/event/Told__e")], [TOLD])
+    window = lineage_airflow.xcom(EVENTS, events_run, "drain")
+    began = last_event(listener, f"{EVENTS}.drain", "START")
+    assert (names(began["inputs"]), names(began["outputs"])) == ([(ORG, "/event/Told__e")], [LANDED])
 
-    ended = told(listener, f"{EVENTS}.drain")
+    ended = last_event(listener, f"{EVENTS}.drain")
     [read], [written] = ended["inputs"], ended["outputs"]
-    assert (names([read]), names([written])) == ([(ORG, "/event/Told__e")], [TOLD])
+    assert (names([read]), names([written])) == ([(ORG, "/event/Told__e")], [LANDED])
     assert read["inputFacets"]["inputStatistics"]["rowCount"] == len(record) == 120
     assert read["inputFacets"]["inputStatistics"]["size"] == window["payload_bytes"]
     files = list((own_lake / "lineage" / "landing").rglob("part-*.parquet"))
@@ -121,12 +121,12 @@ def test_a_drain_tells_what_the_org_recorded(
     assert fact["through"] == record[-1]["replay_id"].hex()
 
 
-def test_the_event_log_goes_on_where_the_drain_ended(
+def test_input_of_the_event_log_is_the_output_of_the_drain(
     own_lake: Path, system_org: LocalOrg, listener: LineageListener, events_run: str
 ) -> None:
-    drained, ended = told(listener, f"{EVENTS}.drain"), told(listener, f"{EVENTS}.event_log")
-    assert names(told(listener, f"{EVENTS}.event_log", "START")["inputs"]) == [TOLD]
-    assert names(ended["inputs"]) == names(drained["outputs"]) == [TOLD]
+    drained, ended = last_event(listener, f"{EVENTS}.drain"), last_event(listener, f"{EVENTS}.event_log")
+    assert names(last_event(listener, f"{EVENTS}.event_log", "START")["inputs"]) == [LANDED]
+    assert names(ended["inputs"]) == names(drained["outputs"]) == [LANDED]
     assert ended["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 120
     folder = own_lake / "lineage" / "tables" / "Told__e"
     [table] = ended["outputs"]
@@ -139,16 +139,16 @@ def test_the_event_log_goes_on_where_the_drain_ended(
     assert set(columns(table)) >= set(system_org.record("/event/Told__e")[0]["fields"])
 
 
-def test_a_replica_and_its_refresh_tell_events_and_objects(
-    telling_airflow: AirflowStack, own_lake: Path, system_org: LocalOrg, listener: LineageListener
+def test_replica_and_refresh_emit_their_inputs_and_outputs(
+    lineage_airflow: AirflowStack, own_lake: Path, system_org: LocalOrg, listener: LineageListener
 ) -> None:
     created = [system_org.rest("POST", "/sobjects/Contact", {"LastName": f"Told {n}"})["id"] for n in range(7)]
-    telling_airflow.wait_for_dag(RECORDS)
-    run_id = telling_airflow.trigger(RECORDS)
-    at_work = wait_for(lambda: linked_at_work(telling_airflow, run_id, "replica"), 600, "the job's page")
-    assert telling_airflow.wait_for_run(RECORDS, run_id) == "success"
+    lineage_airflow.wait_for_dag(RECORDS)
+    run_id = lineage_airflow.trigger(RECORDS)
+    at_work = wait_for(lambda: spark_link_while_running(lineage_airflow, run_id, "replica"), 600, "the job's page")
+    assert lineage_airflow.wait_for_run(RECORDS, run_id) == "success"
     table = ("file", str(own_lake / "lineage" / "replica" / "Contact"))
-    applied, refreshed = told(listener, f"{RECORDS}.replica"), told(listener, f"{RECORDS}.refresh")
+    applied, refreshed = last_event(listener, f"{RECORDS}.replica"), last_event(listener, f"{RECORDS}.refresh")
     assert (names(applied["inputs"]), names(applied["outputs"])) == ([CHANGES], [table])
     assert applied["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == len(
         system_org.record("/data/ContactChangeEvent")
@@ -163,37 +163,37 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
     assert "Email" in columns(refreshed["inputs"][0])
 
     for task in ("replica", "refresh"):
-        link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]
+        link = lineage_airflow.links(RECORDS, run_id, task)["Spark UI"]
         assert link is not None
         assert link.startswith(f"{HISTORY}/history/local-")
-    assert at_work == telling_airflow.links(RECORDS, run_id, "replica")["Spark UI"]
+    assert at_work == lineage_airflow.links(RECORDS, run_id, "replica")["Spark UI"]
 
 
-def test_a_drain_that_fails_tells_of_what_landed_and_of_nothing_else(
-    telling_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener
+def test_failed_drain_emits_only_landed_outputs(
+    lineage_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener
 ) -> None:
     job, topic, landed = f"{FAILING}.drain", "/event/Failing__e", "/event/Failing__e?subscription=airflow"
 
     def failed(number: int) -> dict[str, Any]:
-        """Return the event of a run that has to fail, the ``number``th one to do so."""
-        run(telling_airflow, FAILING, "drain", ends="failed")
+        """Run the DAG, check that it fails, and return its event, which is the ``number``th FAIL event."""
+        run(lineage_airflow, FAILING, "drain", ends="failed")
         fails = wait_for(lambda: events if len(events := listener.events(job, "FAIL")) == number else None, 60, "FAIL")
         return fails[-1]
 
-    # There is no such topic yet: nothing is read, and nothing lands.
+    # The topic does not exist yet, so nothing is read or landed.
     event = failed(1)
     assert "Failing__e" in event["run"]["facets"]["errorMessage"]["message"]
     assert "sfstream_windows" not in event["run"]["facets"]
     assert (names(event["inputs"]), event["outputs"]) == ([(ORG, topic)], [])
     assert not event["inputs"][0].get("inputFacets")
-    assert names(told(listener, job, "START")["outputs"]) == [(ORG, landed)], "it was to be written"
+    assert names(last_event(listener, job, "START")["outputs"]) == [(ORG, landed)], "START must name the planned output"
 
     system_org.define("Failing__e", Number__c="double")
     system_org.publish(topic, [{"Number__c": 1.0}])
-    run(telling_airflow, FAILING, "drain")
+    run(lineage_airflow, FAILING, "drain")
     before = set(own_lake.rglob("part-*.parquet"))
 
-    # It fails for another schema once everything is stored: then the output is told, as it lies there.
+    # The run fails for a changed schema after it stored all events, so its FAIL event reports the output.
     system_org.define("Failing__e", Number__c="double", Note__c="string")
     system_org.publish(topic, [{"Number__c": float(n), "Note__c": "new"} for n in range(7)])
     event = failed(2)
@@ -212,10 +212,10 @@ def test_a_drain_that_fails_tells_of_what_landed_and_of_nothing_else(
     assert len(listener.events(job, "COMPLETE")) == 1
 
 
-def test_each_kind_of_task_has_its_links(telling_airflow: AirflowStack, events_run: str) -> None:
-    """The drain's lead where they should in the test of the micro-batch."""
-    waited = telling_airflow.links(EVENTS, events_run, "wait")
-    assert waited == {"Stream": telling_airflow.links(EVENTS, events_run, "drain")["Stream"]}
+def test_sensor_and_drain_link_to_the_same_stream(lineage_airflow: AirflowStack, events_run: str) -> None:
+    """The sensor links to the same stream as the drain; ``test_micro_batch.py`` tests the links of the drain."""
+    waited = lineage_airflow.links(EVENTS, events_run, "wait")
+    assert waited == {"Stream": lineage_airflow.links(EVENTS, events_run, "drain")["Stream"]}
     assert waited["Stream"]
 
 

@@ -1,4 +1,4 @@
-"""The example on a managed event subscription: created, drained, committed, loaded, and backfilled without a commit."""
+"""The managed subscription example: create, drain, commit and load; a backfill does not commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def record(org: LocalOrg) -> list[bytes]:
     return [event["replay_id"] for event in org.record(TOPIC)]
 
 
-def test_the_example_keeps_its_place_in_salesforce(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+def test_managed_example_commits_its_position_to_salesforce(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path
+) -> None:
     system_org.define("Order__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(40)])
     positions = airflow.variables("sfstream_position")

@@ -1,4 +1,4 @@
-"""The example for many topics: each drained, loaded and told on its own, and one that fails holds up no other."""
+"""The many-topics example: each topic is drained, loaded and emitted separately, and a failed topic delays no other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ EXAMPLE = "sfstream_many_topics"
 COUNTS = {"Many_One__e": 10, "Many_Two__e": 20, "Many_Three__e": 30, "Many_Four__e": 40}
 
 
-def told(airflow: AirflowStack, dag_id: str) -> list[int]:
-    """Return how many events the windows have that the runs of a DAG were started for."""
+def counts_of_runs(airflow: AirflowStack, dag_id: str) -> list[int]:
+    """Return the event counts of the windows that started the runs of a DAG."""
     runs = airflow.run_ids(dag_id)
     assert all(airflow.wait_for_run(dag_id, run) == "success" for run in runs)
-    return sorted(count for run in runs for count in airflow.xcom(dag_id, run, "told"))
+    return sorted(count for run in runs for count in airflow.xcom(dag_id, run, "event_counts"))
 
 
-def test_each_topic_is_drained_loaded_and_told_on_its_own(
+def test_each_topic_is_drained_loaded_and_emitted_separately(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     for name, count in COUNTS.items():
@@ -44,7 +44,7 @@ def test_each_topic_is_drained_loaded_and_told_on_its_own(
     assert sorted(loaded.values()) == ["success"] * 4 + ["upstream_failed"]
 
     for index, drain in tasks["stream.drain"].items():
-        topic = drain["rendered_map_index"]  # of the one that failed too
+        topic = drain["rendered_map_index"]  # set for the failed task too
         uri = quote(f"sfstream://salesforce_default{topic}?subscription=many_topics", safe="")
         links = airflow.links(EXAMPLE, run, "stream.drain", index)
         assert links["Stream"] == f"{airflow.url}/sfstream/?stream={uri}", topic
@@ -57,5 +57,5 @@ def test_each_topic_is_drained_loaded_and_told_on_its_own(
 
     events = airflow.api("GET", "/assets/events", params={"source_dag_id": EXAMPLE})["asset_events"]
     assert sorted(event["extra"]["event_count"] for event in events) == [10, 20, 30, 40]
-    wait_for(lambda: told(airflow, "on_landed.one") == [20], 120, "the DAG on one of the streams")
-    wait_for(lambda: told(airflow, "on_landed.any") == [10, 20, 30, 40], 120, "the DAG on all of them")
+    wait_for(lambda: counts_of_runs(airflow, "on_landed.one") == [20], 120, "the DAG on one of the streams")
+    wait_for(lambda: counts_of_runs(airflow, "on_landed.any") == [10, 20, 30, 40], 120, "the DAG on all of them")

@@ -1,4 +1,4 @@
-"""The scheduled pipeline as a user runs it: scheduler, drain, replay ID, spark-submit, table."""
+"""The micro-batch example on a real scheduler, from the drain to the table that spark-submit writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
-from tests.support.backfills import live_position, say_that_it_is_new
+from tests.support.backfills import create_variable_of_new_stream, live_position
 from tests.support.localorg import LocalOrg
 
 DAG_ID = "sfstream_micro_batch"
@@ -20,7 +20,7 @@ TOPIC = "/event/Order__e"
 
 
 def table_rows(lake: Path) -> list[tuple[bytes, Any]]:
-    """Return replay id and number of each row of the event log, in stream order."""
+    """Return the replay ID and ``Number__c`` of each row of the event log, in stream order."""
     table = DeltaTable(str(lake / "tables" / "Order__e")).to_pyarrow_table(columns=["_replay_id", "Number__c"])
     return sorted((row["_replay_id"], row["Number__c"]) for row in table.to_pylist())
 
@@ -34,10 +34,10 @@ def position(airflow: AirflowStack, org: LocalOrg) -> str:
 
 @pytest.fixture(scope="module")
 def runs(airflow: AirflowStack, system_org: LocalOrg) -> list[str]:
-    """Two runs that found events, the scheduler's and one by hand."""
+    """Return two runs that drained events, one scheduled and one manual."""
     system_org.define("Order__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700)])
-    say_that_it_is_new(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "airflow"))
+    create_variable_of_new_stream(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "airflow"))
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
@@ -66,7 +66,7 @@ def test_the_table_holds_what_the_org_published(
         assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
 
 
-def test_tasks_lead_to_their_stream_to_the_run_before_and_to_spark(airflow: AirflowStack, runs: list[str]) -> None:
+def test_tasks_link_to_their_stream_the_previous_run_and_spark(airflow: AirflowStack, runs: list[str]) -> None:
     asset = airflow.xcom(DAG_ID, runs[-1], "drain")["asset_uri"]
     assert asset == f"sfstream://salesforce_default{TOPIC}?subscription=airflow"
     stream = f"{airflow.url}/sfstream/?stream={quote(asset, safe='')}"
@@ -77,17 +77,17 @@ def test_tasks_lead_to_their_stream_to_the_run_before_and_to_spark(airflow: Airf
     ui = f"http://history.example.com:18080/history/{application}/jobs/"
     assert airflow.links(DAG_ID, runs[1], "event_log") == {"Stream": stream, "Manifest": None, "Spark UI": ui}
 
-    # The page is there, of the run that the link names.
+    # The link opens the page of the previous run.
     page = httpx.get(before, follow_redirects=True)
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
-    told = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": runs[0]})
-    assert [event["extra"]["task_url"] for event in told["asset_events"]] == [before]
+    emitted = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": runs[0]})
+    assert [event["extra"]["task_url"] for event in emitted["asset_events"]] == [before]
 
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("runs")
-def test_the_preflight_sees_all_that_the_runs_needed(airflow: AirflowStack, system_org: LocalOrg) -> None:
-    system_org.knobs(delivery_quota=10_000_000)  # other tests may have used up what an org has by itself
+def test_preflight_checks_all_requirements_of_the_runs(airflow: AirflowStack, system_org: LocalOrg) -> None:
+    system_org.knobs(delivery_quota=10_000_000)  # other tests may have used up the org's default allocation
     airflow.wait_for_dag("sfstream_preflight")
     airflow.unpause("sfstream_preflight")
     run = airflow.trigger("sfstream_preflight")

@@ -1,4 +1,4 @@
-"""PushTopics and generic channels on a real Airflow: the example with Spark, a wait, a watch and a backfill."""
+"""PushTopics and generic channels on a real Airflow: the example with Spark, a deferred drain, a watch, a backfill."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def record(org: LocalOrg, topic: str) -> list[bytes]:
 
 
 def subscribed(org: LocalOrg, topic: str) -> int:
-    """Return how many CometD sessions are subscribed to a topic."""
+    """Return the number of CometD sessions that are subscribed to a topic."""
     sessions = org.admin("GET", "/org")["cometd_sessions"]
     return sum(topic in session["subscriptions"] for session in sessions)
 
@@ -36,7 +36,7 @@ def table_rows(lake: Path) -> list[tuple[bytes, Any, Any]]:
     return sorted((row["_replay_id"], row["_event_type"], row["Name"]) for row in table.to_pylist())
 
 
-def test_the_example_lands_what_records_do_and_builds_the_table(
+def test_example_lands_record_changes_and_builds_the_table(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     system_org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account", NotifyForFields="All")
@@ -68,7 +68,7 @@ def test_the_example_lands_what_records_do_and_builds_the_table(
         assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
 
 
-def test_a_deferred_drain_waits_for_a_push_topic_over_the_triggerers_death(
+def test_deferred_drain_of_a_push_topic_survives_a_killed_triggerer(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     dag_id, topic = "push_topic.waiting", "/topic/Waited"
@@ -78,7 +78,7 @@ def test_a_deferred_drain_waits_for_a_push_topic_over_the_triggerers_death(
     run_id = airflow.trigger(dag_id)
     wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 180, "the deferral")
     wait_for(lambda: subscribed(system_org, topic) == 1, 180, "the session of the trigger")
-    wait_for(lambda: airflow.task_processes() == [], 120, "no task process to be left")
+    wait_for(lambda: airflow.task_processes() == [], 120, "the task process to end")
     system_org.publish(topic, [{"sobject": {"Name": "first"}}])
     airflow.kill_component("triggerer")
     system_org.publish(topic, [{"sobject": {"Name": f"{number}"}} for number in range(40)])
@@ -95,7 +95,7 @@ def test_a_generic_channel_starts_a_dag(airflow: AirflowStack, system_org: Local
     airflow.wait_for_dag(dag_id)
     airflow.unpause(dag_id)
     try:
-        wait_for(lambda: airflow.run_ids(dag_id), 180, "the run of the watch's start")
+        wait_for(lambda: airflow.run_ids(dag_id), 180, "the first run of the watch")
         wait_for(lambda: set(airflow.run_states(dag_id).values()) == {"success"}, 180, "its end")
         published = time.monotonic()
         events = [{"payload": f"number {number}", "userIds": []} for number in range(150)]
@@ -109,13 +109,13 @@ def test_a_generic_channel_starts_a_dag(airflow: AirflowStack, system_org: Local
     assert landed_replay_ids(lake, stream) == record(system_org, topic)
 
 
-def test_hours_of_a_push_topic_are_backfilled_and_are_never_complete(airflow: AirflowStack, past_org: LocalOrg) -> None:
+def test_backfilled_hours_of_a_push_topic_are_never_confirmed(airflow: AirflowStack, past_org: LocalOrg) -> None:
     dag_id = "push_topic.hourly"
     topic = PastPushTopic(airflow, past_org, "Past")
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(dag_id)
     airflow.unpause(dag_id)
-    scheduled = wait_for(lambda: airflow.run_ids(dag_id), 180, "the run that is due")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(dag_id), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(dag_id, scheduled) == "success", airflow.task_log(dag_id, scheduled, "drain")
     position = live_position(airflow, topic.stream("hourly"))
     first, last = topic.hour(5), topic.hour(3)
@@ -124,11 +124,11 @@ def test_hours_of_a_push_topic_are_backfilled_and_are_never_complete(airflow: Ai
     assert [run["state"] for run in runs.values()] == ["success"] * 3
     for begin, run in runs.items():
         result = airflow.xcom(dag_id, run["dag_run_id"], "drain")
-        assert sorted(set(topic.events_of(result))) == topic.happened(begin, begin + HOUR)
+        assert sorted(set(topic.events_of(result))) == topic.replay_ids_between(begin, begin + HOUR)
         assert result["confirmed_at"] is None
     assert live_position(airflow, topic.stream("hourly")) == position
 
     calls = len(past_org.requests())
     again = airflow.wait_for_backfill(airflow.backfill(dag_id, first, last, reprocess_behavior="completed"))
     assert [run["state"] for run in again.values()] == ["success"] * 3
-    assert len(past_org.requests()) > calls, "nothing confirms the hours, so they are read again"
+    assert len(past_org.requests()) > calls, "unconfirmed hours must be read again"

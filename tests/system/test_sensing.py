@@ -1,4 +1,4 @@
-"""Sensors and a drain that wait, in a real Airflow: deferred, rescheduled and in the worker, and what times out."""
+"""Waiting sensors and a waiting drain in a real Airflow: deferred, rescheduled, in the worker, and timed out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING = {
 
 
 def start(airflow: AirflowStack, org: LocalOrg) -> dict[str, str]:
-    """Run each DAG, and return its run once it waits."""
+    """Trigger each DAG, wait until its task waits for events, and return the run IDs."""
     runs = {dag_id: airflow.trigger(dag_id) for dag_id in WAITING}
     for dag_id, (task_id, state) in WAITING.items():
         wait_for(lambda: airflow.task_states(dag_id, runs[dag_id])[task_id] == state, 300, f"{dag_id} to wait")  # noqa: B023
@@ -31,7 +31,7 @@ def start(airflow: AirflowStack, org: LocalOrg) -> dict[str, str]:
     return runs
 
 
-def test_waits_end_with_enough_events_and_begin_after_the_position(
+def test_waits_count_events_after_the_position_and_end_with_enough_events(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     system_org.define("Sensed__e", Number__c="double")
@@ -47,16 +47,14 @@ def test_waits_end_with_enough_events_and_begin_after_the_position(
             assert airflow.wait_for_run(dag_id, run_id) == "success", dag_id
             landed = landed_replay_ids(lake, Stream(system_org.org_id, "pubsub", TOPIC, dag_id.rpartition(".")[2]))
             assert landed == record, dag_id
-    told = airflow.xcom("sensing.deferred", runs["sensing.deferred"], "wait")
-    assert (told["reason"], told["event_count"], told["through"]) == ("events", 3, record[-1].hex())
+    result = airflow.xcom("sensing.deferred", runs["sensing.deferred"], "wait")
+    assert (result["reason"], result["event_count"], result["through"]) == ("events", 3, record[-1].hex())
     assert (
         airflow.xcom("sensing.rescheduled", runs["sensing.rescheduled"], "wait")["first_replay_id"] == record[3].hex()
     )
 
 
-def test_a_wait_over_the_timeout_fails_without_a_retry_or_is_skipped(
-    airflow: AirflowStack, system_org: LocalOrg
-) -> None:
+def test_timed_out_wait_fails_without_a_retry_or_is_skipped(airflow: AirflowStack, system_org: LocalOrg) -> None:
     dag_id = "sensing.timed_out"
     system_org.define("Sensed__e", Number__c="double")
     airflow.wait_for_dag(dag_id)

@@ -1,4 +1,4 @@
-"""The page of streams after real drains: what is seen is what the log of the org says."""
+"""The streams page after real drains, compared with the org's record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = "/event/Shown__e"
 
 @pytest.fixture(scope="module")
 def drained(airflow: AirflowStack, system_org: LocalOrg) -> AirflowStack:
-    """Two drains of one stream, two streams of a mapped task, and a login that is refused."""
+    """Run two drains of one stream, a mapped task with two streams, and a drain whose login is refused."""
     system_org.define("Shown__e", Number__c="double")
     wrong: dict[str, Any] = system_org.airflow_connection()
     wrong["extra"] = {**wrong["extra"], "consumer_secret": "not-the-secret-at-all"}
@@ -42,7 +42,7 @@ def drained(airflow: AirflowStack, system_org: LocalOrg) -> AirflowStack:
 
 
 def all_streams(page: Page, airflow: AirflowStack) -> FrameLocator:
-    """Open the page in Airflow's UI, by its menu."""
+    """Open the streams page from the menu of Airflow's UI."""
     page.goto(f"{airflow.url}/")
     page.get_by_role("button", name="Browse").click()
     page.get_by_role("menuitem", name="Salesforce streams").click()
@@ -50,7 +50,7 @@ def all_streams(page: Page, airflow: AirflowStack) -> FrameLocator:
 
 
 def stream_row(frame: FrameLocator, subscription: str) -> Locator:
-    """Return the row of a stream of these tests' topic, among those of other tests' streams."""
+    """Return the row of a stream of this module's topic; the page also lists streams of other tests."""
     return frame.get_by_role("row").filter(has_text=f"{subscription} · salesforce_default").filter(has_text=TOPIC)
 
 
@@ -73,7 +73,7 @@ def test_each_stream_shows_what_the_org_published(drained: AirflowStack, system_
         page.screenshot(path=artifact_folder(tmp_path) / "streams_page_drains.png")
 
 
-def test_its_windows_lead_to_their_tasks_and_manifests(drained: AirflowStack, lake: Path) -> None:
+def test_windows_link_to_their_tasks_and_manifests(drained: AirflowStack, lake: Path) -> None:
     need(BROWSER)
     runs = drained.run_ids("page.one")[-2:]
     with browser_page() as page:
@@ -116,7 +116,7 @@ def test_a_dag_has_a_tab_with_its_streams(drained: AirflowStack, tmp_path: Path)
         expect(frame.get_by_role("rowheader")).to_have_count(2)
 
 
-def test_a_refused_login_is_seen_before_anything_was_drained(drained: AirflowStack) -> None:
+def test_refused_login_is_shown_before_the_first_drain(drained: AirflowStack) -> None:
     need(BROWSER)
     with browser_page() as page:
         row = all_streams(page, drained).get_by_role("row").filter(has_text="airflow · salesforce_page_refused")

@@ -1,4 +1,4 @@
-"""Deferred tasks that wait on a topic: no worker while they wait, and nothing lost with the triggerer."""
+"""Deferred tasks that wait on a topic: they use no worker, and the loss of the triggerer loses no event."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def replay_ids(org: LocalOrg, topic: str) -> list[bytes]:
 
 
 def wait_until_deferred(airflow: AirflowStack, org: LocalOrg, dag_id: str, run_id: str, topic: str) -> None:
-    """Wait until the drain waits on the triggerer, subscribed, and holds no process."""
+    """Wait until the drain is deferred, its trigger is subscribed, and no task process runs."""
     wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 180, "the deferral")
     wait_for(lambda: topic in {each["topic"] for each in org.streams()}, 180, "the stream of the trigger")
-    wait_for(lambda: airflow.task_processes() == [], 120, "no task process to be left")
+    wait_for(lambda: airflow.task_processes() == [], 120, "the task process to end")
 
 
-def test_a_deferred_drain_lands_what_came_while_the_triggerer_was_dead(
+def test_deferred_drain_lands_events_published_while_the_triggerer_is_dead(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:
     dag_id = "waiting.drain"
@@ -50,7 +50,7 @@ def test_a_deferred_drain_lands_what_came_while_the_triggerer_was_dead(
     wait_until_deferred(airflow, system_org, dag_id, again, TOPIC)
     published = time.monotonic()
     system_org.publish(TOPIC, [{"Number__c": 1.0}])
-    wait_for(lambda: airflow.task_states(dag_id, again)["drain"] != "deferred", 180, "the task to go on")
+    wait_for(lambda: airflow.task_states(dag_id, again)["drain"] != "deferred", 180, "the task to resume")
     print(f"\nfrom publish to the task's return from the triggerer: {time.monotonic() - published:.2f} s")
     assert airflow.wait_for_run(dag_id, again) == "success"
     assert landed_replay_ids(lake, stream) == replay_ids(system_org, TOPIC)
@@ -81,7 +81,7 @@ def test_the_example_waits_drains_and_loads(airflow: AirflowStack, system_org: L
 
 @pytest.fixture
 def revocable_org(airflow: AirflowStack, tmp_path: Path) -> Iterator[LocalOrg]:
-    """An org of its own, whose credentials a test may revoke."""
+    """Start a separate org whose credentials a test may revoke."""
     with LocalOrg.running(tmp_path / "org") as org:
         airflow.add_connection("salesforce_revoked", **org.airflow_connection())
         yield org
@@ -89,7 +89,7 @@ def revocable_org(airflow: AirflowStack, tmp_path: Path) -> Iterator[LocalOrg]:
 
 
 @pytest.mark.extended
-def test_credentials_revoked_for_good_fail_the_waiting_task(airflow: AirflowStack, revocable_org: LocalOrg) -> None:
+def test_permanently_revoked_credentials_fail_the_waiting_task(airflow: AirflowStack, revocable_org: LocalOrg) -> None:
     dag_id = "waiting.revoked"
     revocable_org.define("Waited__e", Number__c="double")
     airflow.wait_for_dag(dag_id)
@@ -101,8 +101,8 @@ def test_credentials_revoked_for_good_fail_the_waiting_task(airflow: AirflowStac
     revocable_org.revoke()
     assert airflow.wait_for_run(dag_id, run_id) == "failed"
     print(f"\nfrom revocation to the failed run: {time.monotonic() - begun:.1f} s")
-    # The refused try is the last, with retries left. Airflow itself may have ended an earlier one, refused or not: its
-    # scheduler does so where it learns of a deferral's end only after the task runs again, and its audit log says it.
+    # The refused try is the last one, although retries remain. Airflow itself may have ended an earlier try: its
+    # scheduler does so if it learns of the end of a deferral only after the task runs again. Its audit log shows that.
     task = airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/drain")
     *earlier, log = (airflow.task_log(dag_id, run_id, "drain", n + 1) for n in range(task["try_number"]))
     assert task["try_number"] <= task["max_tries"], log

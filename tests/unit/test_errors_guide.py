@@ -1,4 +1,4 @@
-"""docs/reference/errors.md has every error class and every row of the error tables, as the code has them."""
+"""docs/reference/errors.md has every error class and every row of the error tables of the code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def section(heading: str) -> list[str]:
 
 
 def rows(heading: str) -> list[str]:
-    """Return the rows of the section's table, without its head."""
+    """Return the rows of the section's table, without its header."""
     return [line for line in section(heading) if line.startswith("|")][2:]
 
 
-def test_every_class_has_a_row_that_says_whether_it_is_retried() -> None:
+def test_every_error_class_has_a_row_with_its_retry_behavior() -> None:
     cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows("Every error")]
     documented = {name.strip("` "): retried for name, retried, *_ in cells}
     assert documented == {name: "yes" if error.retriable else "no" for name, error in ERRORS.items()}
@@ -41,6 +41,6 @@ def test_every_class_has_a_row_that_says_whether_it_is_retried() -> None:
 
 
 @pytest.mark.parametrize("heading", guide_tables())
-def test_what_is_reported_is_in_the_table_as_the_code_has_it(heading: str) -> None:
-    """To mend the guide, put these rows into it."""
+def test_error_tables_equal_the_tables_of_the_code(heading: str) -> None:
+    """To fix the guide, replace its rows with the rows of the code."""
     assert rows(heading) == guide_tables()[heading]

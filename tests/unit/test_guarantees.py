@@ -16,17 +16,17 @@ PROMISES = dict(TABLE[1:])
 
 
 def modules(cell: str) -> Iterator[Path]:
-    """Yield the test modules that a cell names, each by itself or by its folder."""
+    """Yield the test modules that a cell names, directly or by their folder."""
     folder = ROOT
     for name in re.findall(r"`([\w/]+(?:\.py)?)`", cell):
         path = (ROOT if name.startswith("tests/") else folder) / name
-        assert path.exists(), f"{name} is not there"
+        assert path.exists(), f"{name} does not exist"
         folder = path if path.is_dir() else path.parent
         yield from sorted(path.glob("test_*.py")) if path.is_dir() else [path]
 
 
-def run_every_time(module: Path) -> set[str]:
-    """Return the tests of a module that are not left to ``make test-all``."""
+def regular_tests(module: Path) -> set[str]:
+    """Return the tests of a module that ``make test`` runs."""
     body = ast.parse(module.read_text()).body
     if any(re.match("pytestmark = .*extended", ast.unparse(one)) for one in body):
         return set()
@@ -45,5 +45,5 @@ def test_every_promise_was_read() -> None:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_make_test_tries_a_promise(promise: str) -> None:
-    assert any(map(run_every_time, modules(PROMISES[promise])))
+def test_every_promise_has_a_regular_test(promise: str) -> None:
+    assert any(map(regular_tests, modules(PROMISES[promise])))

@@ -1,4 +1,4 @@
-"""The guides are short; their snippets are Python, import what there is, and their DAGs and tasks can be made."""
+"""Length of the guides, and validity of their Python snippets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOADED = [*listed("operators"), *listed("sensors"), *listed("triggers")]  # once
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_what_is_imported_of_this_package_is_there(name: str) -> None:
+def test_snippet_imports_exist(name: str) -> None:
     tree = compile(SNIPPETS[name], name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]  # type: ignore[attr-defined]
     ours = [node for node in imports if str(node.module).startswith("airflow")]
@@ -22,20 +22,20 @@ def test_what_is_imported_of_this_package_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SNIPPETS if name not in LIVE])
-def test_it_can_be_made(name: str) -> None:
-    """What makes a DAG or tasks makes them; what those do is another test's."""
+def test_snippet_can_be_executed(name: str) -> None:
+    """Snippets must create their DAGs and tasks. Other tests run the tasks."""
     exec(compile(SNIPPETS[name], name, "exec"), {})
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.relative_to(DOCS)}" for path in DOCS.rglob("*.md"))])
 def test_data_frames_of_the_guides_keep_integers(page: str) -> None:
-    """By default, pandas makes floats of integers beside a null."""
+    """By default, pandas converts integers to floats in columns with nulls."""
     text = (DOCS.parent / page).read_text()
     assert re.findall(r".*to_pandas\((?!types_mapper=(?:pandas|pd)\.ArrowDtype\)).*", text) == []
 
 
-def test_the_guides_are_no_longer_than_somebody_reads() -> None:
-    """Words outside the reference, without code, targets of links and bars of tables."""
+def test_guides_have_at_most_22_000_words() -> None:
+    """The count excludes the reference, code, link targets and table bars."""
     words = 0
     for page in DOCS.glob("*.md"):
         prose = re.sub(r"```.*?```", " ", page.read_text(), flags=re.DOTALL)

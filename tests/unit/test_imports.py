@@ -1,6 +1,6 @@
-"""What the package's modules load, each seen from a process that has loaded Airflow and nothing of ours.
+"""Modules that the package imports, measured in processes that have imported only Airflow.
 
-Starting Airflow takes seconds. So one process does it, and forks for each thing that is looked at.
+Airflow takes seconds to start. Therefore one process starts it, and forks for each check.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ for name, (first, looked_at, environment) in json.load(sys.stdin).items():
             exec(first, names)
             before = set(sys.modules)
             exec(looked_at, names)
-            told = {"loaded": sorted(set(sys.modules) - before), "result": names.get("result")}
+            outcome = {"loaded": sorted(set(sys.modules) - before), "result": names.get("result")}
         except BaseException:
-            told = {"error": traceback.format_exc()}
+            outcome = {"error": traceback.format_exc()}
         with os.fdopen(writing, "w") as pipe:
-            json.dump(told, pipe)
+            json.dump(outcome, pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
@@ -58,7 +58,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         "import airflow_provider_sfstream.hooks.salesforce_pubsub",
         {"grpc", "pyarrow", "fastavro", "pyruhvro", "google.protobuf", "jwt"},
     ),
-    # What other providers' assets load, which Airflow looks at together with ours, is not ours to answer for.
+    # Airflow also loads the assets of other providers, so their imports do not count.
     "a DAG file that watches": (
         "import airflow.triggers.base, airflow.providers.common.compat.assets",
         ASSET + "salesforce_topic_asset('/event/Order__e')",
@@ -107,7 +107,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "openlineage", "airflow.providers.openlineage"},
     ),
 }
-"""What has been loaded before, what is looked at, and what that must not load."""
+"""Checks by name: code to run before, code to check, and modules that it must not import."""
 
 MISSING_MESSAGING = """
 from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException
@@ -139,38 +139,38 @@ Seen = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    """What each piece of code loaded, and its ``result``."""
-    asked: dict[str, tuple[str, str, dict[str, str]]] = {name: (*check[:2], {}) for name, check in LIGHT.items()}
+    """Return the modules that each check imported, and its ``result``."""
+    checks: dict[str, tuple[str, str, dict[str, str]]] = {name: (*check[:2], {}) for name, check in LIGHT.items()}
     provider = "airflow.providers.common.messaging.providers.base_provider"
-    asked["without messaging"] = (f"import sys; sys.modules[{provider!r}] = None", MISSING_MESSAGING, {})
-    asked["without openlineage"] = ("", MISSING_OPENLINEAGE, {})
+    checks["without messaging"] = (f"import sys; sys.modules[{provider!r}] = None", MISSING_MESSAGING, {})
+    checks["without openlineage"] = ("", MISSING_OPENLINEAGE, {})
     for configured in ("True", "False"):
-        asked[f"deferrable {configured}"] = ("", DEFERRABLE, {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured})
+        checks[f"deferrable {configured}"] = ("", DEFERRABLE, {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured})
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        input=json.dumps(asked),
+        input=json.dumps(checks),
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
     )
-    told: Seen = json.loads(done.stdout.splitlines()[-1])
-    assert told.keys() == asked.keys()
-    return told
+    outcomes: Seen = json.loads(done.stdout.splitlines()[-1])
+    assert outcomes.keys() == checks.keys()
+    return outcomes
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_nothing_that_takes_long_is_loaded(seen: Seen, name: str) -> None:
+def test_slow_modules_are_not_imported(seen: Seen, name: str) -> None:
     loaded = set(seen[name]["loaded"])
     assert any(module.startswith("airflow_provider_sfstream") for module in loaded)
     assert LIGHT[name][2] & loaded == set()
 
 
-def test_without_the_messaging_provider_airflow_is_told_what_to_install(seen: Seen) -> None:
+def test_missing_messaging_provider_is_reported_with_the_extra_to_install(seen: Seen) -> None:
     assert "airflow-provider-sfstream[messaging]" in (seen["without messaging"]["result"] or "imported")
 
 
-def test_without_the_openlineage_provider_no_lineage_is_told_and_nothing_fails(seen: Seen) -> None:
+def test_missing_openlineage_provider_disables_lineage_without_an_error(seen: Seen) -> None:
     assert seen["without openlineage"].get("result") == [[None, None]] * 3, seen["without openlineage"].get("error")
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md says what the code says: log lines, arithmetic, links, the tests that try it."""
+"""docs/operations.md agrees with the code: log lines, messages, times, links and tests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ INTERVALS = {"every 15 minutes": 0.25, "every hour": 1, "every 6 hours": 6, "eve
 
 
 def table(head: str) -> list[list[str]]:
-    """Return the cells of the table whose head begins so."""
+    """Return the cells of the table whose header begins with ``head``."""
     lines = GUIDE.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith(f"| {head} |"))
     end = next(n for n in range(start, len(lines)) if not lines[n].startswith("|"))
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[start + 2 : end]]
 
 
-def said_in_the_package() -> str:
-    """Return every text that the package's code has, each on a line of its own."""
+def package_texts() -> str:
+    """Return every string of the package's code, one per line."""
     texts = []
     for path in (ROOT / "airflow_provider_sfstream").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -38,22 +38,22 @@ def said_in_the_package() -> str:
     return "\n".join(texts)
 
 
-def test_the_log_lines_are_logged() -> None:
-    said = said_in_the_package()
+def test_documented_log_lines_exist_in_the_package() -> None:
+    texts = package_texts()
     lines = [row[0].strip("`") for row in table("log line")]
     assert len(lines) > 5
-    assert [line for line in lines if line not in said] == []
+    assert [line for line in lines if line not in texts] == []
 
 
-def test_the_messages_of_a_restore_are_raised() -> None:
-    said = said_in_the_package()
+def test_documented_restore_messages_exist_in_the_package() -> None:
+    texts = package_texts()
     messages = [row[0].strip("`") for row in table("message")]
     assert messages
-    assert [part for message in messages for part in message.split("...") if part.strip(" ,") not in said] == []
+    assert [part for message in messages for part in message.split("...") if part.strip(" ,") not in texts] == []
 
 
 @pytest.mark.parametrize("schedule", INTERVALS)
-def test_how_late_a_run_may_be(schedule: str) -> None:
+def test_documented_slack_equals_retention_minus_interval(schedule: str) -> None:
     [row] = [row for row in table("schedule") if row[0] == schedule]
     for cell, topic in zip(row[1:], ("/event/Order__e", "/topic/Orders"), strict=True):
         slack = (retention_by_kind(topic) or LONG_RETENTION) - timedelta(hours=INTERVALS[schedule])
@@ -62,7 +62,7 @@ def test_how_late_a_run_may_be(schedule: str) -> None:
         assert cell == (expected if slack else "none")
 
 
-def test_the_tests_that_try_it_exist() -> None:
+def test_tests_named_as_evidence_exist() -> None:
     names = re.findall(r"`(tests/[\w/.]+\.py)`(?:, `(test_\w+\.py)`)?", EVIDENCE)
     assert len(names) >= 4
     for path, sibling in names:
@@ -71,7 +71,7 @@ def test_the_tests_that_try_it_exist() -> None:
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_links_lead_somewhere(guide: Path) -> None:
+def test_links_have_a_target(guide: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", guide.read_text(), flags=re.DOTALL)):
         if "://" in target:
             continue

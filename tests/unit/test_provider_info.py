@@ -1,4 +1,4 @@
-"""What Airflow discovers, with and without Airflow's own Salesforce provider."""
+"""Provider metadata that Airflow discovers, with and without Airflow's own Salesforce provider."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ def connection_type(monkeypatch: pytest.MonkeyPatch, *, installed: bool) -> dict
     return dict(only)
 
 
-def test_the_package_name_is_the_distributions() -> None:
+def test_package_name_equals_the_distribution_name() -> None:
     info = provider_info.get_provider_info()
     assert metadata.distribution(info["package-name"]).metadata["Name"] == info["package-name"]
     entry_points = metadata.entry_points(group="apache_airflow_provider", name="provider_info")
     assert provider_info.get_provider_info in [each.load() for each in entry_points if each.dist]
 
 
-def test_airflows_schema_accepts_it() -> None:
+def test_provider_info_is_valid_by_the_schema_of_airflow() -> None:
     schema = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
     info = provider_info.get_provider_info()
     jsonschema.validate(info, schema)
     assert set(info) <= set(schema["properties"])
 
 
-def test_its_guides_and_its_logo_are_files_of_the_repository() -> None:
+def test_guides_and_logo_are_files_of_the_repository() -> None:
     source = dict(url.split(", ") for url in metadata.metadata("airflow-provider-sfstream").get_all("Project-URL"))[
         "Source"
     ]
@@ -90,7 +90,7 @@ def test_its_guides_and_its_logo_are_files_of_the_repository() -> None:
 
 
 @pytest.mark.parametrize("kind", ["operators", "sensors"])
-def test_no_module_is_left_out(kind: str) -> None:
+def test_every_module_is_listed(kind: str) -> None:
     [group] = provider_info.get_provider_info()[kind]
     modules = sorted((ROOT / "airflow_provider_sfstream" / kind).glob("[a-z]*.py"))
     assert group["python-modules"] == [f"airflow_provider_sfstream.{kind}.{module.stem}" for module in modules]
@@ -106,13 +106,13 @@ def test_airflow_knows_the_options_and_the_links() -> None:
 def test_airflow_has_the_command() -> None:
     functions = getattr(ProvidersManager(), "cli_command_functions", None)
     if functions is None:
-        pytest.skip("Airflow before 3.2 takes no commands of providers")
+        pytest.skip("Airflow before 3.2 does not load commands of providers")
     names = [command.name for function in functions for command in function()]
     assert names.count("sfstream") == 1
 
 
 def test_the_plugin_is_loaded_once() -> None:
-    """It has an entry point; named by the provider as well, Airflow would report it as loaded twice."""
+    """The plugin has an entry point. If the provider named it too, Airflow would report a duplicate."""
     named = [each.value for each in metadata.entry_points(group="airflow.plugins") if each.name == "sfstream"]
     assert set(named) == {"airflow_provider_sfstream.plugins.streams:SalesforceStreamsPlugin"}
     assert "plugins" not in provider_info.get_provider_info()
@@ -129,7 +129,7 @@ def test_every_module_named_exists() -> None:
             assert find_spec(module), module
 
 
-def test_airflow_finds_what_belongs_to_the_uri() -> None:
+def test_airflow_finds_the_handler_and_the_factory_of_the_uri() -> None:
     manager = ProvidersManagerTaskRuntime()
     assert manager.asset_uri_handlers["sfstream"] is sanitize_uri
     assert manager.asset_factories["sfstream"] is create_asset
@@ -146,7 +146,7 @@ def test_airflow_finds_the_notifier() -> None:
     assert name in ProvidersManager().notification
 
 
-def test_alone_the_whole_form_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_has_all_fields_without_the_provider_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     type_ = connection_type(monkeypatch, installed=False)
     assert set(type_["conn-fields"]) == THEIRS | OURS
     assert type_["hook-class-name"].endswith(".SalesforcePubSubHook")
@@ -168,7 +168,7 @@ def sections(fields: dict[str, Any]) -> dict[str | None, list[str]]:
     return found
 
 
-def test_the_form_begins_with_what_most_need_and_goes_on_by_login(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_form_begins_with_common_fields_and_continues_by_login(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = connection_type(monkeypatch, installed=False)["conn-fields"]
     assert list(fields)[: len(FIRST)] == FIRST
     assert list(sections(fields).items()) == list(SECTIONS.items())
@@ -181,7 +181,7 @@ def test_our_fields_keep_their_sections_beside_airflows_provider(monkeypatch: py
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_no_field_looks_required_and_each_says_what_it_is(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+def test_no_field_looks_required_and_each_has_a_description(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     for name, field in connection_type(monkeypatch, installed=installed)["conn-fields"].items():
         assert "null" in field["schema"]["type"], name  # the form marks any other with an asterisk
         assert field["description"], name
@@ -189,10 +189,10 @@ def test_no_field_looks_required_and_each_says_what_it_is(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_each_flow_has_words_of_its_own(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+def test_each_login_flow_has_a_display_text(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     schema = connection_type(monkeypatch, installed=installed)["conn-fields"]["auth_flow"]["schema"]
     assert schema["enum"] == [None, *FLOWS]
-    assert set(schema["values_display"]) == {"null", *FLOWS}  # Airflow shows "null" where it is not named
+    assert set(schema["values_display"]) == {"null", *FLOWS}  # without this entry Airflow shows "null"
     assert "null" not in schema["values_display"].values()
 
 
@@ -213,7 +213,7 @@ def test_airflow_shows_the_form() -> None:
     assert manager._field_behaviours["salesforce"]["relabeling"] == {"login": "Username"}
 
 
-def test_loading_it_imports_next_to_nothing() -> None:
+def test_provider_info_imports_no_large_library() -> None:
     code = (
         "import sys; from airflow_provider_sfstream.provider_info import get_provider_info; get_provider_info();"
         "heavy = {'airflow', 'grpc', 'pyarrow', 'httpx', 'fastavro', 'sqlalchemy', 'pyspark'} & set(sys.modules);"
@@ -222,7 +222,7 @@ def test_loading_it_imports_next_to_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_links_of_the_readme_lead_somewhere_where_packages_are_shown() -> None:
+def test_readme_links_are_valid_on_package_indexes() -> None:
     package = metadata.metadata("airflow-provider-sfstream")
     urls = dict(url.split(", ") for url in package.get_all("Project-URL") or ())
     text = str(package.get_payload() or package["Description"])

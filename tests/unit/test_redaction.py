@@ -1,4 +1,4 @@
-"""No text shows a secret, in whatever form it comes back."""
+"""Redaction: no text shows a secret in any encoding."""
 
 from __future__ import annotations
 
@@ -67,27 +67,27 @@ def _split(text: str) -> list[str]:
 def test_a_secret_is_found_in_every_form(form: str, secret: str) -> None:
     remember_secrets(secret)
     written = FORMS[form](secret)
-    shown = str(exceptions.ServiceUnavailableError(f"/event/Order__e: the server said <{written}>."))
+    shown = str(exceptions.ServiceUnavailableError(f"/event/Order__e: the server sent <{written}>."))
     whole = written if form not in ("basic authentication", "base64 for URLs") else written[8:-4]
     assert whole not in shown
-    assert shown.startswith("/event/Order__e: the server said <")
+    assert shown.startswith("/event/Order__e: the server sent <")
 
 
 def test_a_login_remembers_its_secrets_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A triggerer that lives for months has had more tokens by then than are remembered."""
+    """A triggerer that runs for months uses more tokens than the redaction remembers."""
     monkeypatch.setattr(redaction, "_MOST_SECRETS", 3)
     credentials = ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-of-the-app")
     remember_secrets("a-token", "another-token", "one-more-token")
-    assert "s3cret" in redacted("s3cret-of-the-app"), "it was not used for longest"
+    assert "s3cret" in redacted("s3cret-of-the-app"), "the secret that was unused for longest is dropped"
     Login(credentials, 0)
     assert redacted("s3cret-of-the-app, another-token and a-token") == "***, *** and a-token"
 
 
-def test_each_line_of_a_key_counts() -> None:
+def test_each_line_of_a_key_is_redacted() -> None:
     remember_secrets(PEM)
     for line in PEM.splitlines()[1:-1]:
         assert line not in redacted(f"cannot load {line!r}")
-    assert redacted("key: " + json.dumps(PEM)) == 'key: "***\\n"', "also one that nobody remembered"
+    assert redacted("key: " + json.dumps(PEM)) == 'key: "***\\n"', "a key that was never registered is redacted too"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_each_line_of_a_key_counts() -> None:
         ("http://localhost:8080/services", "http://localhost:8080/services"),
     ],
 )
-def test_user_information_and_signatures_are_taken_out_of_urls(url: str, shown: str) -> None:
+def test_user_information_and_signatures_are_removed_from_urls(url: str, shown: str) -> None:
     assert redacted(f"cannot reach {url} now") == f"cannot reach {shown} now"
 
 
@@ -165,7 +165,7 @@ def test_no_reader_of_a_malformed_url_shows_its_secret(reader: str, beginning: s
 
 
 @pytest.mark.parametrize("beginning", [each for each in BEGINNINGS if each != "//"])
-def test_a_malformed_url_with_a_secret_has_credentials_which_no_text_shows(beginning: str) -> None:
+def test_malformed_url_with_a_secret_is_recognized_and_redacted(beginning: str) -> None:
     for user, end in itertools.product(USERS, ENDS):
         url = f"{beginning}{user.replace('{}', 'Zq7')}@{end}"
         assert "Zq7" not in redacted(f"cannot use {url} now: '{url}'"), url
@@ -190,7 +190,7 @@ def test_a_malformed_url_with_a_secret_has_credentials_which_no_text_shows(begin
         "https://api.pubsub.salesforce.com:7443",
     ],
 )
-def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
+def test_url_without_a_secret_is_shown_unchanged(url: str) -> None:
     assert not has_credentials(url)
     assert redacted(f"cannot use {url} now") == f"cannot use {url} now"
 
@@ -211,43 +211,43 @@ def test_the_settings_of_a_connection_show_no_user_information(endpoint: str | N
     assert repr(_settings(endpoint)).endswith(f"pubsub_endpoint={shown!r})")  # type: ignore[arg-type]
 
 
-def test_a_password_is_found_where_a_library_took_the_url_apart() -> None:
+def test_password_is_redacted_after_a_library_parsed_the_url() -> None:
     remember_user_info("http://user:pa%2Fss/w0rd@proxy:3128")
     assert redacted("port could not be cast to integer value as 'pa%2Fss'")
     assert "pa%2Fss/w0rd" not in redacted("no such host: pa%2Fss/w0rd")
     assert "pa/ss/w0rd" not in redacted("no such host: pa/ss/w0rd")
 
 
-def test_a_short_secret_is_no_part_of_other_words() -> None:
+def test_short_secret_is_redacted_only_as_a_whole_word() -> None:
     remember_secrets("hook")
     assert redacted("the hook of a webhook, a_hook, 'hook'") == "the *** of a webhook, a_hook, '***'"
     remember_secrets("e")
     assert redacted("there") == "there"
 
 
-def test_what_others_wrote_is_on_one_line_and_moves_no_cursor() -> None:
+def test_foreign_text_is_on_one_line_without_control_characters() -> None:
     forged = "fine\n[2026-01-01] INFO - all events landed\r\x1b[2J\x07\u202e\x85"
     shown = str(exceptions.LandingError(forged))
     assert shown == "fine\\n[2026-01-01] INFO - all events landed\\r\\x1b[2J\\x07\\u202e\\x85"
     assert str(exceptions.LandingError("\ud800")) == "\\ud800", "it can be written to any log"
 
 
-def test_a_secret_is_not_cut_into_what_is_shown() -> None:
+def test_truncated_text_shows_no_part_of_a_secret() -> None:
     remember_secrets("correct-horse-battery-staple")
     assert "horse" not in quoted("x" * 490 + "correct-horse-battery-staple")
     assert len(quoted("x" * 100_000)) == 502
 
 
 @pytest.mark.parametrize("value", [PEM, PEM.replace("\n", "\\n"), "x" * 256, "a\nb"])
-def test_a_setting_that_is_something_else_is_not_shown(value: str) -> None:
+def test_setting_that_looks_like_a_key_is_not_shown(value: str) -> None:
     assert quoted_setting(value) == f"(a text of {len(value)} characters, which is not shown)"
 
 
-def test_a_setting_is_shown_as_it_is() -> None:
+def test_plain_setting_is_shown_unchanged() -> None:
     assert quoted_setting("/etc/keys/salesforce.pem") == "'/etc/keys/salesforce.pem'"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_number_of_remembered_secrets_is_bounded() -> None:
     tokens = [f"access-token-number-{number:06}" for number in range(2 * redaction._MOST_SECRETS)]
     remember_secrets(*tokens)
     assert len(redaction._forms) == redaction._MOST_SECRETS
@@ -255,7 +255,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("piece", [":", "-----BEGIN ", "?sig=", "a:b@", ":/", "://[", ":[a", ":/a%"])
-def test_no_text_takes_long(piece: str) -> None:
+def test_redaction_of_any_long_text_is_fast(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     began = time.process_time()
     redacted(text)

@@ -1,4 +1,4 @@
-"""docs/reference/ is what the docstrings say, and the docstrings say what the signatures do."""
+"""docs/reference/ agrees with the docstrings, and the docstrings agree with the signatures."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def documented(item: Any) -> dict[str, str]:
     return dict(re.match(r"param (\w+): (.*)", field, re.DOTALL).groups() for field in fields if field[:6] == "param ")
 
 
-def test_the_pages_are_those_of_the_docstrings() -> None:
-    """To mend them: ``make reference``."""
+def test_reference_pages_equal_the_docstrings() -> None:
+    """To update the pages, run ``make reference``."""
     written = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
     assert {name: text for name, text in written.items() if INTRODUCTION in text} == pages()
 
 
-def test_the_table_of_evidence_is_that_of_the_code() -> None:
+def test_evidence_page_equals_the_table_of_the_code() -> None:
     page = (FOLDER / EVIDENCE_PAGE).read_text()
     assert page == evidence_page(page)
 
@@ -40,6 +40,6 @@ def test_every_argument_is_documented(task: Any) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
-def test_what_is_templated_is_said(task: Any) -> None:
-    said = {name for name, text in documented(task).items() if "(templated)" in " ".join(text.split())}
-    assert said == documented(task).keys() & set(task.template_fields)
+def test_templated_arguments_are_documented_as_templated(task: Any) -> None:
+    marked = {name for name, text in documented(task).items() if "(templated)" in " ".join(text.split())}
+    assert marked == documented(task).keys() & set(task.template_fields)

@@ -1,4 +1,4 @@
-"""The metadata that users deploy: known types and fields, nothing that refers to what is not there, no secret."""
+"""Salesforce metadata that users deploy: known types and fields, valid references, and no secrets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TYPES = {
         "isClientCredentialsFlowEnabled label permittedUsersPolicyType refreshTokenPolicyType",
     ),
 }
-"""Where the Metadata API guide says that each type is, and those of its fields that are used here."""
+"""Path and used fields of each metadata type, by the Metadata API guide."""
 FILES = sorted(PROJECT.rglob("*-meta.xml"))
 
 
@@ -73,14 +73,14 @@ def names(kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_file_is_where_its_type_is_looked_for_and_has_fields_of_it(path: Path) -> None:
+def test_each_file_has_the_path_and_the_fields_of_its_type(path: Path) -> None:
     root = root_of(path)
     place, fields = TYPES[root.tag.removeprefix(NAMESPACE)]
     assert fnmatch(path.relative_to(PROJECT).as_posix(), f"*/main/default/{place}-meta.xml")
     assert {child.tag.removeprefix(NAMESPACE) for child in root} <= set(fields.split())
 
 
-def test_every_type_is_there_and_nothing_refers_to_what_is_not() -> None:
+def test_every_type_is_present_and_every_reference_is_valid() -> None:
     assert {root_of(path).tag.removeprefix(NAMESPACE) for path in FILES} == TYPES.keys()
     apps = names("ExternalClientApplication")
     for kind in TYPES:
@@ -93,7 +93,7 @@ def test_every_type_is_there_and_nothing_refers_to_what_is_not() -> None:
     assert set(texts("PermissionSet", "object")) == entities | names("CustomObject")
 
 
-def test_what_differs_from_org_to_org_comes_from_the_environment() -> None:
+def test_values_of_an_org_come_from_the_environment() -> None:
     replacements = json.loads((PROJECT / "sfdx-project.json").read_text())["replacements"]
     readme = (PROJECT / "README.md").read_text()
     for path in FILES:

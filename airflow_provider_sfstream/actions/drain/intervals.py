@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.config import Drain
     from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalWindow
     from airflow_provider_sfstream.salesforce.streams import Stream
-    from airflow_provider_sfstream.streams.drain.result import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def drain_run_interval(
     context: Context,
     defer: Defer,
     *,
-    end_seen: SeenEnd | None,
+    end_seen: ConfirmedEnd | None,
     give_up_at: datetime | None,
 ) -> DrainResult:
     """Return the windows that hold the interval of a run; drain what is not landed yet, if the reserve admits it.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.status import tell_of_drain
+from airflow_provider_sfstream.actions.status import report_drain
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import EventsLostError, SalesforceStreamError, SchemaChangedError
-from airflow_provider_sfstream.monitoring.lineage import TellsLineage, collect_lineage
+from airflow_provider_sfstream.monitoring.lineage import LineageMixin, collect_lineage
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _names(fields: list[dict[str, str]]) -> str:
     return " ".join([*names, "..."] if len(fields) > _MOST_NAMES else names)
 
 
-class DrainOperator(TellsLineage, LandedStreamOperator):
+class DrainOperator(LineageMixin, LandedStreamOperator):
     """Base of the drain operator: reports the result of the task, and stores it for links and lineage."""
 
     _result: DrainResult | None = None
@@ -142,7 +142,7 @@ class DrainOperator(TellsLineage, LandedStreamOperator):
         changes = _schema_changes(drain.landed, result.own_windows)
         document = {**result.document, "schema_changes": changes}
         drained = result.own_windows if document["drained"] else []
-        tell_of_drain(asset_uri, context, stream, drained, changes or (), document.get("missing", ()))
+        report_drain(asset_uri, context, stream, drained, changes or (), document.get("missing", ()))
         outlets.emit(drain.config, document, context)
         lost = document["missing"] if "missing" in document else document["gap"]
         if document["drained"]:

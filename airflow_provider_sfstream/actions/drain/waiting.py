@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
-    from airflow_provider_sfstream.streams.drain.result import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
@@ -96,13 +96,13 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
     )
 
 
-def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
+def end_seen(event: dict[str, Any], after: str) -> ConfirmedEnd | None:
     """Return the end of a stream that a wake-up confirms after a replay ID (hex text); ``None``: there are events."""
-    from airflow_provider_sfstream.streams.drain.result import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
     if "confirmed_at" not in event:
         return None
-    return SeenEnd(
+    return ConfirmedEnd(
         after=bytes.fromhex(after),
         through=bytes.fromhex(event["through"] or after),
         opened_at=datetime.fromisoformat(event["confirmed_at"]),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, config_of_run, hash_key
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, config_of_run, hash_key
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
@@ -27,7 +27,7 @@ MAX_EVENTS = 1_000_000
 Config = TypeVar("Config", bound=WindowsJobConfig)
 
 
-class EmbeddedJobOperator(ReadsWindows, BaseOperator):
+class EmbeddedJobOperator(WindowsOperator, BaseOperator):
     """Base of the operators that run a job in the worker's own process; subclasses document the arguments.
 
     :param config: of the job, as far as it is known before the task runs.
@@ -76,8 +76,8 @@ class EmbeddedJobOperator(ReadsWindows, BaseOperator):
         config = replace(config_of_run(config, self.output_url, context), hash_key=hash_key(self.hash_conn_id))
         with TemporaryDirectory(prefix="sfstream-") as folder:
             engine = EmbeddedEngine(
-                WorkerFiles(self.landing_conn_id),
-                WorkerFiles(self.output_conn_id),
+                ObjectStorageFiles(self.landing_conn_id),
+                ObjectStorageFiles(self.output_conn_id),
                 folder,
                 max_events=self.max_events,
                 elsewhere=self._spark_operator,

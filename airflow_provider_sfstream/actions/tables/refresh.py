@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.status import tell_of_tables
+from airflow_provider_sfstream.actions.status import report_tables
 from airflow_provider_sfstream.actions.tables.replica import (
     RefreshConfig,
     read_snapshot,
@@ -84,7 +84,7 @@ class ReplicaRefresh:
         finally:
             with suppress(LandingError):  # the next refresh removes the rest
                 files.clean()
-        tell_of_tables(self.output_url, "refresh", context, metrics)
+        report_tables(self.output_url, "refresh", context, metrics)
         merged = metrics.get("tables", {})
         tables = {name: {**one, **self.config.table_result(merged.get(name, {}))} for name, one in self.fetched.items()}
         seconds = round(time.monotonic() - started, 2)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.arguments import check_choice, check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import quoted
@@ -27,7 +27,7 @@ def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
     """
     from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
 
-    return SnapshotReader(WorkerFiles(output_conn_id), output_url.rstrip("/")).current()
+    return SnapshotReader(ObjectStorageFiles(output_conn_id), output_url.rstrip("/")).current()
 
 
 def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapshot | None:

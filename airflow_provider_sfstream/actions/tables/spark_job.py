@@ -117,10 +117,10 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     def spark_application(self) -> str | None:
         """The id of the Spark application; ``None`` while it is unknown: a driver on the worker logs it when it
         begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
-        told: Any = self._begun or (self.metrics or {}).get("application_id")
-        if not told and self._hook is not None:
-            told = self._hook._yarn_application_id or self._hook._kubernetes_application_id
-        return told or None
+        application_id_: Any = self._begun or (self.metrics or {}).get("application_id")
+        if not application_id_ and self._hook is not None:
+            application_id_ = self._hook._yarn_application_id or self._hook._kubernetes_application_id
+        return application_id_ or None
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
         import json
@@ -206,10 +206,10 @@ def driver_error(text: str, master: str) -> SalesforceStreamError:
     """
     code = re.search(r"Error code is: (-?\d+)", text)
     raised = re.findall(r"^(?:Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*)$", text, re.MULTILINE)
-    for name, said in reversed(raised):
+    for name, message in reversed(raised):
         kind = getattr(exceptions, name.removeprefix(f"{exceptions.__name__}."), None)
         if name.startswith(exceptions.__name__) and kind is not None:
-            error: SalesforceStreamError = kind(said)
+            error: SalesforceStreamError = kind(message)
             return error
     # Spark's log has the cause of an application's end; the later error of its driver has only the end itself.
     killed = re.findall(r"Application has been killed\. Reason: (.*)$", text, re.MULTILINE)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_sfstream.actions.landed import all_manifests, flat_windows
 from airflow_provider_sfstream.actions.task_runs import run_identity
+from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.monitoring.lineage import TellsLineage
+from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, check_characters
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound=JobConfig)
 
 
-class ReadsWindows(TellsLineage):
+class WindowsOperator(LineageMixin):
     """Base of the operators whose jobs read landed windows: the links of a task show the stream and the manifest."""
 
     def __init__(self, *, windows: Any, **kwargs: Any) -> None:

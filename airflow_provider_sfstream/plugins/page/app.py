@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
 from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
+from airflow_provider_sfstream.plugins.page.loading import LoadedStatuses, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.overview import overview
-from airflow_provider_sfstream.plugins.page.reading import Read, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.stream import stream_details
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _read_files() -> dict[str, _File]:
     }
 
 
-def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[Read, list[Status]]:
+def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[LoadedStatuses, list[Status]]:
     """Return all documents, and those that the user may read."""
     try:
         read = read_statuses(session, windows_of)

@@ -97,14 +97,14 @@ def all_dag_ids(statuses: Iterable[Status]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Read:
+class LoadedStatuses:
     """Status documents, and the number of invalid ones."""
 
     statuses: list[Status]
     unreadable: int = 0
 
 
-def read_statuses(session: Session, windows_of: str | None = None) -> Read:
+def read_statuses(session: Session, windows_of: str | None = None) -> LoadedStatuses:
     """Return all status documents but the lists of windows, which are most of all that is kept.
 
     :param session: of Airflow's metadata database.
@@ -113,8 +113,8 @@ def read_statuses(session: Session, windows_of: str | None = None) -> Read:
     """
     conn_id = status_conn_id()
     read = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)
-    sound = [status for status in read.statuses if is_sound(status)]
-    return Read(sound, read.unreadable + len(read.statuses) - len(sound))
+    valid = [status for status in read.statuses if is_sound(status)]
+    return LoadedStatuses(valid, read.unreadable + len(read.statuses) - len(valid))
 
 
 def is_sound(status: Status) -> bool:
@@ -136,10 +136,10 @@ def is_sound(status: Status) -> bool:
     return has_names and zone is not None and (status.section != "failed" or bool(at and pages))
 
 
-def _from_table(conn_id: str, windows_of: str | None) -> Read:
+def _from_table(conn_id: str, windows_of: str | None) -> LoadedStatuses:
     store = _store(ReplayStoreHook(conn_id).url())
     windows = [] if windows_of is None else store.statuses(section="windows", subject=windows_of)
-    return Read([*store.statuses(), *windows])
+    return LoadedStatuses([*store.statuses(), *windows])
 
 
 @lru_cache(maxsize=4)
@@ -150,7 +150,7 @@ def _store(url: URL) -> TableStatusStore:
     return TableStatusStore(url)
 
 
-def _from_variables(session: Session, windows_of: str | None) -> Read:
+def _from_variables(session: Session, windows_of: str | None) -> LoadedStatuses:
     from airflow.models.variable import Variable
     from sqlalchemy import or_, select
 
@@ -164,7 +164,7 @@ def _from_variables(session: Session, windows_of: str | None) -> Read:
     # Lists of windows are large, and seldom asked for twice.
     found = [(_decrypted if key.endswith(".windows") else _remembered)(key, *value) for key, *value in rows]
     statuses = [status for status in found if status is not None]
-    return Read(statuses, len(rows) - len(statuses))
+    return LoadedStatuses(statuses, len(rows) - len(statuses))
 
 
 def _decrypted(key: str, value: str, is_encrypted: bool) -> Status | None:

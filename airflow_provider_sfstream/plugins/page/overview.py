@@ -9,10 +9,10 @@ from typing import Any
 
 from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.health import LEVELS, HealthLimits, findings_of, worst
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.pages import dag_page, task_page
 from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status
-from airflow_provider_sfstream.plugins.page.reading import parsed
+from airflow_provider_sfstream.plugins.page.loading import parsed
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
@@ -23,13 +23,13 @@ def overview(statuses: Iterable[Status], now: datetime, dag_id: str | None = Non
 
     :param dag_id: only those that this DAG has to do with; ``None`` for all.
     """
-    known = Known(statuses)
+    known = ReportedStatus(statuses)
     rows = [stream_row(known, uri, now) for uri in known.streams() if dag_id is None or dag_id in known.dag_ids(uri)]
     folders = [failure_of(known, subject) for subject in known.failed_folders()] if dag_id is None else []
     return {"now": now.isoformat(), "streams": [row for *_, row in sorted(map(_by_worst, rows))], "folders": folders}
 
 
-def stream_row(known: Known, uri: str, now: datetime) -> Document:
+def stream_row(known: ReportedStatus, uri: str, now: datetime) -> Document:
     """Return the page's data of a stream, or a note that its documents cannot be read."""
     try:
         return _row(known, uri, now)
@@ -39,17 +39,17 @@ def stream_row(known: Known, uri: str, now: datetime) -> Document:
         return {"uri": uri, "topic": uri, "level": "warning", "concerns": [concern]}
 
 
-def failure_of(known: Known, subject: str) -> Document | None:
+def failure_of(known: ReportedStatus, subject: str) -> Document | None:
     """Return the failure of a subject that nothing has mended yet."""
     failed = known.failure(subject)
     if failed is None:
         return None
     report, task = failed.get("report", {}), failed["task"]
-    told = {"what": report.get("What", "its log says why"), "at": failed["at"], "report": report}
-    return {"subject": subject, **told, "task_id": task["task_id"], "page": task_page(task)}
+    facts = {"what": report.get("What", "its log says why"), "at": failed["at"], "report": report}
+    return {"subject": subject, **facts, "task_id": task["task_id"], "page": task_page(task)}
 
 
-def _row(known: Known, uri: str, now: datetime) -> Document:
+def _row(known: ReportedStatus, uri: str, now: datetime) -> Document:
     parts = parsed(uri)
     drain = known.section(uri, "drain")
     dag_ids = known.dag_ids(uri)
@@ -93,7 +93,7 @@ def _row(known: Known, uri: str, now: datetime) -> Document:
     }
 
 
-def replica_tables(known: Known, uri: str) -> list[Document]:
+def replica_tables(known: ReportedStatus, uri: str) -> list[Document]:
     """Return the tables of each replica that a stream was applied to."""
     return [
         {"url": url, "table": name, "dirty": table.get("dirty", 0), "flag": table.get("flag")}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.pages import backfills_page, dag_page, run_page, task_page
 from airflow_provider_sfstream.monitoring.status import Document, Status
 from airflow_provider_sfstream.plugins.page.overview import replica_tables, stream_row
@@ -18,7 +18,7 @@ Span = tuple[datetime, datetime]
 
 def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:
     """Return what the page shows of a stream; ``None`` if nothing is known of it."""
-    known = Known(statuses)
+    known = ReportedStatus(statuses)
     if uri not in known.streams():
         return None
     drain, windows = known.section(uri, "drain"), known.section(uri, "windows").get("windows", [])

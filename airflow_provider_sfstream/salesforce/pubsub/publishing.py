@@ -93,37 +93,37 @@ class EventEncoder:
         :raises SchemaError: if a field is unknown, missing or of another type. Values are not part of the message.
         """
         self.check_names(values)
-        record, misfits = dict(values), []
+        record, invalid = dict(values), []
         for name, value in values.items():
             try:
                 record[name] = event_value(self._fields[name], value)
             except ValueError:
-                misfits.append(name)
+                invalid.append(name)
         if "CreatedDate" in self._fields:
             record.setdefault("CreatedDate", time.time_ns() // 1_000_000)
         if "CreatedById" in self._fields:
             record.setdefault("CreatedById", self._created_by or "")
         buffer = io.BytesIO()
         try:
-            if not misfits:
+            if not invalid:
                 fastavro.schemaless_writer(buffer, self._schema, record, strict_allow_default=True)
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
-            misfits = self._misfits(record) or ["A value"]
-        if misfits:
+            invalid = self._invalid_fields(record) or ["A value"]
+        if invalid:
             # Without the cause, which quotes the value.
             raise SchemaError(
-                f"{', '.join(misfits)} of a {self.event_name} is not of its type. Nothing was published."
+                f"{', '.join(invalid)} of a {self.event_name} is not of its type. Nothing was published."
             ) from None
         return OutgoingEvent(buffer.getvalue(), self._schema_id, correlation_key or _new_key())
 
-    def _misfits(self, record: Mapping[str, Any]) -> list[str]:
+    def _invalid_fields(self, record: Mapping[str, Any]) -> list[str]:
         """Return the names of fields whose value is missing or of another type."""
-        misfits = []
+        invalid = []
         for entry in fastavro.parse_schema(self._written, expand=True)["fields"]:
             value = record.get(entry["name"], entry.get("default"))
             if not fastavro.validation.validate(value, entry["type"], raise_errors=False):
-                misfits.append(entry["name"])
-        return misfits
+                invalid.append(entry["name"])
+        return invalid
 
 
 def size_of(event: OutgoingEvent) -> int:

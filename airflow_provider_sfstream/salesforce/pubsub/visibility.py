@@ -38,7 +38,7 @@ INTERVAL = 5.0
 _EVERY_ORG_HAS = "/data/ChangeEvents"
 
 
-class Seen(Enum):
+class Visibility(Enum):
     """State of a managed event subscription at the Pub/Sub API."""
 
     OPEN = "can be subscribed to"
@@ -46,7 +46,7 @@ class Seen(Enum):
     UNKNOWN = "is not known"
 
 
-def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Seen:
+def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Visibility:
     """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
 
     :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
@@ -59,25 +59,25 @@ def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: fl
         return _look(client, subscription, silence)
 
 
-def _look(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Seen:
+def _look(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Visibility:
     try:
         with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
             if next(stream, None) is None:
                 client.prove_contact(_EVERY_ORG_HAS)  # a refusal that was sent before has arrived by then
                 next(stream, None)
     except TopicNotFoundError:
-        return Seen.UNKNOWN
+        return Visibility.UNKNOWN
     except SubscriptionStoppedError:
-        return Seen.STOPPED
+        return Visibility.STOPPED
     except SubscriptionBusyError:
-        return Seen.OPEN
-    return Seen.OPEN
+        return Visibility.OPEN
+    return Visibility.OPEN
 
 
 def wait_until_seen(
     client: PubSubClient,
     subscription: ManagedSubscription,
-    expected: Seen,
+    expected: Visibility,
     *,
     timeout: float,
     interval: float = INTERVAL,

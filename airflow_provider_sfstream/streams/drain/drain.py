@@ -34,7 +34,7 @@ from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
 from airflow_provider_sfstream.streams.drain.cut import EventTimes, MisdatedEventWarning, cut
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
-from airflow_provider_sfstream.streams.end_of_stream import EndMarker
+from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
@@ -98,7 +98,7 @@ def drain(
         position_time=position_time,
         retries=Retries(topic, max_failures, random),
         losses=ReplayLosses(topic, on_invalid_replay, lambda: cursor.latest_time() or now(), gap),
-        end=EndMarker(source, topic, clock) if confirms else None,
+        end=TipProbe(source, topic, clock) if confirms else None,
         reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
         clock=clock,
         now=now,
@@ -119,7 +119,7 @@ class _Drain:
     position_time: datetime | None
     retries: Retries
     losses: ReplayLosses
-    end: EndMarker | None
+    end: TipProbe | None
     reporter: ProgressReporter
     clock: Callable[[], float]
     now: Callable[[], datetime]

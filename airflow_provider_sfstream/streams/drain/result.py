@@ -39,7 +39,7 @@ class DrainResult:
 
 
 @dataclass(frozen=True)
-class SeenEnd:
+class ConfirmedEnd:
     """Evidence of a trigger that no event follows ``after``, for the moment ``opened_at``.
 
     Times are Salesforce's: ``opened_at`` is a lower bound, ``contact_at`` an upper bound of the last answer.

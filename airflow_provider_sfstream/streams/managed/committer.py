@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 _POLL = 1.0
 _COMMIT_READ = 100
-_LONGEST_SETTLING = 1500.0
+_COMPARISON_SECONDS = 1500.0
 _BATCHES = 1_000
 
 
 @dataclass
-class Settling:
+class CommitComparison:
     """Comparison of the managed stream with an ordinary subscription at ``end``, the end of the recorded windows."""
 
     end: bytes
@@ -189,7 +189,7 @@ class Committer:
 
     def _settle(self, replay_id: bytes, timeout: float) -> bool:
         """Read a new stream until a replay ID can be committed with no event between it and ``replay_id``."""
-        settling, started = Settling(replay_id), self._clock()
+        settling, started = CommitComparison(replay_id), self._clock()
         deadline = started + timeout
         try:
             with closing(self._stream.open_topic(replay_id, 1)) as ordinary:
@@ -198,7 +198,7 @@ class Committer:
                     settling.ordinary(next(ordinary, None))
                     if response is not None and len(response):
                         self._stream.allow(len(response))
-                        deadline = min(self._clock() + timeout, started + _LONGEST_SETTLING)
+                        deadline = min(self._clock() + timeout, started + _COMPARISON_SECONDS)
                     if settling.is_over or self._clock() >= deadline:
                         break
         except ReplayIdLostError:

@@ -73,7 +73,7 @@ def _is_seconds(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
-class Untold:
+class PendingEvents:
     """Events received since the last wake-up: their number, first replay ID and last position, without payloads.
 
     Times are seconds on one monotonic clock.
@@ -118,12 +118,12 @@ class Untold:
         """Return the time to report the events; infinity if more must be received first."""
         return max(self._ready_at, self._not_before) if self else inf
 
-    def tell(self, reason: WakeUpReason, now: float) -> WakeUp:
+    def take_wake_up(self, reason: WakeUpReason, now: float) -> WakeUp:
         """Return a wake-up that covers all counted events, and reset the count."""
-        told = WakeUp(reason, self._first_replay_id, self._event_count, self._through)
+        wake_up = WakeUp(reason, self._first_replay_id, self._event_count, self._through)
         self._event_count, self._first_replay_id, self._ready_at = 0, None, inf
         self._not_before = now + self._conditions.min_interval
-        return told
+        return wake_up
 
     def forget_position(self) -> None:
         """Discard the last position, which can no longer be used."""

@@ -18,7 +18,7 @@ def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
     """Return ``wake_up`` as ``reason``, ``stream`` (``org_id``, ``api``, ``topic``, ``subscription``),
     ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``; a confirmed end of the stream also as
     ``confirmed_at`` and ``contact_at`` (ISO 8601)."""
-    told = {
+    document = {
         "reason": wake_up.reason.value,
         "stream": asdict(stream),
         "first_replay_id": _text(wake_up.first_replay_id),
@@ -26,9 +26,9 @@ def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
         "event_count": wake_up.event_count,
     }
     if wake_up.confirmed_at is None or wake_up.contact_at is None:
-        return told
+        return document
     times = {"confirmed_at": wake_up.confirmed_at, "contact_at": wake_up.contact_at}
-    return told | {name: time.isoformat() for name, time in times.items()}
+    return document | {name: time.isoformat() for name, time in times.items()}
 
 
 def error_payload(error: SalesforceStreamError) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.streams.cursor import Cursor
 from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
 from airflow_provider_sfstream.streams.source import AsyncEventSource
 from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
-from airflow_provider_sfstream.streams.watch.conditions import Untold, WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.streams.watch.conditions import PendingEvents, WakeUp, WakeUpConditions, WakeUpReason
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.streams.event_times import TimeReader
@@ -169,7 +169,7 @@ class _Watch:
         self._now = now
         self._sleep = sleep
         self._random = random
-        self._untold = Untold(conditions)
+        self._pending = PendingEvents(conditions)
         self._event_times = EventTimes(source)
         self._unpinned = start if isinstance(start, StartFrom) else None
 
@@ -200,15 +200,15 @@ class _Watch:
 
         :param found: evidence for the end of the stream, which is checked each second.
         """
-        due = self._untold.due
+        due = self._pending.due
         seconds = due - self._clock()
         if seconds <= 0:
-            return self._untold.tell(WakeUpReason.EVENTS, self._clock())
+            return self._pending.take_wake_up(WakeUpReason.EVENTS, self._clock())
         seconds = seconds if found is None else min(seconds, _LOOK_EVERY)
         response = await responses.next(None if seconds == inf else seconds)
         if response is not None and found is not None and len(response) == 0:
             found.evidence.reader_answered(response)
-        is_end = found is not None and found.evidence.is_reached and self._cursor.is_answered and not self._untold
+        is_end = found is not None and found.evidence.is_reached and self._cursor.is_answered and not self._pending
         if found is not None and is_end and not response:
             return self._confirmed(found)
         if response is None:
@@ -218,10 +218,10 @@ class _Watch:
             await self._count(response)
             return None
         if response.latest_replay_id:
-            self._untold.confirm(response.latest_replay_id)
+            self._pending.confirm(response.latest_replay_id)
         if unpinned is StartFrom.LATEST:
             return self.started()
-        if self._untold:
+        if self._pending:
             return None
         return WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
 
@@ -231,7 +231,7 @@ class _Watch:
 
     def started(self) -> WakeUp:
         """Return the wake-up for a ``LATEST`` start, whether it is pinned or not."""
-        return self._untold.tell(WakeUpReason.STARTED, self._clock())
+        return self._pending.take_wake_up(WakeUpReason.STARTED, self._clock())
 
     def lost(self, error: ReplayIdLostError) -> WakeUp:
         """Return the wake-up for a lost replay ID, and continue from ``LATEST``.
@@ -242,15 +242,17 @@ class _Watch:
             raise error
         self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
         self._cursor = Cursor(self._unpinned, self._clock)
-        self._untold.forget_position()
-        return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
+        self._pending.forget_position()
+        return self._pending.take_wake_up(WakeUpReason.REPLAY_LOST, self._clock())
 
     async def _count(self, events: EventBatch) -> None:
-        self._untold.add(events.replay_ids[0], len(events), events.replay_ids[-1])
-        if self._untold.wait_for_age:
-            told = await self._event_times.read(events.schema_ids[0], events.payloads[0])
-            event_time = told or datetime.fromtimestamp(0, UTC) + timedelta(microseconds=events.received_at // 1_000)
-            self._untold.oldest_is((self._now() - event_time).total_seconds(), self._clock())
+        self._pending.add(events.replay_ids[0], len(events), events.replay_ids[-1])
+        if self._pending.wait_for_age:
+            payload_time = await self._event_times.read(events.schema_ids[0], events.payloads[0])
+            event_time = payload_time or datetime.fromtimestamp(0, UTC) + timedelta(
+                microseconds=events.received_at // 1_000
+            )
+            self._pending.oldest_is((self._now() - event_time).total_seconds(), self._clock())
 
 
 class EventTimes:

@@ -75,7 +75,7 @@ def members_of(schema: dict[str, Any]) -> tuple[Member, ...]:
     return _Reader().record(schema, "")
 
 
-def tells_time(schema: dict[str, Any]) -> bool:
+def has_event_time(schema: dict[str, Any]) -> bool:
     """Return true if every event of a record schema has a time: ``commitTimestamp`` or ``CreatedDate``, never null."""
     members = members_of(schema)
     header = next((member.value.members for member in members if member.name == "ChangeEventHeader"), None)

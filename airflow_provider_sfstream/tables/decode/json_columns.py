@@ -46,7 +46,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """JSON kinds that a column type accepts, the usual one first. None for bytes: JSON has no bytes."""
 
 
-class MisfitError(ValueError):
+class SchemaMismatchError(ValueError):
     """Error for invalid values: the reason by index in the list. All other values are valid."""
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -70,59 +70,59 @@ class RecordReader:
     def read(self, records: Sequence[dict[str, Any] | None]) -> list[pa.Array]:
         """Return one array for each member; a ``None`` record becomes nulls.
 
-        :raises MisfitError: if a record has a key without a field, or a value that does not fit its field.
+        :raises SchemaMismatchError: if a record has a key without a field, or a value that does not fit its field.
         """
         columns: dict[int, list[Any]] = {}
-        misfits: dict[int, str] = {}
+        mismatches: dict[int, str] = {}
         for row, record in enumerate(records):
             for key, value in record.items() if record else ():
                 kinds = self._places.get(key)
                 if kinds is None:
-                    misfits[row] = f"the schema has no field {key!r}"
+                    mismatches[row] = f"the schema has no field {key!r}"
                     break
                 if value is None:
                     continue
                 number = kinds.get(type(value))
                 if number is None:
-                    misfits[row] = f"{key}: {kind_name(value)} does not fit the field's type"
+                    mismatches[row] = f"{key}: {kind_name(value)} does not fit the field's type"
                     break
                 if number not in columns:
                     columns[number] = [None] * len(records)
                 columns[number][row] = value
         arrays = [
-            self._array(number, columns.get(number), len(records), misfits) for number in range(len(self._members))
+            self._array(number, columns.get(number), len(records), mismatches) for number in range(len(self._members))
         ]
-        if misfits:
-            raise MisfitError(misfits)
+        if mismatches:
+            raise SchemaMismatchError(mismatches)
         return arrays
 
-    def _array(self, number: int, values: list[Any] | None, size: int, misfits: dict[int, str]) -> pa.Array | None:
+    def _array(self, number: int, values: list[Any] | None, size: int, mismatches: dict[int, str]) -> pa.Array | None:
         member = self._members[number]
         if values is None:
             return pa.nulls(size, arrow_type(member.value.type))
         try:
             return convert(self._readers[number], values)
-        except MisfitError as found:
+        except SchemaMismatchError as found:
             for row, reason in found.reasons.items():
-                misfits.setdefault(row, f"{member.field}: {reason}")
+                mismatches.setdefault(row, f"{member.field}: {reason}")
         return None
 
 
 def convert(reader: Reader, values: list[Any]) -> pa.Array:
     """Return the array that a reader creates from values.
 
-    :raises MisfitError: if it cannot convert some values; the error names each of them.
+    :raises SchemaMismatchError: if it cannot convert some values; the error names each of them.
     """
     try:
         return reader(values)
-    except MisfitError:
+    except SchemaMismatchError:
         raise
     except Exception as error:
         let_through(error)
         reasons = {row: reason for row, value in enumerate(values) if (reason := _refusal(reader, value)) is not None}
         if not reasons:
             raise
-        raise MisfitError(reasons) from error
+        raise SchemaMismatchError(reasons) from error
 
 
 def _refusal(reader: Reader, value: Any) -> str | None:
@@ -237,8 +237,8 @@ def _item_reader(item: Value) -> Reader:
                 raise ValueError(f"{kind_name(value)} does not fit the type of the items")
         try:
             return reader(values)
-        except MisfitError as misfits:  # indexes of items are not those of their arrays
-            raise ValueError(str(misfits)) from misfits
+        except SchemaMismatchError as mismatches:  # indexes of items are not those of their arrays
+            raise ValueError(str(mismatches)) from mismatches
 
     return read
 

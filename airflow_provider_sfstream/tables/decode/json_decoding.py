@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
-from airflow_provider_sfstream.tables.decode.avro_columns import members_of, tells_time
+from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
 from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable, event_times, joined
-from airflow_provider_sfstream.tables.decode.json_columns import MisfitError, RecordReader, convert
+from airflow_provider_sfstream.tables.decode.json_columns import RecordReader, SchemaMismatchError, convert
 from airflow_provider_sfstream.tables.decode.json_values import kind_name, parse_object, read_times
 from airflow_provider_sfstream.tables.decode.payload_formats import Format
 from airflow_provider_sfstream.tables.decode.self_described import (
@@ -42,7 +42,7 @@ class JsonDecoder:
     def __init__(self, schema_json: str) -> None:
         schema = parse(schema_json)
         self._members = members_of(schema)
-        self._tells_time = tells_time(schema)
+        self._has_event_time = has_event_time(schema)
         self._reader = RecordReader(self._members)
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
@@ -63,9 +63,9 @@ class JsonDecoder:
             times = event_times(self._members, columns, size)
         except ValueError:
             times = convert(read, list(range(size)))  # to find the invalid rows
-        if self._tells_time and times.null_count:
+        if self._has_event_time and times.null_count:
             timeless = [row for row, missing in enumerate(times.is_null().to_pylist()) if missing]
-            raise MisfitError(dict.fromkeys(timeless, "the event does not tell its time"))
+            raise SchemaMismatchError(dict.fromkeys(timeless, "the event does not tell its time"))
         return times
 
 
@@ -122,10 +122,10 @@ def _decode_parsed(
             try:
                 parts.append(columns(parsed))
                 break
-            except MisfitError as misfits:
-                failures += [Undecodable.because(rows[place], reason) for place, reason in misfits.reasons.items()]
-                parsed = [one for place, one in enumerate(parsed) if place not in misfits.reasons]
-                rows = [row for place, row in enumerate(rows) if place not in misfits.reasons]
+            except SchemaMismatchError as mismatch:
+                failures += [Undecodable.because(rows[place], reason) for place, reason in mismatch.reasons.items()]
+                parsed = [one for place, one in enumerate(parsed) if place not in mismatch.reasons]
+                rows = [row for place, row in enumerate(rows) if place not in mismatch.reasons]
     return joined(parts), sorted(failures, key=lambda failure: failure.row)
 
 

@@ -192,7 +192,7 @@ class DeltaTableLog:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
         marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        properties = CommitProperties(custom_metadata=self.said(commit, read.progress), app_transactions=marks)
+        properties = CommitProperties(custom_metadata=self.metadata(commit, read.progress), app_transactions=marks)
         table = self._open()
         if table is None and read.number >= 0:
             raise self._unusable(f"there is no table, and there was version {read.number}")
@@ -243,11 +243,11 @@ class DeltaTableLog:
         known = {each.name: each for each in table.schema().fields}
         missing = [each for each in Schema.from_arrow(schema).fields if known.get(each.name) != each]
         before = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
-        came = {name.lower() for name in known if name not in before}
-        if came.intersection(field.name.lower() for field in missing):
+        new_names = {name.lower() for name in known if name not in before}
+        if new_names.intersection(field.name.lower() for field in missing):
             raise self._conflict(commit, read)
         if missing:
-            own = CommitProperties(custom_metadata=self.said(f"{commit} columns"))
+            own = CommitProperties(custom_metadata=self.metadata(f"{commit} columns"))
             table.alter.add_columns(missing, commit_properties=own)
             table.update_incremental()
 
@@ -274,11 +274,12 @@ class DeltaTableLog:
         """Return the error naming the job that changed the table since ``read``: one that ``moved`` a mark, if any."""
         if not (others := [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]):
             return self._unusable(f"it has no version after {read.number}, and is not as that version was")
-        movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
+        movers = [each for each in others if set(moved).intersection(commit_metadata(each).get("progress", ()))]
         winner = (movers or others)[0]
+        job = commit_metadata(winner).get("job") or winner.get("operation")
         return PositionConflictError(
-            f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
-            f"{said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+            f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, {job}. "
+            f"Nothing of this one counts in it. {_AGAIN}"
         )
 
     def _unusable(self, cause: str) -> LandingError:
@@ -299,7 +300,7 @@ class DeltaTableLog:
             if (again := self._open()) is not None and again.version() == table.version():
                 return [entry for entry in entries if entry["version"] > since]
 
-    def said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
+    def metadata(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
         return {MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
 
 
@@ -310,10 +311,10 @@ class _LostError(Exception):
     """Error: another commit came first."""
 
 
-def said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    said = entry.get(MADE_BY)
-    return said if isinstance(said, dict) else {}
+def commit_metadata(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = entry.get(MADE_BY)
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _id_of(entry: Mapping[str, Any]) -> str | None:
-    return said_in(entry).get("commit")
+    return commit_metadata(entry).get("commit")

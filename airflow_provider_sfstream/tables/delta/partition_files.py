@@ -53,7 +53,7 @@ def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]
     return write
 
 
-def as_they_are(batches: Batches) -> Batches:
+def unchanged_batches(batches: Batches) -> Batches:
     """Yield rows unchanged: the argument ``rows`` of :func:`write_files` for rows that are those of the table."""
     yield from batches
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.delta_table import MADE_BY, DeltaTableLog, TableVersion, said_in
+from airflow_provider_sfstream.tables.delta.delta_table import MADE_BY, DeltaTableLog, TableVersion, commit_metadata
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class TableVersions(DeltaTableLog):
         if number >= 0:
             from deltalake.transaction import CommitProperties
 
-            properties = CommitProperties(custom_metadata=self.said(uuid.uuid4().hex))
+            properties = CommitProperties(custom_metadata=self.metadata(uuid.uuid4().hex))
             self.table().restore(number, commit_properties=properties)
         else:
             self.commit(newest, pa.schema(self.table().schema().to_arrow()), [], list(newest.files))
@@ -124,15 +124,15 @@ class TableVersions(DeltaTableLog):
         """Return the ``CommitProperties`` of a commit that does not change the table's rows."""
         from deltalake.transaction import CommitProperties
 
-        said = self.said(uuid.uuid4().hex)
-        said[MADE_BY][_KEEPS_ROWS] = True
-        return CommitProperties(custom_metadata=said)
+        metadata = self.metadata(uuid.uuid4().hex)
+        metadata[MADE_BY][_KEEPS_ROWS] = True
+        return CommitProperties(custom_metadata=metadata)
 
     def same_rows_through(self, number: int) -> int:
         """Return the last version that certainly has the same rows as ``number``: all commits in between were made with
         :meth:`keeping_rows`."""
         for entry in reversed(self.entries(number)):
-            if entry["version"] != number + 1 or not said_in(entry).get(_KEEPS_ROWS):
+            if entry["version"] != number + 1 or not commit_metadata(entry).get(_KEEPS_ROWS):
                 break
             number += 1
         return number

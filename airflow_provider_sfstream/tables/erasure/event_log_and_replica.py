@@ -35,7 +35,7 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
     is_header,
     is_of_quarantine,
 )
-from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
+from airflow_provider_sfstream.tables.event_log.stored_rules import StoredRules
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, find_tables
 from airflow_provider_sfstream.tables.job_config import METRICS
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
@@ -68,7 +68,7 @@ class EventLogErasure:
         self._base, self._entity = files.url(output), entity
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        kept, event = KeptRules.read(files, self._base), change_event_of(entity)
+        kept, event = StoredRules.read(files, self._base), change_event_of(entity)
         for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
             if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):

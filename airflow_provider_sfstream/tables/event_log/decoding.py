@@ -25,7 +25,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     refused_rows,
 )
 from airflow_provider_sfstream.tables.rows.places import NO_PLACES, Places, places_of
-from airflow_provider_sfstream.tables.rows.routing import gathered, split
+from airflow_provider_sfstream.tables.rows.shuffle import gathered, split
 from airflow_provider_sfstream.tables.rows.spool import Spool, packed, unpacked
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])

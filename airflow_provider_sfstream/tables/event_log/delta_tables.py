@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Written:
+class WriteResult:
     """Rows written by one run: by table, and in the quarantine; events outside of the interval; and the number of
     events that each decoder has read."""
 
@@ -96,14 +96,14 @@ class DeltaTables:
         ]
         return [frame for frame, paths in zip(frames, found, strict=True) if paths], count
 
-    def write(self, rows: Frame, plan: EventPlan) -> Written:
+    def write(self, rows: Frame, plan: EventPlan) -> WriteResult:
         """Write landed rows in place of the run's own rows of all tables.
 
         :raises PositionConflictError: if another job has written events of the same streams meanwhile.
         """
-        lines = rows.made(write_events(plan, self._location), LINES).collected()
+        lines = rows.map_batches(write_events(plan, self._location), LINES).collect()
         files: dict[str, list[TableFile]] = {table: [] for table in (*sorted(plan.tables), QUARANTINE_TABLE)}
-        written = Written({}, 0, 0, {})
+        written = WriteResult({}, 0, 0, {})
         for line in lines:
             if line["path"] is not None:
                 files[line["table"]].append(TableFile(**{name: line[name] for name in WRITTEN.names}))
@@ -137,7 +137,7 @@ class DeltaTables:
         if merged:
             kept = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
             write = write_files(_without(self._own), self._location.below(QUARANTINE_TABLE), ())
-            rewritten = files_of(kept.made(write, WRITTEN).collected())
+            rewritten = files_of(kept.map_batches(write, WRITTEN).collect())
             rows = sum(self._before(QUARANTINE_TABLE).files[path]["num_records"] or 0 for path in merged)
             if sum(file.rows for file in rewritten) != rows:
                 added, replaced = [*added, *rewritten], [*replaced, *merged]

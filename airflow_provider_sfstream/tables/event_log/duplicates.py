@@ -45,13 +45,13 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
     :raises ValueError: if a landed row has no replay ID.
     """
     streams = _streams(plan.windows)
-    keys = [rows.select("window", "ordinal", "replay_id").made(_landed_keys(plan.windows, streams), EVENT_KEYS)]
-    keys += [each.made(_stored_keys(plan.windows, streams), EVENT_KEYS) for each in stored]
-    compared = engine.shuffled(keys, ("stream", "replay_id"), 1 + count // _ROWS_OF_A_TASK)
+    keys = [rows.select("window", "ordinal", "replay_id").map_batches(_landed_keys(plan.windows, streams), EVENT_KEYS)]
+    keys += [each.map_batches(_stored_keys(plan.windows, streams), EVENT_KEYS) for each in stored]
+    compared = engine.shuffle(keys, ("stream", "replay_id"), 1 + count // _ROWS_OF_A_TASK)
     partitions = {window.partition: number for number, window in enumerate(plan.windows)}
     unreadable = NO_PLACES
     while True:
-        copies = compared.made(_copies(unreadable), _COPIES).collected()
+        copies = compared.map_batches(_copies(unreadable), _COPIES).collect()
         places = np.concatenate([np.frombuffer(each["places"], np.int64) for each in copies] or [NO_PLACES.starts])
         stay = np.concatenate([np.frombuffer(each["stay"], bool) for each in copies] or [np.array([], bool)])
         duplicates = Places.from_numbers(places[~stay])
@@ -61,7 +61,7 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
         found = np.array(
             [
                 partitions[each["window_id"]] * PLACES + each["ordinal"]
-                for each in rows.made(_undecodable(plan, chosen), _QUARANTINED).collected()
+                for each in rows.map_batches(_undecodable(plan, chosen), _QUARANTINED).collect()
             ],
             np.int64,
         )

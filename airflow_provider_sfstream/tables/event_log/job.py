@@ -21,9 +21,9 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, Ev
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
 from airflow_provider_sfstream.tables.event_log.duplicates import find_duplicates
-from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
+from airflow_provider_sfstream.tables.event_log.stored_rules import StoredRules
 from airflow_provider_sfstream.tables.event_log.table_plans import (
-    FoundFields,
+    SurveyedFields,
     TableSources,
     check_columns,
     place_columns,
@@ -37,7 +37,7 @@ from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
 
-NOTHING_KEPT = KeptRules()
+NOTHING_KEPT = StoredRules()
 
 
 def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
@@ -60,7 +60,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
         base = files.url(config.output_url)
-        kept = KeptRules.read(files, base)
+        kept = StoredRules.read(files, base)
         kept.check(config.rules)
         job = EventLogJob(engine, windows, config, kept)
         tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)
@@ -85,7 +85,7 @@ class EventLogJob:
     """Run over windows that have rows: their contents, and how they are decoded."""
 
     def __init__(
-        self, engine: Engine, windows: Sequence[LandedWindow], config: EventLogConfig, kept: KeptRules = NOTHING_KEPT
+        self, engine: Engine, windows: Sequence[LandedWindow], config: EventLogConfig, kept: StoredRules = NOTHING_KEPT
     ) -> None:
         self._engine, self._windows, self._config, self._kept = engine, windows, config, kept
         self._coverages: list[Coverage] = []
@@ -119,7 +119,7 @@ class EventLogJob:
         count = sum(window.event_count for window in self._windows)
         log.info("%d windows with %d events: reading them.", len(self._windows), count)
         present = self._survey()
-        found = FoundFields()
+        found = SurveyedFields()
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
             found = survey_fields(self.rows, self._own_tables)
         sources = sources_by_table(present, self._schemas, found, self._own_tables)
@@ -138,7 +138,7 @@ class EventLogJob:
         """Return format, schema ID and window of the landed rows, after comparing their number with the manifests."""
         found: Counter[int] = Counter()
         present: set[tuple[Format, str | None, int]] = set()
-        for row in self.rows.select("format", "schema_id", "window").made(_kinds, _KINDS).collected():
+        for row in self.rows.select("format", "schema_id", "window").map_batches(_kinds, _KINDS).collect():
             found[row["window"]] += row["count"]
             present.add((row["format"], row["schema_id"], row["window"]))
         for number, window in enumerate(self._windows):
@@ -149,11 +149,11 @@ class EventLogJob:
                 )
         return present
 
-    def _dates(self, own: FoundFields) -> Dates:
+    def _dates(self, own: SurveyedFields) -> Dates:
         """Return the event dates that these windows can contain; ``None``: any."""
         spans = [window.event_dates() for window in self._windows if window.files]
         known = [span for span in spans if span is not None]
-        if len(known) < len(spans) or own.some_tell_no_time or not self._schemas.all_tell_time():
+        if len(known) < len(spans) or own.some_tell_no_time or not self._schemas.all_have_event_time():
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 

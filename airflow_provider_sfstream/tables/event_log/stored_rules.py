@@ -20,7 +20,7 @@ FOLDER = "_sfstream/fields"
 
 
 @dataclass(frozen=True)
-class KeptRules:
+class StoredRules:
     """Stored field protection rules of the tables below one folder, by table.
 
     :param folder: folder of the documents; ``None`` if nothing is stored.
@@ -31,7 +31,7 @@ class KeptRules:
     folder: str | None = None
 
     @classmethod
-    def read(cls, files: JobFiles, base: str) -> KeptRules:
+    def read(cls, files: JobFiles, base: str) -> StoredRules:
         """Return the rules stored below a folder.
 
         :raises ConfigurationError: if a document cannot be read. Nothing was written.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules
 from airflow_provider_sfstream.salesforce.schemas import parse
-from airflow_provider_sfstream.tables.decode.avro_columns import members_of, tells_time
+from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
 from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format
 from airflow_provider_sfstream.tables.decode.self_described import Field, field_type, read_body
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
@@ -55,9 +55,9 @@ class Schemas:
         """Return the IDs of the readable schemas."""
         return {schema_id for schemas in self.tables.values() for schema_id in schemas}
 
-    def all_tell_time(self) -> bool:
+    def all_have_event_time(self) -> bool:
         """Return whether every event has its own time, and thus the same event date in every window."""
-        return all(tells_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
+        return all(has_event_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
 
 
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
@@ -99,7 +99,7 @@ class TableSources:
 
 
 def sources_by_table(
-    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: SurveyedFields, tables: Sequence[str]
 ) -> dict[str, TableSources]:
     """Return the sources of each table.
 
@@ -181,25 +181,25 @@ FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "
 
 
 @dataclass
-class FoundFields:
+class SurveyedFields:
     """Fields by table and format, each with one spelling of its name; whether an event without a time was found."""
 
     tables: dict[str, dict[Format, dict[Field, str]]] = field(default_factory=dict)
     some_tell_no_time: bool = False
 
 
-def survey_fields(rows: Frame, tables: tuple[str, ...]) -> FoundFields:
+def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
     """Read all self-described rows, and return their fields.
 
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they are self-described.
     """
-    return fields_of(rows.select("window", "format", "payload").made(found_fields(tables), FOUND).collected())
+    return fields_of(rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect())
 
 
-def fields_of(rows: Iterable[Any]) -> FoundFields:
+def fields_of(rows: Iterable[Any]) -> SurveyedFields:
     """Return the fields in rows of :func:`found_fields`, in any order."""
-    found = FoundFields()
+    found = SurveyedFields()
     for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
             found.some_tell_no_time = True

@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass
-class Fetched:
+class FetchCounts:
     """Numbers of fetched records of one table, and of requested records that are deleted in the org."""
 
     records: int = 0
@@ -70,7 +70,7 @@ class TableFetch:
         self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
         self._treatments: dict[str, Treatment] = {}
         self._texts: set[str] = set()
-        self.fetched = Fetched()
+        self.fetched = FetchCounts()
 
     def run(self) -> TableRefresh | None:
         """Write the records; return their description for the job, ``None`` if it has nothing to do because all columns

@@ -213,9 +213,9 @@ def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> N
         )
 
 
-def _is_part(said: str) -> bool:
+def _is_part(description: str) -> bool:
     """Return whether a schema's description of a field is that of a compound field: ``Data:Address``."""
-    return any(word in _COMPOUND for word in said.split(":"))
+    return any(word in _COMPOUND for word in description.split(":"))
 
 
 def computed_columns(name: str, table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:

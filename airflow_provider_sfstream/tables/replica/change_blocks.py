@@ -21,7 +21,7 @@ from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, Cha
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
-from airflow_provider_sfstream.tables.rows.routing import Sender, gathered, parcel, split
+from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split
 from airflow_provider_sfstream.tables.rows.spool import unpacked
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
@@ -77,7 +77,7 @@ class ChangesPlan:
         return pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([number for _, number in pairs], pa.int32())
 
 
-def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
+def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     """Return a function for ``mapInArrow`` that sends landed events as packed change rows. Rows of the quarantine
     (unreadable events) go to the file group after the last one, :data:`COUNTS` to the next one.
 
@@ -98,7 +98,7 @@ def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
                 for rows in change_rows(plan, counted[name].update, unreadable.append)(iter([landed])):
                     yield from sender.add(number, rows)
             for each in unreadable:
-                yield parcel(quarantine, each)
+                yield block(quarantine, each)
             unreadable.clear()
         yield from sender.rest()
         counts = [
@@ -106,7 +106,7 @@ def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
             for name, each in counted.items()
             for key, count in each.items()
         ]
-        yield parcel(quarantine + 1, pa.RecordBatch.from_pylist(counts, schema=COUNTS))
+        yield block(quarantine + 1, pa.RecordBatch.from_pylist(counts, schema=COUNTS))
 
     return send
 
@@ -128,11 +128,11 @@ def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> l
                 for changes in change_rows(run.tables[table], lambda _: None)(iter([landed])):
                     yield changes.select(["Id"])
 
-    return [row["Id"] for row in rows.made(ids, _IDS).collected()]
+    return [row["Id"] for row in rows.map_batches(ids, _IDS).collect()]
 
 
 def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
-    """Return the counts of all tasks that ran :func:`change_parcels`, by table."""
+    """Return the counts of all tasks that ran :func:`change_blocks`, by table."""
     found: dict[str, Counter[Any]] = defaultdict(Counter)
     for line in lines:
         for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():

@@ -19,15 +19,15 @@ from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, Ta
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-from airflow_provider_sfstream.tables.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
-from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, Rewriting, rewritten
+from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 HISTORY = "{}__history"
@@ -68,14 +68,14 @@ class Incoming:
     may_be_seen: bool = False
     everything: bool = False
     only_differing: tuple[str, ...] | None = None
-    check: Callable[[Rewritten], None] = lambda _: None
+    check: Callable[[RewriteResult], None] = lambda _: None
     gone_at: int | None = None
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewriteResult:
     """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them; their ``files``, and the ID
-    ``ranges`` of the rewritten file groups, as in :class:`Piece`.
+    ``ranges`` of the rewritten file groups, as in :class:`FileGroup`.
 
     For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
     and the latest ``_refreshed_at`` of all (microseconds since the epoch).
@@ -124,7 +124,7 @@ class DeltaSink:
         rows: Frame,
         send: Callable[[Sequence[Sequence[str]]], Rows],
         quarantine: QuarantinePlan | None = None,
-    ) -> tuple[dict[str, tuple[TableState, Rewritten]], list[Mapping[str, Any]]]:
+    ) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]]]:
         """Merge incoming rows into tables, all in one job.
 
         Return the new state of each table, and the lines of the task that has the quarantine and the counts. Merging
@@ -138,31 +138,33 @@ class DeltaSink:
             read = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
             plans = {name: self._plan(name, each, read[name]) for name, each in incoming.items()}
             lines = self._rewritten(list(plans.values()), rows, send, quarantine)
-            first = dict(zip(plans, accumulate((len(each.pieces) for each in plans.values()), initial=0), strict=False))
+            first = dict(
+                zip(plans, accumulate((len(each.file_groups) for each in plans.values()), initial=0), strict=False)
+            )
             own = {
-                name: [line for line in lines if 0 <= line["piece"] - first[name] < len(plan.pieces)]
+                name: [line for line in lines if 0 <= line["file_group"] - first[name] < len(plan.file_groups)]
                 for name, plan in plans.items()
             }
 
-            def commit(name: str) -> tuple[TableState, Rewritten]:
+            def commit(name: str) -> tuple[TableState, RewriteResult]:
                 return self._commit(name, incoming[name], read[name], plans[name], own[name], first[name])
 
             committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
-        pieces = sum(len(plan.pieces) for plan in plans.values())
-        return committed, [line for line in lines if line["piece"] >= pieces]
+        file_groups = sum(len(plan.file_groups) for plan in plans.values())
+        return committed, [line for line in lines if line["file_group"] >= file_groups]
 
     def _version(self, name: str) -> TableVersion:
         """Return the newest version of a table."""
         return self._read.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
-    def _plan(self, name: str, incoming: Incoming, read: TableVersion) -> Rewriting:
+    def _plan(self, name: str, incoming: Incoming, read: TableVersion) -> RewritePlan:
         history = None
         if incoming.table.history is not None:
             location = self._location.below(HISTORY.format(name))
             history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
-        return Rewriting(
+        return RewritePlan(
             location=self._location.below(name),
-            pieces=self._pieces(read, incoming),
+            file_groups=self._pieces(read, incoming),
             merge=incoming.merge,
             incoming=incoming.schema,
             are_changes=incoming.are_changes,
@@ -178,21 +180,21 @@ class DeltaSink:
         name: str,
         incoming: Incoming,
         read: TableVersion,
-        plan: Rewriting,
+        plan: RewritePlan,
         lines: Sequence[Mapping[str, Any]],
         first: int,
-    ) -> tuple[TableState, Rewritten]:
+    ) -> tuple[TableState, RewriteResult]:
         """Commit the files of one table.
 
         :param first: number of the table's first file group.
         """
         table, merge = incoming.table, incoming.merge
         rows = [line for line in lines if line["is_history"] is False]
-        pieces = [plan.pieces[number] for number in sorted({line["piece"] - first for line in rows})]
-        rewritten = _rewritten(rows, lines, pieces)
+        file_groups = [plan.file_groups[number] for number in sorted({line["file_group"] - first for line in rows})]
+        rewritten = _rewritten(rows, lines, file_groups)
         incoming.check(rewritten)
         if rows:
-            removed = {file.path for piece in pieces for file in piece.files}
+            removed = {file.path for file_group in file_groups for file in file_group.files}
             version = self._log(name).commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
             table = replace(table, version=version)
         if table.history is not None:
@@ -200,9 +202,9 @@ class DeltaSink:
             table = replace(table, history=self._with_versions(name, table.history, merge, ended))
         return table, rewritten
 
-    def pieces(self, name: str, table: TableState) -> tuple[Piece, ...]:
+    def file_groups(self, name: str, table: TableState) -> tuple[FileGroup, ...]:
         """Return the file groups of a table."""
-        return pieces_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
+        return file_groups_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only the snapshots in ``gone`` have."""
@@ -219,28 +221,30 @@ class DeltaSink:
         job = self._config.job or self._engine.application_id
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
-    def _pieces(self, read: TableVersion, incoming: Incoming) -> tuple[Piece, ...]:
+    def _pieces(self, read: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
         """Return the table's file groups, divided further if most of its rows are incoming."""
         stored = sum(file["num_records"] or 0 for file in read.files.values())
         if incoming.count < max(_MANY, stored):
-            return pieces_of_table(read.files)
+            return file_groups_of_table(read.files)
         ids = incoming.sample(min(1.0, _SAMPLED / incoming.count))
         count = min(max(_FIRST_FILES, self._engine.tasks_at_once), incoming.count // _MANY)
-        return pieces_of_table(read.files, quantiles(sorted(set(ids)), count))
+        return file_groups_of_table(read.files, quantiles(sorted(set(ids)), count))
 
     def _rewritten(
         self,
-        plans: Sequence[Rewriting],
+        plans: Sequence[RewritePlan],
         rows: Frame,
         send: Callable[[Sequence[Sequence[str]]], Rows],
         quarantine: QuarantinePlan | None,
     ) -> list[Mapping[str, Any]]:
         """Shuffle the incoming rows to the tasks that own their file groups; return the lines of these tasks."""
-        sent = rows.made(send([ends_of(plan.pieces) for plan in plans]), PARCEL)
-        pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
-        told = [number for number, (plan, piece) in enumerate(pieces) if plan.everything or piece.is_shared]
-        routed = self._engine.routed(sent, told, len(pieces) + 2)
-        lines: list[Mapping[str, Any]] = routed.made(rewritten(plans, quarantine), REWRITTEN).collected()
+        sent = rows.map_batches(send([ends_of(plan.file_groups) for plan in plans]), BLOCK)
+        file_groups = [(plan, file_group) for plan in plans for file_group in plan.file_groups]
+        shared = [
+            number for number, (plan, file_group) in enumerate(file_groups) if plan.everything or file_group.is_shared
+        ]
+        shuffled = self._engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
+        lines: list[Mapping[str, Any]] = shuffled.map_batches(rewritten(plans, quarantine), REWRITTEN).collect()
         return lines
 
     def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:
@@ -278,18 +282,18 @@ def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
 
 
 def _rewritten(
-    rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], pieces: Iterable[Piece]
-) -> Rewritten:
+    rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], file_groups: Iterable[FileGroup]
+) -> RewriteResult:
     counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
     latest = max((each["latest"] for each in counts), default=0) or None
     written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
     fetched = {key: sum(each[key] for each in counts) for key in ("gone", "incoming")}
-    return Rewritten(
+    return RewriteResult(
         **written,
         **fetched,
         latest=latest,
         files=tuple(line["path"] for line in rows if line["path"]),
-        ranges=tuple((piece.after, piece.through) for piece in pieces),
+        ranges=tuple((file_group.after, file_group.through) for file_group in file_groups),
     )
 
 

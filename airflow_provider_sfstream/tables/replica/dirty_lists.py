@@ -73,19 +73,19 @@ class DirtyLists:
         parts: list[Frame] = []
         if rows is not None:
             new = _new_entries(changed_after if on_change else None)
-            parts.append(rows.select("Id", "_sequence", "_dirty").made(new, _ENTRIES))
+            parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(new, _ENTRIES))
         if before.dirty_list is not None:
             url = f"{self._base}/{before.dirty_list}"
             entries = self._engine.text_rows(url, self._files(before), ("Id", "sequence", "changed"))
             former = _former_entries(
                 ranges, (changed_since or 0) if on_change else None, self.marks_changed_rows(before)
             )
-            parts.append(entries.made(former, _ENTRIES))
+            parts.append(entries.map_batches(former, _ENTRIES))
         if not parts:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
         place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
         write = _write_list(self._engine.files.table_location(self._base), place)
-        lines = self._engine.shuffled(parts, ("Id",), 1).made(write, _WRITTEN).collected()
+        lines = self._engine.shuffle(parts, ("Id",), 1).map_batches(write, _WRITTEN).collect()
         written = {line["name"] for line in lines}
         for other in self._engine.files.file_names(f"{self._base}/{place}"):
             if other not in written:  # written by a task that was lost and run again

@@ -20,7 +20,7 @@ TARGET_ROWS = 2_000_000
 
 
 @dataclass(frozen=True)
-class PieceFile:
+class GroupFile:
     """File of a table, with its size in bytes."""
 
     path: str
@@ -29,7 +29,7 @@ class PieceFile:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileGroup:
     """File group: the records with IDs greater than ``after`` (``None``: no lower bound) and at most ``through``
     (``None``: no upper bound).
 
@@ -38,11 +38,11 @@ class Piece:
 
     after: str | None
     through: str | None
-    files: tuple[PieceFile, ...] = ()
+    files: tuple[GroupFile, ...] = ()
     is_shared: bool = False
 
 
-def pieces_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] = ()) -> tuple[Piece, ...]:
+def file_groups_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] = ()) -> tuple[FileGroup, ...]:
     """Return the file groups of a table, in the order of IDs. They cover all IDs, even if the table has no files.
 
     :param files: the live files by path, as in ``TableVersion``.
@@ -54,13 +54,13 @@ def pieces_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] 
     for after, through in pairwise([None, *ends, None]):
         own = [group for group in groups if _meets(group, after, through)]
         shared = any(not _is_inside(group, after, through) for group in own)
-        found.append(Piece(after, through, tuple(file for _, _, members in own for file in members), shared))
+        found.append(FileGroup(after, through, tuple(file for _, _, members in own for file in members), shared))
     return tuple(found)
 
 
-def ends_of(pieces: Sequence[Piece]) -> tuple[str, ...]:
+def ends_of(file_groups: Sequence[FileGroup]) -> tuple[str, ...]:
     """Return the last ID of every file group but the last one."""
-    return tuple(piece.through for piece in pieces if piece.through is not None)
+    return tuple(file_group.through for file_group in file_groups if file_group.through is not None)
 
 
 def parts(size: float, rows: int, target: int = TARGET_BYTES) -> int:
@@ -78,17 +78,17 @@ def quantiles(ids: Sequence[Id], count: int) -> list[Id]:
     return sorted({ids[place] for place in places if 0 <= place < len(ids) - 1})
 
 
-_Group = tuple[str | None, str | None, list[PieceFile]]
+_Group = tuple[str | None, str | None, list[GroupFile]]
 
 
 def _groups(files: Mapping[str, Mapping[str, Any]]) -> list[_Group]:
     """Return overlapping files together, with their first and last ID (``None``: not known), in order."""
-    members = {path: PieceFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
+    members = {path: GroupFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
     ranges = {path: (file.get("min.Id"), file.get("max.Id")) for path, file in files.items()}
     known = [(first, last, path) for path, (first, last) in ranges.items() if first is not None and last is not None]
     if len(known) < len(files):
         return [(None, None, list(members.values()))]
-    groups: list[tuple[str, str, list[PieceFile]]] = []
+    groups: list[tuple[str, str, list[GroupFile]]] = []
     for first, last, path in sorted(known):
         if groups and first <= groups[-1][1]:
             earliest, latest, others = groups[-1]

@@ -37,10 +37,10 @@ class QuarantinePlan:
     begun: Mapping[str, int]
 
 
-def write_quarantine(plan: QuarantinePlan, parcels: Iterable[Any]) -> list[dict[str, Any]]:
+def write_quarantine(plan: QuarantinePlan, blocks: Iterable[Any]) -> list[dict[str, Any]]:
     """Write packed rows of the quarantine; return ``path``, ``size`` and ``rows`` of each file."""
     with PartitionFiles(plan.location) as files:
-        for batch in (batch for content in parcels for batch in unpacked(content).to_batches()):
+        for batch in (batch for content in blocks for batch in unpacked(content).to_batches()):
             ordinals = [plan.begun.get(window_id, 0) for window_id in batch.column("window_id").to_pylist()]
             rows = batch.append_column(FROM_ORDINAL, pa.array(ordinals, pa.int64()))
             files.append("", rows, ("window_id", FROM_ORDINAL))

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.pieces import Piece
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
 from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES
 from airflow_provider_sfstream.tables.replica.stored_rows import ranges_of, stored_rows
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.routing import combined
-from airflow_provider_sfstream.tables.rows.spool import Parcels
+from airflow_provider_sfstream.tables.rows.shuffle import combined
+from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """Verdict on a record: its row has ``"equal"`` or ``"different"`` values, the row is ``"missing"``, the record of a row
@@ -56,7 +56,7 @@ class Comparison:
     """
 
     location: TableLocation
-    pieces: tuple[Piece, ...]
+    file_groups: tuple[FileGroup, ...]
     schema: pa.Schema
     images: pa.Schema
     columns: tuple[str, ...]
@@ -85,15 +85,15 @@ def judged(plan: Comparison) -> Rows:
     """
 
     def rows(batches: Batches) -> Batches:
-        with Parcels() as parcels:
+        with ShuffleBlocks() as blocks:
             for batch in batches:
-                parcels.add(batch)
-            for number in parcels.pieces():
-                for part, tables in ranges_of(plan.pieces[number], number, parcels, plan.most_bytes):
+                blocks.add(batch)
+            for number in blocks.file_groups():
+                for part, tables in ranges_of(plan.file_groups[number], number, blocks, plan.most_bytes):
                     images = each_once(combined(plan.images, [plan.images.empty_table(), *tables]))
                     for ids, verdicts in _verdicts(plan, part, images):
-                        yield from _told(ids, verdicts)
-                parcels.forget(number)
+                        yield from _verdict_rows(ids, verdicts)
+                blocks.forget(number)
 
     return rows
 
@@ -118,10 +118,10 @@ def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return counted
 
 
-def _verdicts(plan: Comparison, piece: Piece, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
+def _verdicts(plan: Comparison, file_group: FileGroup, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield the IDs of a file group, each once, with their verdicts."""
     met = np.zeros(len(images), bool)
-    for rows in stored_rows(plan.location, piece, plan.schema):
+    for rows in stored_rows(plan.location, file_group, plan.schema):
         at = pc.index_in(rows["Id"], value_set=images["Id"])
         met[at.drop_null().to_numpy()] = True
         yield rows["Id"], _verdict(plan, rows, images.take(at))
@@ -157,7 +157,7 @@ def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> 
     return pc.case_when(struct, *(pa.scalar(name) for name in conditions), pa.scalar("different"))
 
 
-def _told(ids: pa.Array, verdicts: pa.Array) -> Batches:
+def _verdict_rows(ids: pa.Array, verdicts: pa.Array) -> Batches:
     table = pa.table({"id_prefix": pc.utf8_slice_codeunits(ids, 0, RANGE_LETTERS), "verdict": verdicts})
     counted = table.filter(pc.not_equal(table["verdict"], _NONE)).group_by(["id_prefix", "verdict"])
     lines = [{**row, "count": row.pop("count_all")} for row in counted.aggregate([([], "count_all")]).to_pylist()]

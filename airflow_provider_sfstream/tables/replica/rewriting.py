@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts
+from airflow_provider_sfstream.tables.replica.file_groups import TARGET_BYTES, FileGroup, parts
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.replica.rewritten_files import History, HistoryPlan, Output
 from airflow_provider_sfstream.tables.replica.stored_rows import divided_ids, ranges_of, stored_rows
@@ -35,12 +35,12 @@ from airflow_provider_sfstream.tables.rows.arrow_rows import (
 from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete, is_true
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, combined, parcel
-from airflow_provider_sfstream.tables.rows.spool import Parcels, release_memory, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, block, combined
+from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, release_memory, unpacked
 
 REWRITTEN = pa.schema(
     [
-        ("piece", pa.int32()),
+        ("file_group", pa.int32()),
         ("is_history", pa.bool_()),
         ("path", pa.string()),
         ("size", pa.int64()),
@@ -63,7 +63,7 @@ _COMPRESSED = 0.3
 
 
 @dataclass(frozen=True)
-class Rewriting:
+class RewritePlan:
     """Plan for rewriting file groups of a table.
 
     :param incoming: schema of the incoming rows: change rows, which are folded first, if ``are_changes``; else one row
@@ -77,7 +77,7 @@ class Rewriting:
     """
 
     location: TableLocation
-    pieces: tuple[Piece, ...]
+    file_groups: tuple[FileGroup, ...]
     merge: Merge
     incoming: pa.Schema
     are_changes: bool
@@ -89,56 +89,58 @@ class Rewriting:
     most_bytes: int = MOST_BYTES
 
 
-def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = None) -> Rows:
+def rewritten(plans: Sequence[RewritePlan], quarantine: QuarantinePlan | None = None) -> Rows:
     """Return a function for ``mapInArrow`` that merges packed rows and yields :data:`REWRITTEN`.
 
     All packed rows of a file group must arrive at one task. File groups are numbered through all plans. The group after
     the last one has the rows of the quarantine, and the next one has counts, which are yielded unchanged.
     """
-    pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
+    file_groups = [(plan, file_group) for plan in plans for file_group in plan.file_groups]
 
     def rows(batches: Batches) -> Batches:
         release_memory()
         pa.set_io_thread_count(1)  # each thread holds its own memory, and a row group is one read
-        with Parcels() as parcels:
+        with ShuffleBlocks() as blocks:
             for batch in batches:
-                parcels.add(batch)
+                blocks.add(batch)
             release_memory()
-            for number in parcels.pieces():
-                lines: Iterable[dict[str, Any]] = ({"counts": bytes(content)} for content in parcels.read(number))
-                if number < len(pieces):
-                    lines = _rewrite(*pieces[number], number, parcels)
-                elif number == len(pieces) and quarantine is not None:
-                    lines = write_quarantine(quarantine, parcels.read(number))
-                told = [{"piece": number, **line} for line in lines]
-                parcels.forget(number)
+            for number in blocks.file_groups():
+                lines: Iterable[dict[str, Any]] = ({"counts": bytes(content)} for content in blocks.read(number))
+                if number < len(file_groups):
+                    lines = _rewrite(*file_groups[number], number, blocks)
+                elif number == len(file_groups) and quarantine is not None:
+                    lines = write_quarantine(quarantine, blocks.read(number))
+                lines_of_group = [{"file_group": number, **line} for line in lines]
+                blocks.forget(number)
                 release_memory()
-                yield pa.RecordBatch.from_pylist(told, schema=REWRITTEN)
+                yield pa.RecordBatch.from_pylist(lines_of_group, schema=REWRITTEN)
 
     return rows
 
 
-def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> list[dict[str, Any]]:
+def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
     """Rewrite a file group; return the lines of :data:`REWRITTEN`, none if the group does not change.
 
     If its incoming rows exceed ``most_bytes``, one ID range is merged after another, into the same files.
     """
     if plan.only_differing is not None:
-        with _differing(plan, piece, number, parcels) as differing:
-            return _rewrite(replace(plan, only_differing=None), piece, number, differing)
-    size = parcels.size(number)
-    columns = [unpacked(content, ["Id"])["Id"] for content in parcels.read(number)]
+        with _differing(plan, file_group, number, blocks) as differing:
+            return _rewrite(replace(plan, only_differing=None), file_group, number, differing)
+    size = blocks.size(number)
+    columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
     ids = distinct(columns)
-    if not (len(ids) or plan.everything or piece.is_shared):
+    if not (len(ids) or plan.everything or file_group.is_shared):
         return []
     row = size / max(sum(map(len, columns)), 1)
     del columns
-    output = Output(plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, piece, ids, row))
+    output = Output(
+        plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row)
+    )
     history = History(plan.merge.columns, plan.history)
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids), "latest": 0})
     del ids
     try:
-        for part, tables in ranges_of(piece, number, parcels, plan.most_bytes):
+        for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
             _Range(plan, part, tables, output, history).merge(fetched)
             release_memory()
         counts = [] if plan.are_changes else [{"counts": json.dumps(fetched).encode()}]
@@ -149,54 +151,56 @@ def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> li
         raise
 
 
-def _differing(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Parcels:
+def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> ShuffleBlocks:
     """Return the incoming records of a file group whose row has another value in some of the columns to compare."""
-    differing, names = Parcels(), list(plan.only_differing or ())
-    differing.add(pa.RecordBatch.from_pylist([{"piece": number}], schema=PARCEL))
-    for part, tables in ranges_of(piece, number, parcels, plan.most_bytes):
+    differing, names = ShuffleBlocks(), list(plan.only_differing or ())
+    differing.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
+    for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
         images = each_once(combined(plan.incoming, [plan.incoming.empty_table(), *tables]))
         for rows in _stored_rows(plan, part, ["Id", *names]):
             own = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
             stored = rows.take(pc.index_in(own["Id"], value_set=rows["Id"]))
             changed = own.filter(pc.invert(are_equal(stored, own, names)))
             if len(changed):
-                differing.add(parcel(number, changed))
+                differing.add(block(number, changed))
     return differing
 
 
-def _file_ends(plan: Rewriting, piece: Piece, incoming: pa.Array, row: float) -> list[str]:
+def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row: float) -> list[str]:
     """Return the IDs at which the rows of a file group are divided into files.
 
     :param incoming: IDs of the incoming rows, without duplicates.
     :param row: size of an incoming row, in bytes.
     """
-    stored = sum(file.rows for file in piece.files)
+    stored = sum(file.rows for file in file_group.files)
     if stored > len(incoming):
-        row = sum(file.size for file in piece.files) / stored
+        row = sum(file.size for file in file_group.files) / stored
     else:
         row *= _COMPRESSED
     rows = stored + len(incoming)
     if parts(rows * row, rows, plan.target) == 1:
         return []
-    ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, piece, ["Id"]))])
+    ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, file_group, ["Id"]))])
     return divided_ids(ids, parts(len(ids) * row, len(ids), plan.target))
 
 
-def _stored_rows(plan: Rewriting, piece: Piece, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def _stored_rows(
+    plan: RewritePlan, file_group: FileGroup, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the stored rows of a file group, one row group at a time, with all columns or some."""
     schema = table_schema(plan.merge.columns)
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    return stored_rows(plan.location, piece, schema)
+    return stored_rows(plan.location, file_group, schema)
 
 
 class _Range:
     """Records of one file group, or of an ID range in it, that are merged at a time."""
 
     def __init__(
-        self, plan: Rewriting, piece: Piece, incoming: list[pa.Table], output: Output, history: History
+        self, plan: RewritePlan, file_group: FileGroup, incoming: list[pa.Table], output: Output, history: History
     ) -> None:
-        self._plan, self._piece, self._output, self._history = plan, piece, output, history
+        self._plan, self._piece, self._output, self._history = plan, file_group, output, history
         order = ["Id", "_sequence"] if plan.are_changes else []
         rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
         incoming.clear()

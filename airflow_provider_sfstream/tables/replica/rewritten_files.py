@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.arrow_rows import count_true
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.tables.rows.merging import Columns
-from airflow_provider_sfstream.tables.rows.routing import pieces_of
+from airflow_provider_sfstream.tables.rows.shuffle import file_groups_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Output:
         if not self._ends:
             self._append(0, rows)
             return
-        numbers = pieces_of(rows["Id"], self._ends)
+        numbers = file_groups_of(rows["Id"], self._ends)
         for number in np.unique(numbers):
             self._append(int(number), rows.filter(pa.array(numbers == number)))
 

@@ -94,7 +94,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedColumns:
     """Computed columns of a table. No event carries them: formulas, roll-up summaries, and all other fields that the
     describe call returns and the schema of the change events lacks.
 
@@ -141,7 +141,7 @@ class TableState:
     flag: Flag | None = None
     refreshed_through: str | None = None
     fields: Mapping[str, str] | None = None
-    computed: Computed = field(default_factory=Computed)
+    computed: ComputedColumns = field(default_factory=ComputedColumns)
     rules: FieldRules = NO_RULES
     hidden: Mapping[str, Treatment] = field(default_factory=dict)
     deletes: Deletes | None = None
@@ -310,7 +310,7 @@ def _table_of_document(
     flag = document["flag"]
     values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
     computed = document["computed"]
-    values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
+    values["computed"] = ComputedColumns(**{**computed, "columns": tuple(computed["columns"])})
     own = document["rules"]
     values["rules"] = rules[own] if isinstance(own, int) else FieldRules.of_document(own or {})
     return TableState(**values)

@@ -153,7 +153,7 @@ class StreamRun:
         repeated: list[int] = []
         last: list[tuple[int, str]] = []
         narrow = rows.select("schema_id", "window", "ordinal", "replay_id")
-        for row in narrow.made(seen_sequences(applied, _first_sequences(landed)), SEEN).collected():
+        for row in narrow.map_batches(seen_sequences(applied, _first_sequences(landed)), SEEN).collect():
             last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
             so_far = seen.get(row["schema_id"], SeenSchema(0, row["first"], row["last"]))
@@ -314,5 +314,5 @@ def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
 
 def _replay_id(rows: Frame, landed: Sequence[_Landed], sequence: int) -> str:
     one = one_event(_first_sequences(landed), sequence)
-    (row,) = rows.select("window", "ordinal", "replay_id").made(one, REPLAY_ID).collected()
+    (row,) = rows.select("window", "ordinal", "replay_id").map_batches(one, REPLAY_ID).collect()
     return bytes(row["replay_id"]).hex()

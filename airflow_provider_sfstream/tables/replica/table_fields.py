@@ -10,7 +10,7 @@ from dataclasses import replace
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.tables.replica.snapshots import Computed, Flag, TableState
+from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, Flag, TableState
 from airflow_provider_sfstream.tables.rows.change_decoding import ChangeSchema
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 def fields_of(schema: ChangeSchema) -> dict[str, str]:
     """Return the columns of a schema, each with the schema's description of its field."""
     parsed = json.loads(schema.schema_json)
-    said = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
-    return {name: text for name, text in zip(schema.columns, said, strict=True) if name is not None}
+    documented = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
+    return {name: text for name, text in zip(schema.columns, documented, strict=True) if name is not None}
 
 
 def with_fields(
@@ -40,10 +40,10 @@ def with_fields(
     former = before.fields
     if former is None:  # only the names are known
         former = {name: schemas[-1].get(name, "") for name in before.columns.columns}
-    said = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
-    came = said if before.columns.columns else set()  # a new table has no rows older than its fields
+    documented = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
+    added = documented if before.columns.columns else set()  # a new table has no rows older than its fields
     gone = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
-    columns = tuple(sorted(came | gone))
+    columns = tuple(sorted(added | gone))
     computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
     after = replace(after, fields=schemas[-1], computed=replace(after.computed, columns=computed))
     if not columns:
@@ -68,7 +68,7 @@ def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableS
             )
     computed = table.computed
     if refresh.mode in ("full", "computed"):
-        computed = Computed(tuple(refresh.computed), refresh.began_at, refresh.on_change)
+        computed = ComputedColumns(tuple(refresh.computed), refresh.began_at, refresh.on_change)
     elif refresh.mode == "records":
         computed = replace(computed, on_change=computed.on_change and refresh.on_change)
     return replace(table, columns=ColumnRegistry(columns), computed=computed)

@@ -17,19 +17,19 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.delta.partition_files import as_they_are
-from airflow_provider_sfstream.tables.replica.change_parcels import (
+from airflow_provider_sfstream.tables.delta.partition_files import unchanged_batches
+from airflow_provider_sfstream.tables.replica.change_blocks import (
     WITHOUT_SCHEMA,
     ChangesPlan,
+    change_blocks,
     change_counts,
-    change_parcels,
     change_plan,
     sampled_ids,
 )
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, Rewritten
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, RewriteResult
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
-from airflow_provider_sfstream.tables.replica.pieces import ends_of
+from airflow_provider_sfstream.tables.replica.file_groups import ends_of
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.reconciliation import (
     JUDGED,
@@ -49,7 +49,7 @@ from airflow_provider_sfstream.tables.replica.table_fields import fields_of, wit
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
@@ -60,12 +60,12 @@ _FEW_ROWS = 10
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
 IDS = pa.schema([("Id", pa.string())])
-_RANGES_TOLD = 10
+_REPORTED_RANGES = 10
 """Most differing ranges in the metrics; the report has all of them."""
 
 
 @dataclass(frozen=True)
-class Applied:
+class MergeResult:
     """Table after its changes: number of rewritten rows, of deleted records among them, and of rows with other values
     in their computed columns."""
 
@@ -98,7 +98,7 @@ class ReplicaTables:
         tables: Mapping[str, tuple[TableState, Mapping[str, str]]],
         changes: LandedChanges,
         quarantine: QuarantinePlan,
-    ) -> tuple[dict[str, Applied], list[Mapping[str, Any]], int]:
+    ) -> tuple[dict[str, MergeResult], list[Mapping[str, Any]], int]:
         """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of
         events whose schema cannot be used.
 
@@ -112,9 +112,9 @@ class ReplicaTables:
         for name, (table, schemas) in tables.items():
             plan = plans[name]
             after = replace(table, columns=ColumnRegistry(plan.columns))
-            told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+            fields = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
             incoming[name] = Incoming(
-                with_fields(after, table, told, changes.since(), max(changes.first_sequences)),
+                with_fields(after, table, fields, changes.since(), max(changes.first_sequences)),
                 ChangesMerge(plan.columns, table.effective_deletes),
                 plan.arrow_schema(),
                 are_changes=True,
@@ -122,15 +122,15 @@ class ReplicaTables:
                 sample=partial(sampled_ids, run, name, changes.rows),
                 may_be_seen=_may_be_seen(table, changes),
             )
-        merged, others = self._delta.merge(incoming, changes.rows, partial(change_parcels, run), quarantine)
+        merged, others = self._delta.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
         counted = change_counts(others)
 
-        def finished(name: str) -> Applied:
+        def finished(name: str) -> MergeResult:
             before, (after, rewritten) = tables[name][0], merged[name]
             after = self._with_list(name, before, after, rewritten, changed_after=changes.span[0])
             if any(key[0] == "undecodable" for key in counted[name]):
                 after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
-            return Applied(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
+            return MergeResult(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
 
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
             applied = dict(zip(tables, pool.map(finished, tables), strict=True))
@@ -146,7 +146,7 @@ class ReplicaTables:
         *,
         moved_on: bool,
         max_deleted_fraction: float,
-    ) -> Applied:
+    ) -> MergeResult:
         """Merge fetched records into a table. Readers see no change until the new state is published.
 
         :param folder: folder of the refresh, as the engine names it.
@@ -160,7 +160,7 @@ class ReplicaTables:
         merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
         gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
 
-        def check(rewritten: Rewritten) -> None:
+        def check(rewritten: RewriteResult) -> None:
             self._check_gone(name, table, rewritten.gone, max_deleted_fraction)
 
         rows, schema = self._images(refresh, columns, folder)
@@ -182,7 +182,7 @@ class ReplicaTables:
         after = _refreshed_through(after, rewritten.latest)
         later = None if refresh.computed is None else refresh.applied_sequence + 1
         after = self._with_list(name, before, after, rewritten, changed_since=later)
-        return Applied(after, rewritten.rows, rewritten.deleted, differed)
+        return MergeResult(after, rewritten.rows, rewritten.deleted, differed)
 
     def reconcile(
         self, name: str, table: TableState, refresh: TableRefresh, folder: str, refresh_id: str
@@ -195,13 +195,13 @@ class ReplicaTables:
         """
 
         columns, location = table.columns.columns, self._files.table_location(self._base).below(name)
-        moments_of_rows = self._delta.read(name, table).select("_commit_time").made(moments, MOMENTS).collected()
+        moments_of_rows = self._delta.read(name, table).select("_commit_time").map_batches(moments, MOMENTS).collect()
         moment = max((row["latest"] for row in moments_of_rows if row["latest"] is not None), default=None)
         images, schema = self._images(refresh, columns, folder)
         read = [table_schema(columns).field(each) for each in compared_columns(refresh.columns)]
         plan = Comparison(
             location,
-            pieces := self._delta.pieces(name, table),
+            file_groups := self._delta.file_groups(name, table),
             pa.schema(read),
             schema,
             refresh.columns,
@@ -209,8 +209,12 @@ class ReplicaTables:
             moment,
             table.effective_deletes,
         )
-        sent = images.made(parcels(as_they_are, ends_of(pieces)), PARCEL)
-        lines = self._engine.routed(sent, range(len(pieces)), len(pieces)).made(judged(plan), JUDGED).collected()
+        sent = images.map_batches(blocks(unchanged_batches, ends_of(file_groups)), BLOCK)
+        lines = (
+            self._engine.shuffle_blocks(sent, range(len(file_groups)), len(file_groups))
+            .map_batches(judged(plan), JUDGED)
+            .collect()
+        )
         found = ranges(lines)
         wrong = [{"Id": each["wrong"]} for each in lines if each["wrong"] is not None]
         merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
@@ -228,9 +232,14 @@ class ReplicaTables:
         place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
         self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
         after = self._with_list(name, table, after, rewritten)
-        said = {key: report[key] for key in ("as_of", "records")}
+        totals_of_report = {key: report[key] for key in ("as_of", "records")}
         differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
-        return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
+        return after, {
+            **totals_of_report,
+            "ranges": len(found),
+            "differing_ranges": differing[:_REPORTED_RANGES],
+            "report": place,
+        }
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only the snapshots in ``gone`` name."""
@@ -242,11 +251,11 @@ class ReplicaTables:
     def _images(self, refresh: TableRefresh, columns: Columns, folder: str) -> tuple[Frame, pa.Schema]:
         """Return the fetched records, which may contain duplicates, and their schema."""
         schema = image_schema(refresh, columns)
-        return self._engine.text_rows(folder, refresh.files, schema.names).made(typed(schema), schema), schema
+        return self._engine.text_rows(folder, refresh.files, schema.names).map_batches(typed(schema), schema), schema
 
-    def _merge(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, Rewritten]:
+    def _merge(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, RewriteResult]:
         """Merge rows without conversion into a table."""
-        merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: parcels(as_they_are, ends[0]))
+        merged, _ = self._delta.merge({name: incoming}, rows, lambda ends: blocks(unchanged_batches, ends[0]))
         return merged[name]
 
     def _with_list(
@@ -254,7 +263,7 @@ class ReplicaTables:
         name: str,
         before: TableState,
         table: TableState,
-        rewritten: Rewritten,
+        rewritten: RewriteResult,
         *,
         changed_after: int | None = None,
         changed_since: int | None = None,
@@ -273,7 +282,7 @@ class ReplicaTables:
         """Check that the number of rows to delete because the org returned no record is within the limit."""
         if gone <= _FEW_ROWS:
             return
-        counts = self._delta.read(name, table).select("_deleted").made(live_rows, COUNT).collected()
+        counts = self._delta.read(name, table).select("_deleted").map_batches(live_rows, COUNT).collect()
         live = sum(row["count"] for row in counts)
         if gone > max_deleted_fraction * live:
             raise ConfigurationError(
@@ -304,7 +313,7 @@ def _some_ids(rows: Frame, fraction: float) -> list[str]:
         for batch in batches:
             yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
-    return [row["Id"] for row in rows.made(some, IDS).collected()]
+    return [row["Id"] for row in rows.map_batches(some, IDS).collect()]
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

@@ -48,8 +48,8 @@ def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
                     first, last = pc.min_max(sequences).values()
                     last_id = rows.column("replay_id")[pc.index(sequences, last).as_py()]
                     values = (schema_id, window, len(rows), pc.max(again), first, last, last_id)
-                    told = [each.as_py() if isinstance(each, pa.Scalar) else each for each in values]
-                    yield pa.RecordBatch.from_pylist([dict(zip(SEEN.names, told, strict=True))], schema=SEEN)
+                    row = [each.as_py() if isinstance(each, pa.Scalar) else each for each in values]
+                    yield pa.RecordBatch.from_pylist([dict(zip(SEEN.names, row, strict=True))], schema=SEEN)
 
     return seen
 
@@ -74,7 +74,9 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
     last: str | None = None
     for rows, first_sequence, applied in windows:
         keys = _last_two(_unapplied(transactions(schemas, (first_sequence,)), first_sequence, applied))
-        ends = rows.select("window", "ordinal", "schema_id", "payload").made(keys, transaction_schema()).collected()
+        ends = (
+            rows.select("window", "ordinal", "schema_id", "payload").map_batches(keys, transaction_schema()).collect()
+        )
         found = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
         if last is None and found:
             last = found[-1][1]

@@ -54,14 +54,14 @@ def check_windows(windows: Iterable[LandedWindow]) -> None:
 
 
 def new_windows(
-    given: Iterable[LandedWindow],
+    given_windows: Iterable[LandedWindow],
     state: StreamState | None,
     read: ReadManifest,
     older: OlderWindows = tuple,
 ) -> list[UnappliedWindow]:
     """Return the windows to process, in the order of the stream, so that the replica has all of ``given``.
 
-    :param given: windows of one stream.
+    :param given_windows: windows of one stream.
     :param state: progress of the replica; ``None`` if it has no window of the stream yet. It then starts with the first
         window of ``given``.
     :param read: reads a manifest.
@@ -69,7 +69,7 @@ def new_windows(
         Called only for a window that does not follow the last one.
     :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
     """
-    live = {window.window_id: window for window in given if window.kind == "live"}
+    live = {window.window_id: window for window in given_windows if window.kind == "live"}
     chain = _Chain(state, live, read, older)
     for window_id in sorted(live):
         chain.reach(live[window_id])
@@ -80,12 +80,12 @@ class _Chain:
     """Windows that a replica has, and windows to add to it."""
 
     def __init__(
-        self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
+        self, state: StreamState | None, given_windows: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
     ) -> None:
         self.added: list[UnappliedWindow] = []
         self._older_windows = older
         self._state = state
-        self._given = given
+        self._windows_by_name = given_windows
         self._read = read
         self._known = set(state.recent) if state else set()
         self._last = state.last.window_id if state else None
@@ -120,8 +120,8 @@ class _Chain:
                 f"Window {window.window_id} follows {name}, and so does another window, which the replica has applied. "
                 "Only one of the two belongs to the stream; see the replay store for which. Nothing was written."
             )
-        if name in self._given:
-            return self._given[name]
+        if name in self._windows_by_name:
+            return self._windows_by_name[name]
         return None if self._last is None else self._read(window.manifest_url_of(name))
 
     def _breaks(self, window: LandedWindow) -> bool:

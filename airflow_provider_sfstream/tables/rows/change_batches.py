@@ -38,7 +38,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     by_value,
     quarantine_schema,
     quarantined,
-    told,
+    reasons_of,
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
 
@@ -101,7 +101,7 @@ def change_rows(
                 changes, failures = decoder.decode(group)
                 if failures:
                     unreadable = group.take([failure.row for failure in failures])
-                    reasons = told(failures, plan.windows, unreadable)
+                    reasons = reasons_of(failures, plan.windows, unreadable)
                     quarantine(quarantined(unreadable, reasons, plan.windows, quarantine_schema()))
                     counted.update(("undecodable", window) for window in unreadable.column("window").to_pylist())
                 if changes is not None:
@@ -166,7 +166,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
         counted["events", each["values"]] += each["counts"]
     for_all = np.setdiff1d(events[for_many], np.flatnonzero(overflow))
     for reason, rows in (("overflow", np.flatnonzero(overflow)), ("all_records", for_all)):
-        counted.update((reason, *_told(changes, sequences, int(row))) for row in rows)
+        counted.update((reason, *_position_of(changes, sequences, int(row))) for row in rows)
     by_event = _by_event(plan, changes, sequences)
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[kept], prepend=-1) > 0
@@ -218,7 +218,7 @@ def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _told(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
+def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
     milliseconds = changes.commit_times[row].cast(pa.int64()).as_py() // 1000
     return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
 

@@ -99,10 +99,10 @@ class BitmapReader:
         except SchemaError as error:
             return _Reading(self._bits(()), (), str(error))
 
-    def _columns_of(self, positions: FieldPositions, told_by_part: Container[int]) -> set[int]:
+    def _columns_of(self, positions: FieldPositions, listed_by_part: Container[int]) -> set[int]:
         found: set[int] = set()
         for position in positions.top:
-            found |= (self._own if position in told_by_part else self._all).get(position, set())
+            found |= (self._own if position in listed_by_part else self._all).get(position, set())
         for position, inside in positions.nested.items():
             if position in self._simple and inside:
                 raise SchemaError(

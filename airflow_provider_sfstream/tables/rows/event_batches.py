@@ -142,9 +142,9 @@ def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
     for group, source, decoder in _by_source(batch, plan):
         decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
         if failures:
-            outcasts = group.take([failure.row for failure in failures])
-            reasons = told(failures, plan.windows, outcasts)
-            done.quarantined.append(quarantined(outcasts, reasons, plan.windows, quarantine_schema()))
+            failed_rows = group.take([failure.row for failure in failures])
+            reasons = reasons_of(failures, plan.windows, failed_rows)
+            done.quarantined.append(quarantined(failed_rows, reasons, plan.windows, quarantine_schema()))
             group = _without(group, {failure.row for failure in failures})
         if decoded is not None:
             done.decoders[decoder.decoder] += len(group)
@@ -267,14 +267,16 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
     }
 
 
-def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], outcasts: pa.RecordBatch) -> list[str]:
+def reasons_of(
+    failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], failed_rows: pa.RecordBatch
+) -> list[str]:
     """Return why payloads cannot be decoded, without quoted values if they must not be stored.
 
     :param outcasts: landed rows of the payloads, in the same order.
     """
     has_rules = any(window.has_rules for window in windows)
     reasons = []
-    for failure, payload in zip(failures, outcasts.column("payload"), strict=True):
+    for failure, payload in zip(failures, failed_rows.column("payload"), strict=True):
         kind = failure.reason.partition(":")[0]
         hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})"
         reason = hidden_reason if has_rules else failure.reason

@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.spool import packed, release_memory
 
-PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
+BLOCK = pa.schema([("file_group", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
 """Number of a file group, its rows as an Arrow stream (null for no rows), and their bytes in memory."""
 _GATHERED = 16 << 20
-"""Bytes of rows to collect before sending: parcels of few rows have a high overhead."""
+"""Bytes of rows to collect before sending: blocks of few rows have a high overhead."""
 _ENOUGH = 8 << 20
-"""Bytes of rows of one table to send at a time. A parcel is in memory up to four times while it is packed."""
+"""Bytes of rows of one table to send at a time. A block is in memory up to four times while it is packed."""
 
 
 class Sender:
-    """Sender that packs rows of several tables into parcels. It buffers at most 16 MiB of rows over all tables.
+    """Sender that packs rows of several tables into blocks. It buffers at most 16 MiB of rows over all tables.
 
     :param ends: for each table, the last ID of every file group except the last, in order. File groups are numbered
         across all tables.
@@ -39,7 +39,7 @@ class Sender:
         self._sizes: dict[int, int] = {}
 
     def add(self, table: int, rows: pa.RecordBatch) -> Batches:
-        """Buffer rows for the file group that contains their ``Id``; yield parcels as soon as there are enough rows.
+        """Buffer rows for the file group that contains their ``Id``; yield blocks as soon as there are enough rows.
 
         :param table: number of the table.
         """
@@ -50,30 +50,32 @@ class Sender:
             yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
 
     def rest(self) -> Batches:
-        """Yield parcels of all buffered rows."""
+        """Yield blocks of all buffered rows."""
         for table in list(self._held):
             yield from self._send(table)
 
     def _send(self, table: int) -> Batches:
         rows = pa.Table.from_batches(self._held.pop(table))
         del self._sizes[table]
-        numbers = pieces_of(rows["Id"].combine_chunks(), self._ends[table])
+        numbers = file_groups_of(rows["Id"].combine_chunks(), self._ends[table])
         for number in np.unique(numbers):
             mine = numbers == number
-            yield parcel(self._first[table] + int(number), rows if mine.all() else rows.filter(pa.array(mine)))
+            yield block(self._first[table] + int(number), rows if mine.all() else rows.filter(pa.array(mine)))
         del rows
         release_memory()
 
 
-def parcel(piece: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows as a parcel."""
+def block(file_group: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a block."""
     content = pa.py_buffer(packed(rows).to_pybytes())  # same size; the packed buffer may have twice the capacity
     offsets = pa.py_buffer(np.array([0, content.size], np.int32))
     binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
-    return pa.RecordBatch.from_arrays([pa.array([piece], pa.int32()), binary, pa.array([rows.nbytes])], schema=PARCEL)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([file_group], pa.int32()), binary, pa.array([rows.nbytes])], schema=BLOCK
+    )
 
 
-def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
+def blocks(rows: Rows, ends: Sequence[str]) -> Rows:
     """Return a function for ``mapInArrow`` that sends the result of ``rows``, all for one table.
 
     :param ends: as in :class:`Sender`, for one table.
@@ -110,7 +112,7 @@ def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = (
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def pieces_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
+def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the number of the file group of each ID."""
     if not ends:
         return np.zeros(len(ids), np.int64)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 Key = TypeVar("Key")
 _HELD = 16 << 20
-"""Bytes of compressed parcels that a task holds in memory."""
+"""Bytes of compressed blocks that a task holds in memory."""
 
 
 class Spool(Generic[Key]):
@@ -70,11 +70,11 @@ def release_memory() -> None:
     pa.system_memory_pool().release_unused()
 
 
-class Parcels:
-    """Context manager of a task's parcels by file group: in memory, or in a temporary file above a size limit."""
+class ShuffleBlocks:
+    """Context manager of a task's blocks by file group: in memory, or in a temporary file above a size limit."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[pa.Buffer]] = {}  # memory of the batches: no parcel is copied
+        self._held: dict[int, list[pa.Buffer]] = {}  # memory of the batches: no block is copied
         self._sizes: dict[int, int] = {}
         self._held_bytes = 0
         self._spool: Spool[int] | None = None
@@ -87,36 +87,36 @@ class Parcels:
             self._spool.__exit__()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Store parcels with the schema ``routing.PARCEL``."""
-        columns = batch.column("piece").to_pylist(), batch.column("rows"), batch.column("size").to_pylist()
-        for piece, content, size in zip(*columns, strict=True):
-            self._sizes[piece] = self._sizes.get(piece, 0) + (size or 0)
-            held = self._held.setdefault(piece, [])
+        """Store blocks with the schema ``shuffle.BLOCK``."""
+        columns = batch.column("file_group").to_pylist(), batch.column("rows"), batch.column("size").to_pylist()
+        for file_group, content, size in zip(*columns, strict=True):
+            self._sizes[file_group] = self._sizes.get(file_group, 0) + (size or 0)
+            held = self._held.setdefault(file_group, [])
             if content.is_valid:
                 held.append(content.as_buffer())
                 self._held_bytes += held[-1].size
         if self._held_bytes > _HELD:
             self._spool = self._spool or Spool()
-            for piece, contents in self._held.items():
+            for file_group, contents in self._held.items():
                 for content in contents:
-                    self._spool.add(piece, content)
+                    self._spool.add(file_group, content)
                 contents.clear()
             self._held_bytes = 0
 
-    def pieces(self) -> list[int]:
+    def file_groups(self) -> list[int]:
         """Return the numbers of the file groups."""
         return list(self._held)
 
-    def size(self, piece: int) -> int:
+    def size(self, file_group: int) -> int:
         """Return the bytes of a file group's rows in memory."""
-        return self._sizes[piece]
+        return self._sizes[file_group]
 
-    def read(self, piece: int) -> Iterator[Any]:
-        """Yield the contents of a file group's parcels."""
+    def read(self, file_group: int) -> Iterator[Any]:
+        """Yield the contents of a file group's blocks."""
         if self._spool is not None:
-            yield from self._spool.read(piece)
-        yield from self._held.get(piece, ())
+            yield from self._spool.read(file_group)
+        yield from self._held.get(file_group, ())
 
-    def forget(self, piece: int) -> None:
-        """Free the memory of a file group's parcels. Those in the file can be read again."""
-        self._held[piece] = []
+    def forget(self, file_group: int) -> None:
+        """Free the memory of a file group's blocks. Those in the file can be read again."""
+        self._held[file_group] = []

@@ -32,10 +32,10 @@ class ArrowFrame:
     def select(self, *columns: str) -> ArrowFrame:
         return ArrowFrame(lambda wanted: self.batches(wanted or columns))
 
-    def made(self, make: Rows, schema: pa.Schema) -> ArrowFrame:
+    def map_batches(self, make: Rows, schema: pa.Schema) -> ArrowFrame:
         return self._through(make)
 
-    def collected(self) -> list[Mapping[str, Any]]:
+    def collect(self) -> list[Mapping[str, Any]]:
         return [row for batch in self.batches(None) for row in batch.to_pylist(maps_as_pydicts="strict")]
 
     def _through(self, make: Rows) -> ArrowFrame:

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_folders
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import as_table
-from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 from airflow_provider_sfstream.tables.runner.arrow_frames import (
     ArrowFrame,
     Columns,
@@ -98,13 +98,13 @@ class EmbeddedEngine:
 
         return ArrowFrame(batches)
 
-    def shuffled(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
+    def shuffle(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
         """Return the rows of all frames, as one part."""
         return ArrowFrame(lambda wanted: (batch for frame in frames for batch in frame.batches(wanted)))
 
-    def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowFrame:
-        empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
-        return ArrowFrame(lambda _: chain(parcels.batches(None), [empty]))
+    def shuffle_blocks(self, blocks: ArrowFrame, also: Sequence[int], file_groups: int) -> ArrowFrame:
+        empty = pa.RecordBatch.from_pylist([{"file_group": number} for number in also], schema=BLOCK)
+        return ArrowFrame(lambda _: chain(blocks.batches(None), [empty]))
 
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> ArrowFrame:
         schema = pa.schema([(name, pa.string()) for name in columns])

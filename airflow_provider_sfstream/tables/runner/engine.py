@@ -19,11 +19,11 @@ class Frame(Protocol):
         """Return the rows with some of their columns."""
         ...
 
-    def made(self, make: Rows, schema: pa.Schema) -> Self:
+    def map_batches(self, make: Rows, schema: pa.Schema) -> Self:
         """Return the result of a function that receives the rows in batches; each call processes a part of the rows."""
         ...
 
-    def collected(self) -> list[Mapping[str, Any]]:
+    def collect(self) -> list[Mapping[str, Any]]:
         """Return the rows."""
         ...
 
@@ -91,7 +91,7 @@ class Engine(Protocol):
         """
         ...
 
-    def shuffled(self, frames: Sequence[Any], by: Sequence[str], parts: int) -> Frame:
+    def shuffle(self, frames: Sequence[Any], by: Sequence[str], parts: int) -> Frame:
         """Return the rows of frames with the same columns, so that all rows with equal values of ``by`` are in one
         part. In each part, those of the first frame come first.
 
@@ -99,11 +99,11 @@ class Engine(Protocol):
         """
         ...
 
-    def routed(self, parcels: Any, also: Sequence[int], pieces: int) -> Any:
-        """Return parcels (``routing.PARCEL``) so that all parcels of a file group are in one part.
+    def shuffle_blocks(self, blocks: Any, also: Sequence[int], file_groups: int) -> Any:
+        """Return blocks (``shuffle.BLOCK``) so that all blocks of a file group are in one part.
 
-        :param also: numbers of file groups that have a parcel without rows.
-        :param pieces: number of file groups.
+        :param also: numbers of file groups that have a block without rows.
+        :param file_groups: number of file groups.
         """
         ...
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_files, read_rows
-from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame, union
 
 
@@ -60,24 +60,24 @@ class SparkEngine:
         read = self.spark.read.schema(from_arrow_schema(schema))
         return SparkFrame(read.parquet(*(f"{url}/{path}" for path in paths)))
 
-    def shuffled(self, frames: Sequence[SparkFrame], by: Sequence[str], parts: int) -> SparkFrame:
+    def shuffle(self, frames: Sequence[SparkFrame], by: Sequence[str], parts: int) -> SparkFrame:
         from pyspark.sql import functions as f
 
         numbered = [frame.rows.withColumn("_frame", f.lit(number)) for number, frame in enumerate(frames)]
         rows = union(numbered).repartition(max(parts, self.tasks_at_once), *by)
         return frames[0].of((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
 
-    def routed(self, parcels: SparkFrame, also: Sequence[int], pieces: int) -> SparkFrame:
+    def shuffle_blocks(self, blocks: SparkFrame, also: Sequence[int], file_groups: int) -> SparkFrame:
         from pyspark.sql import functions as f
 
-        sent = parcels.rows
+        sent = blocks.rows
         if also:
-            empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
+            empty = pa.RecordBatch.from_pylist([{"file_group": number} for number in also], schema=BLOCK)
             sent = sent.unionByName(self.rows_of(empty).rows)
-        tasks = min(pieces, 4 * self.tasks_at_once)
-        task = f.pmod("piece", f.lit(tasks))
+        tasks = min(file_groups, 4 * self.tasks_at_once)
+        task = f.pmod("file_group", f.lit(tasks))
         by_piece = hasattr(sent, "repartitionById")
-        return parcels.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
+        return blocks.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
 
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> SparkFrame:
         schema = ", ".join(f"`{name}` string" for name in columns)

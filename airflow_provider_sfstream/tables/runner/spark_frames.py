@@ -34,12 +34,12 @@ class SparkFrame:
     def select(self, *columns: str) -> SparkFrame:
         return self.of(self.rows.select(*columns))
 
-    def made(self, make: Rows, schema: pa.Schema) -> SparkFrame:
+    def map_batches(self, make: Rows, schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         return self.of(self.rows.mapInArrow(make, from_arrow_schema(schema)))
 
-    def collected(self) -> list[Mapping[str, Any]]:
+    def collect(self) -> list[Mapping[str, Any]]:
         try:
             rows = self.rows.collect()
         finally:

@@ -15,8 +15,8 @@ from airflow_provider_sfstream.tables.decode.payload_formats import table_of_top
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
 from airflow_provider_sfstream.tables.event_log.table_plans import (
-    FoundFields,
     Schemas,
+    SurveyedFields,
     TableSources,
     place_columns,
     read_schemas,
@@ -87,7 +87,7 @@ class Planner:
     def dates(self, window: LandedWindow) -> Dates:
         """Return the event dates that a window's rows can have; ``None``: any. An event without its own time counts at
         its receipt."""
-        known = window.payload_encoding == "avro" and self.schemas(window).all_tell_time()
+        known = window.payload_encoding == "avro" and self.schemas(window).all_have_event_time()
         return window.event_dates() if known else None
 
     def _plan(self, window: LandedWindow, references: tuple[WindowReference, ...]) -> TablePlan:
@@ -105,7 +105,7 @@ class Planner:
             sources.fields = {own: self._survey(window, table).tables.get(table, {}).get(own, {})}
         return sources
 
-    def _survey(self, window: LandedWindow, table: str) -> FoundFields:
+    def _survey(self, window: LandedWindow, table: str) -> SurveyedFields:
         """Return the fields of self-described events, after reading all of them."""
 
         def batches(wanted: Columns) -> Batches:

@@ -76,12 +76,12 @@ def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
     ended = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
-    def tell() -> None:
+    def report() -> None:
         while not ended.wait(interval):
             if line := _line(tracker):
                 log.info("%s", line)
 
-    thread = threading.Thread(target=tell, name="sfstream-progress", daemon=True)
+    thread = threading.Thread(target=report, name="sfstream-progress", daemon=True)
     thread.start()
     try:
         yield

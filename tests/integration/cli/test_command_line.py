@@ -1,4 +1,4 @@
-"""``sfstream`` beside a local org, a landing and a table store: what it shows, and that it does as the operators do."""
+"""The ``sfstream`` command with a local org, a landing and a table store: its output and its effects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def surroundings(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "sfstream_status")
     monkeypatch.setenv("SFSTREAM_LANDING_URL", str(tmp_path / "landing"))
     monkeypatch.setenv("SFSTREAM_REPLAY_STORE", "table")
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")  # so that what the command sets is gone after the test
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")  # the command sets it; pytest restores it after the test
     monkeypatch.setattr("airflow_provider_sfstream._airflow._database", [])
     monkeypatch.setenv("COLUMNS", "200")
     org.knobs(keepalive_seconds=0.2)
@@ -55,20 +55,20 @@ def surroundings(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def run(org: SharedOrg) -> Run:
-    """Run a command, and see to it that no secret of the connection is in what it prints."""
+    """Run a command and check that its output does not contain a secret of the connection."""
 
     def command(*arguments: str, exits: int = 0, **options: Any) -> Result:
         result = CliRunner().invoke(app, arguments, **options)
-        told = f"{result.stdout}\n{result.stderr}"
-        assert result.exit_code == exits, f"{told}\n{result.exception!r}"
-        assert org.info["client_secret"] not in told
-        assert "Traceback" not in told
+        output = f"{result.stdout}\n{result.stderr}"
+        assert result.exit_code == exits, f"{output}\n{result.exception!r}"
+        assert org.info["client_secret"] not in output
+        assert "Traceback" not in output
         return result
 
     return command
 
 
-def drained(org: SharedOrg, tmp_path: Path, numbers: range, run_id: str = "run-1", hour: int = 1) -> dict[str, Any]:
+def drain(org: SharedOrg, tmp_path: Path, numbers: range, run_id: str = "run-1", hour: int = 1) -> dict[str, Any]:
     org.publish(org.topic, [{"Number__c": float(number)} for number in numbers])
     operator = DrainReplayWindowOperator(
         task_id="drain", topic=org.topic, landing_url=str(tmp_path / "landing"), replay_store="table"
@@ -88,7 +88,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_topics(org: SharedOrg, run: Run) -> None:
+def test_topics_command_lists_every_kind_of_topic(org: SharedOrg, run: Run) -> None:
     org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
     org.generic_channel("/u/Orders")
     org.channel("Sales__chn", ["AccountChangeEvent"])
@@ -125,9 +125,11 @@ def test_peek_reads_the_streaming_api_too(org: SharedOrg, run: Run) -> None:
     assert row["Number__c"] == 7.0
 
 
-def test_what_is_recorded_of_a_drained_stream(org: SharedOrg, run: Run, tmp_path: Path) -> None:
-    first = drained(org, tmp_path, range(3))
-    second = drained(org, tmp_path, range(3, 5), "run-2", 2)
+def test_positions_windows_gaps_and_events_of_a_drained_stream_are_shown(
+    org: SharedOrg, run: Run, tmp_path: Path
+) -> None:
+    first = drain(org, tmp_path, range(3))
+    second = drain(org, tmp_path, range(3, 5), "run-2", 2)
     gap = Gap(b"\x01", b"\x02", None, datetime(2026, 11, 20, tzinfo=UTC), "aged out")
     store_of(tmp_path).record_gap(stream_of(org), gap)
 
@@ -150,8 +152,8 @@ def test_what_is_recorded_of_a_drained_stream(org: SharedOrg, run: Run, tmp_path
     assert [row["Number__c"] for row in lines(run("decode", *manifests))] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_status_is_what_the_page_shows(org: SharedOrg, run: Run, tmp_path: Path) -> None:
-    drained(org, tmp_path, range(3))
+def test_status_lists_streams_and_filters_by_dag(org: SharedOrg, run: Run, tmp_path: Path) -> None:
+    drain(org, tmp_path, range(3))
     [stream] = json.loads(run("status", "--json").stdout)["streams"]
     assert (stream["topic"], sum(stream["hours"])) == (org.topic, 3)
     table = run("status").stdout
@@ -160,7 +162,7 @@ def test_status_is_what_the_page_shows(org: SharedOrg, run: Run, tmp_path: Path)
     assert org.topic not in run("status", "--dag-id", "another").stdout
 
 
-def test_preflight(org: SharedOrg, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preflight_command_reports_an_unknown_topic(org: SharedOrg, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", spark_environment()["PATH"])
     assert org.topic in run("preflight", org.topic, "--spark-conn-id", "").stdout
     found = json.loads(run("preflight", "/event/Nothing__e", "--json", exits=1).stdout)
@@ -168,14 +170,14 @@ def test_preflight(org: SharedOrg, run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 class TestReset:
-    def test_it_needs_a_terminal_or_to_be_told(self, org: SharedOrg, run: Run, tmp_path: Path) -> None:
-        result = drained(org, tmp_path, range(2))
+    def test_reset_without_a_terminal_needs_yes(self, org: SharedOrg, run: Run, tmp_path: Path) -> None:
+        result = drain(org, tmp_path, range(2))
         refused = run("reset", org.topic, "--forget", "--reason", "anew", exits=2)
         assert "--yes" in refused.stderr
         assert store_of(tmp_path).read(stream_of(org)).replay_id == bytes.fromhex(result["through"])
         assert store_of(tmp_path).resets(stream_of(org)) == []
 
-    def test_it_leaves_the_record_of_the_operator(self, org: SharedOrg, run: Run, tmp_path: Path) -> None:
+    def test_reset_records_the_same_as_the_operator(self, org: SharedOrg, run: Run, tmp_path: Path) -> None:
         stream, to = stream_of(org), b"\x00\x07".hex()
         arguments = {"topic": org.topic, "replay_id": to, "reason": "again", "replay_store": "table"}
         operator = ResetReplayPositionOperator(task_id="reset", subscription="operator", **arguments)
@@ -191,15 +193,15 @@ class TestReset:
         assert records[0] == records[1]
         assert store.read(stream).replay_id == bytes.fromhex(to)
 
-    def test_one_of_two_must_be_said(self, org: SharedOrg, run: Run) -> None:
+    def test_replay_id_or_forget_is_required(self, org: SharedOrg, run: Run) -> None:
         assert "--forget" in run("reset", org.topic, "--reason", "why", "--yes", exits=2).stderr
 
 
-def test_restore_records_what_the_operator_does(
+def test_restore_records_the_same_as_the_operator(
     org: SharedOrg, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in (1, 2):
-        drained(org, tmp_path, range(number), f"run-{number}", number)
+        drain(org, tmp_path, range(number), f"run-{number}", number)
     found = []
     for name in ("by_hand.db", "by_task.db"):
         set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / name))
@@ -220,7 +222,9 @@ def test_restore_records_what_the_operator_does(
     assert found[0][0]["live_windows"] == 2
 
 
-def test_prune_removes_what_the_operator_does(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prune_removes_the_same_windows_as_the_operator(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     extra = {"organization_id": ORG, "consumer_key": "key", "consumer_secret": "word", "domain": "nowhere"}
     set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
     topic, first, found = "/data/AccountChangeEvent", (datetime.now(UTC) - day(0)).days - 40, []
@@ -254,10 +258,10 @@ def test_prune_removes_what_the_operator_does(run: Run, tmp_path: Path, monkeypa
             )
             result = operator.execute(context_for("prune"))
         [record] = Path(landing).rglob("pruned.json")
-        told = json.loads(record.read_text())
-        assert told.pop("pruned_at")
-        assert told.pop("pruned_by").endswith("sfstream prune" if name == "hand" else "try 1")
-        found.append((result, [window.window_id for window in windows.recorded()], told))
+        pruned = json.loads(record.read_text())
+        assert pruned.pop("pruned_at")
+        assert pruned.pop("pruned_by").endswith("sfstream prune" if name == "hand" else "try 1")
+        found.append((result, [window.window_id for window in windows.recorded()], pruned))
         under_test.store.close()
     assert found[0] == found[1]
     assert found[0][0]["windows"] == 7
@@ -277,8 +281,8 @@ def command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("sfstream")), *arguments]
 
 
-def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(org: SharedOrg, tmp_path: Path) -> None:
-    result = drained(org, tmp_path, range(2))
+def test_reset_on_a_terminal_asks_for_confirmation(org: SharedOrg, tmp_path: Path) -> None:
+    result = drain(org, tmp_path, range(2))
     for answer, exits, position in (("n", 1, bytes.fromhex(result["through"])), ("y", 0, None)):
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
@@ -299,7 +303,7 @@ def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(org: SharedOrg, tmp_pa
     assert (record.reason, record.to_replay_id) == ("by hand", None)
 
 
-def test_its_help_loads_no_airflow() -> None:
+def test_help_does_not_import_airflow() -> None:
     code = (
         "import sys; from airflow_provider_sfstream.cli.main import main\n"
         "try: main(sys.argv[1:])\n"
@@ -311,8 +315,8 @@ def test_its_help_loads_no_airflow() -> None:
 
 
 @pytest.mark.extended
-def test_airflow_has_it_with_its_own_variables_and_connections(org: SharedOrg, tmp_path: Path) -> None:
-    """Variables and connections of a real metadata database, by ``airflow sfstream`` and by ``sfstream``."""
+def test_airflow_sfstream_uses_variables_and_connections_of_airflow(org: SharedOrg, tmp_path: Path) -> None:
+    """Both ``airflow sfstream`` and ``sfstream`` use the connections and Variables of a real metadata database."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SFSTREAM"))}
     environment |= {"AIRFLOW_HOME": str(tmp_path / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     environment.pop("_AIRFLOW_PROCESS_CONTEXT")

@@ -1,4 +1,4 @@
-"""One local org for all hook tests; every test leaves its faults, knobs and subscriptions as it found them."""
+"""One local org for all hook tests. Its faults, knobs and subscriptions are reset after each test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.event_hooks import EventHook
-from tests.support.localorg import LocalOrg, put_back
+from tests.support.localorg import LocalOrg, reset_org
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +25,14 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
-    running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
+    running_org.admin("DELETE", "/requests")  # tests read the whole log many times, so it must be short
     yield running_org
-    put_back(running_org)
+    reset_org(running_org)
 
 
 @pytest.fixture
 def make_hook(org: LocalOrg, kind: EventHook, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Make a hook of that kind on a connection to the org, some extras changed."""
+    """Create a hook of the given kind on a connection to the org. Keyword arguments override extras."""
 
     def make_hook(**changes: Any) -> Any:
         extra = {**kind.extra(org), **changes}

@@ -1,4 +1,4 @@
-"""The hook of custom channels against a local org: reading, and what is refused before anything is changed."""
+"""Hook of custom channels against a local org: reading, changing, and refusals that change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def member(org: LocalOrg, full_name: str, entity: str, channel: str) -> Any:
     return org.rest("POST", "/tooling/sobjects/PlatformEventChannelMember", body)
 
 
-def test_what_the_org_has(org: LocalOrg, hook: EventChannelHook) -> None:
+def test_get_and_delete_use_the_channels_of_the_org(org: LocalOrg, hook: EventChannelHook) -> None:
     with pytest.raises(TopicNotFoundError, match=r"channel Sales__chn.*SalesforceEventChannelOperator"):
         hook.get("Sales__chn")
     org.channel("Sales__chn", [CONTACT, ACCOUNT])
@@ -38,7 +38,7 @@ def test_what_the_org_has(org: LocalOrg, hook: EventChannelHook) -> None:
     assert hook.get("Others__chn").members == (ChannelMember(ACCOUNT),)
 
 
-def test_members_are_known_by_their_entity(org: LocalOrg, hook: EventChannelHook) -> None:
+def test_members_are_identified_by_entity_and_not_by_name(org: LocalOrg, hook: EventChannelHook) -> None:
     hook.ensure("Known__chn", [CONTACT])
     member(org, "Named_by_somebody_else", ACCOUNT, "Known__chn")
     assert not hook.ensure("Known__chn", [ACCOUNT, CONTACT]).changed
@@ -47,7 +47,7 @@ def test_members_are_known_by_their_entity(org: LocalOrg, hook: EventChannelHook
     assert changed.channel.members[0].filter == "Industry = 'Energy'"
 
 
-def test_a_name_that_another_member_has(org: LocalOrg, hook: EventChannelHook) -> None:
+def test_member_name_that_is_already_in_use_is_refused(org: LocalOrg, hook: EventChannelHook) -> None:
     hook.ensure("Taken__chn", [CONTACT])
     hook.ensure("Taking__chn", [CONTACT])
     member(org, "Taken_chn_AccountChangeEvent", ACCOUNT, "Taking__chn")
@@ -61,9 +61,11 @@ def test_a_deletion_has_to_be_confirmed(org: LocalOrg, hook: EventChannelHook) -
     assert not org.requests("http", "POST /services/oauth2/token")
 
 
-def test_the_connection(org: LocalOrg, hook: EventChannelHook, monkeypatch: pytest.MonkeyPatch) -> None:
-    ok, said = hook.test_connection()
-    assert ok, said
+def test_connection_test_checks_the_api_version(
+    org: LocalOrg, hook: EventChannelHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok, message = hook.test_connection()
+    assert ok, message
     set_connection(monkeypatch, "sf", **org.airflow_connection(version="55.0"))
-    ok, said = EventChannelHook("sf").test_connection()
-    assert (ok, "56.0 or above" in said) == (False, True), said
+    ok, message = EventChannelHook("sf").test_connection()
+    assert (ok, "56.0 or above" in message) == (False, True), message

@@ -1,4 +1,4 @@
-"""What every hook that reads events does, on a local org: what test_connection says, and what it gives to others."""
+"""Contract of all hooks that read events, on a local org: connection tests, clients and logins."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def logins(org: LocalOrg) -> int:
 
 
 class TestConnection:
-    def test_a_good_one(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
+    def test_valid_connection_passes(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
         ok, message = make_hook().test_connection()
         assert ok, message
         assert org.org_id in message
-        assert kind.works in message
+        assert kind.success_text in message
         ok, message = make_hook().test_connection(kind.topic)
         assert ok, message
         assert f"{kind.topic} can be subscribed to" in message
 
-    def test_a_good_one_over_tls(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
+    def test_valid_connection_over_tls_passes(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
         ok, message = make_hook(**kind.extra_over_tls(org)).test_connection(kind.topic)
         assert ok, message
 
-    def test_the_login_is_named(self, org: LocalOrg, make_hook: MakeHook) -> None:
+    def test_failed_login_is_named_in_the_message(self, org: LocalOrg, make_hook: MakeHook) -> None:
         for changes, part in [
             ({"consumer_secret": "WRONG-s3cret"}, "consumer_secret"),
             ({"login_url": f"http://127.0.0.1:{free_port()}"}, "cannot be reached"),
@@ -54,23 +54,25 @@ class TestConnection:
             assert part in message
             assert "s3cret" not in message
 
-    def test_the_identity_is_named(self, org: LocalOrg, make_hook: MakeHook) -> None:
+    def test_failed_identity_is_named_in_the_message(self, org: LocalOrg, make_hook: MakeHook) -> None:
         ok, message = make_hook(access_token="WRONG-s3cret", instance_url=org.instance_url).test_connection()
         assert not ok
         assert message.startswith("Identity: ")
         assert "s3cret" not in message
 
-    def test_the_topic_is_named(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
-        ok, message = make_hook().test_connection(kind.nowhere)
+    def test_topic_without_permission_is_named_in_the_message(
+        self, org: LocalOrg, kind: EventHook, make_hook: MakeHook
+    ) -> None:
+        ok, message = make_hook().test_connection(kind.missing_topic)
         assert not ok
-        assert message.startswith(f"Topic permission: {kind.nowhere}")
+        assert message.startswith(f"Topic permission: {kind.missing_topic}")
         kind.deny(org)
         ok, message = make_hook().test_connection(kind.topic)
         assert not ok
         assert message.startswith(f"Topic permission: {kind.topic}")
 
 
-def test_what_operators_use(org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
+def test_hook_and_client_share_one_login(org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
     one = make_hook()
     assert one.org_id == org.org_id
     before = logins(org)
@@ -101,7 +103,7 @@ class TestAsyncClient:
             async with make_hook().async_client() as client:
                 org_id = await client.org_id()
                 await leave.wait()
-                assert await client.org_id() == org_id, "it is open until the last one has left"
+                assert await client.org_id() == org_id, "the client stays open until its last user has closed it"
             return client
 
         users = [asyncio.create_task(user()) for _ in range(200)]
@@ -113,29 +115,34 @@ class TestAsyncClient:
         with pytest.raises(RuntimeError, match="closed"):
             await client.schema("K98aAtiNFBjA-PJlcvaQ2g")
 
-    async def test_an_edited_connection_gives_another_client(self, kind: EventHook, make_hook: MakeHook) -> None:
-        async with make_hook().async_client() as first, make_hook(**kind.same).async_client() as second:
-            assert second is first, "what is said is the same"
-            for edit in kind.edits:
+    async def test_edited_connection_creates_another_client(self, kind: EventHook, make_hook: MakeHook) -> None:
+        async with (
+            make_hook().async_client() as first,
+            make_hook(**kind.edit_with_same_client).async_client() as second,
+        ):
+            assert second is first, "both connections have the same settings"
+            for edit in kind.edits_with_new_client:
                 async with make_hook(**edit).async_client() as other:
                     assert other is not first
 
-    async def test_a_refused_login_does_not_poison_the_others(self, org: LocalOrg, make_hook: MakeHook) -> None:
+    async def test_refused_login_is_attempted_once_and_later_logins_work(
+        self, org: LocalOrg, make_hook: MakeHook
+    ) -> None:
         org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
         before = logins(org)
         async with make_hook().async_client() as client:
             outcomes = await asyncio.gather(*(client.org_id() for _ in range(20)), return_exceptions=True)
             assert {type(outcome) for outcome in outcomes} == {AuthenticationError}
-            assert logins(org) == before + 1, "one attempt for all who waited"
+            assert logins(org) == before + 1, "one login attempt for all waiting calls"
             async with make_hook().async_client() as same:
                 assert same is client
                 assert await same.org_id() == org.org_id
 
-    async def test_unusable_fields_are_refused_and_leave_nothing(
+    async def test_invalid_fields_are_refused_before_any_request(
         self, org: LocalOrg, kind: EventHook, make_hook: MakeHook
     ) -> None:
         before = len(org.requests())
-        for changes, part in kind.unusable:
+        for changes, part in kind.invalid_fields:
             for _ in range(2):
                 with pytest.raises(ConfigurationError, match=part):
                     await make_hook(**changes).async_client().__aenter__()

@@ -20,7 +20,7 @@ PERMISSION = "'View Setup and Configuration'"
 
 
 def definition(record_id: str, event_type: str | None, namespace: str | None = None) -> dict[str, Any]:
-    """Return a row of a Tooling API query of CustomObject, with the parts of its metadata that are read."""
+    """Return a row of a Tooling API query of CustomObject, with the metadata that the hook reads."""
     url = f"/services/data/v62.0/tooling/sobjects/CustomObject/{record_id}"
     metadata = {"eventType": event_type, "deploymentStatus": "Deployed", "label": "Order", "fields": [], "urls": None}
     attributes = {"type": "CustomObject", "url": url}
@@ -44,7 +44,7 @@ DENIED = [{"errorCode": "INSUFFICIENT_ACCESS", "message": "You do not have acces
 
 @pytest.fixture
 def proxy(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stand between the hook and the org, and answer in its place."""
+    """Start a proxy between the hook and the org that can answer in place of the org."""
     with RestProxy.running(org.instance_url) as one:
         extra = {"access_token": org.token(), "instance_url": one.url, "organization_id": org.org_id}
         set_connection(monkeypatch, "sf", conn_type="salesforce", extra=extra)
@@ -68,7 +68,7 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("api", ["pubsub", "streaming"])
 @pytest.mark.parametrize(("event_type", "hours"), [("HighVolume", 72), ("StandardVolume", 24)])
-def test_the_volume_of_a_custom_event_decides_it(
+def test_volume_of_a_custom_event_decides_the_retention(
     proxy: RestProxy, queries: list[str], api: Any, event_type: str, hours: int
 ) -> None:
     proxy.answer("GET", "/tooling/query/", 200, answer_of(definition("01I000000000001AAA", event_type)))
@@ -79,7 +79,7 @@ def test_the_volume_of_a_custom_event_decides_it(
 
 
 @pytest.mark.parametrize(("volume", "hours"), [("high", 72), ("standard", 24)])
-def test_an_event_of_the_org(
+def test_volume_of_an_event_of_the_local_org_is_read_once(
     org: LocalOrg, make_connection: Callable[..., None], queries: list[str], volume: str, hours: int
 ) -> None:
     name = f"Volume_{volume}__e"
@@ -94,22 +94,22 @@ def test_an_event_of_the_org(
 @pytest.mark.parametrize(
     ("topic", "hours"), [("/data/AccountChangeEvent", 72), ("/event/Orders__chn", 72), ("/event/LoginEventStream", 72)]
 )
-def test_no_request_where_the_topic_decides_it(proxy: RestProxy, topic: str, hours: int) -> None:
+def test_no_request_is_sent_when_the_topic_name_decides_the_retention(proxy: RestProxy, topic: str, hours: int) -> None:
     assert event_hook("pubsub", "sf").event_retention(topic) == timedelta(hours=hours)
     assert event_hook("streaming", "sf").event_retention("/u/Notes") == timedelta(hours=24)
     assert proxy.requests == []
 
 
-def test_an_event_of_a_package(proxy: RestProxy, queries: list[str]) -> None:
+def test_event_of_a_package_is_found_by_namespace(proxy: RestProxy, queries: list[str]) -> None:
     rows = answer_of(definition("01I000000000001AAA", "StandardVolume", "Shop"))
     proxy.answer("GET", "/tooling/query/", 200, rows, times=2)
     hook = event_hook("pubsub", "sf")
     assert hook.event_retention("/event/Shop__Order__e") == timedelta(hours=24)
     assert queries[0].endswith("WHERE DeveloperName = 'Order' AND NamespacePrefix = 'Shop'")
-    assert hook.event_retention("/event/Order__e") is None, "the event of a package is another one"
+    assert hook.event_retention("/event/Order__e") is None, "an event of a package is a different event"
 
 
-def test_other_objects_with_the_same_developer_name(proxy: RestProxy, queries: list[str]) -> None:
+def test_event_is_found_among_objects_with_the_same_developer_name(proxy: RestProxy, queries: list[str]) -> None:
     rows = [definition("01I000000000001AAA", None), definition("01I000000000002AAA", "StandardVolume")]
     proxy.answer("GET", "/tooling/query/", 400, SEVERAL)
     proxy.answer("GET", "/tooling/query/", 200, answer_of(*rows))
@@ -136,7 +136,7 @@ def test_other_objects_with_the_same_developer_name(proxy: RestProxy, queries: l
         (200, {"records": "none"}, "the answer to the query"),
     ],
 )
-def test_unknown_with_one_warning(
+def test_unknown_retention_logs_one_warning(
     proxy: RestProxy, capsys: pytest.CaptureFixture[str], status: int, body: Any, cause: str
 ) -> None:
     proxy.answer("GET", "/tooling/query/", status, body, times=2)
@@ -148,7 +148,7 @@ def test_unknown_with_one_warning(
         assert part in warning, part
 
 
-def test_a_failed_login_is_no_unknown_retention(
+def test_failed_login_raises_instead_of_unknown_retention(
     org: LocalOrg, make_connection: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_connection(consumer_secret="wrong")
@@ -159,7 +159,7 @@ def test_a_failed_login_is_no_unknown_retention(
 
 @pytest.fixture
 def make_connection(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Define the Airflow connection, some extras changed."""
+    """Define the Airflow connection. Keyword arguments override its extras."""
 
     def define(**changes: str) -> None:
         extra = {"login_url": org.login_url, "consumer_key": org.client_id, "consumer_secret": org.client_secret}

@@ -1,4 +1,4 @@
-"""The hook of managed event subscriptions against a local org: what may be repeated, what is refused, what is seen."""
+"""Hook of managed event subscriptions against a local org: repeated calls, refusals and visibility."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def name() -> str:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask the Pub/Sub API more often than one asks Salesforce."""
+    """Poll the Pub/Sub API more often than in production."""
     defaults = managed_visibility.wait_until_seen.__kwdefaults__
     monkeypatch.setitem(defaults, "interval", 0.05)
     monkeypatch.setitem(defaults, "silence", 2.0)
 
 
 def writes(org: LocalOrg) -> list[str]:
-    """What changed a record: each request that did, by method and path."""
+    """Return method and path of each request that changes a record."""
     return [each["method"] for each in org.requests("http") if "/tooling/sobjects/" in each["method"]]
 
 
@@ -56,12 +56,14 @@ def logins(org: LocalOrg) -> int:
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was warned of since the last look."""
+    """Return the warnings that were logged since the last call."""
     out, err = capsys.readouterr()
     return [line for line in (out + err).splitlines() if "warning" in line]
 
 
-def test_ensuring_what_is_so_changes_nothing(org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
+def test_ensure_of_unchanged_settings_writes_nothing(
+    org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
+) -> None:
     created = hook.ensure(name, topic=TOPIC)
     assert (created.changed, created.before) == (True, None)
     assert created.record.label == name.replace("_", " ")
@@ -85,7 +87,7 @@ def test_ensuring_what_is_so_changes_nothing(org: LocalOrg, hook: ManagedEventSu
         {"state": "stopped", "default_replay": "LATEST", "confirm_position_loss": True},
     ],
 )
-def test_all_that_differs_is_changed_at_once(
+def test_all_changed_settings_are_written_in_one_request(
     org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str, settings: dict[str, Any]
 ) -> None:
     record = hook.ensure(name, topic=TOPIC).record
@@ -114,7 +116,9 @@ def test_another_topic_is_refused_and_nothing_changed(
     assert writes(org) == before
 
 
-def test_without_a_topic_it_has_to_exist(org: LocalOrg, hook: ManagedEventSubscriptionHook) -> None:
+def test_missing_subscription_without_topic_or_by_id_is_refused(
+    org: LocalOrg, hook: ManagedEventSubscriptionHook
+) -> None:
     for call in (
         lambda: hook.ensure("Nothing_like_it"),
         lambda: hook.ensure("Nothing_like_it", "stopped", confirm_position_loss=True),
@@ -124,8 +128,10 @@ def test_without_a_topic_it_has_to_exist(org: LocalOrg, hook: ManagedEventSubscr
             call()
 
 
-def test_losing_the_race_to_create(org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Somebody creates it between the look and the request: what differs is changed, as if it had been there."""
+def test_subscription_that_another_process_creates_meanwhile_is_adopted(
+    org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The other process creates it between query and request. The hook then changes the settings that differ."""
     with RestProxy.running(org.instance_url) as proxy:
         set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
         hook = ManagedEventSubscriptionHook("sf")
@@ -181,15 +187,15 @@ def test_stopping_and_starting(
     assert not warnings(capsys)
 
 
-def test_one_can_be_created_that_nobody_can_subscribe_to_yet(
+def test_subscription_can_be_created_stopped(
     hook: ManagedEventSubscriptionHook, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     created = hook.ensure(name, "stopped", topic=TOPIC, label="Later", confirm_position_loss=True)
     assert (created.record.state, created.record.label, created.is_of_state) == ("STOP", "Later", True)
-    assert not warnings(capsys), "it had no position to lose"
+    assert not warnings(capsys), "a new subscription has no position to lose"
 
 
-def test_deleting(
+def test_delete_requires_confirmation_and_logs_one_warning(
     org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = hook.ensure(name, topic=TOPIC).record
@@ -213,7 +219,7 @@ def test_the_connection_can_be_tested(org: LocalOrg, hook: ManagedEventSubscript
 
 
 def read(org: LocalOrg, name: str, count: int) -> list[bytes] | None:
-    """Return the replay IDs of the next events of a subscription; ``None`` while another stream holds its place."""
+    """Return the replay IDs of the next events of a subscription; ``None`` while another stream uses it."""
     subscription = ManagedSubscription.parse(name)
     try:
         with (
@@ -227,7 +233,7 @@ def read(org: LocalOrg, name: str, count: int) -> list[bytes] | None:
 
 @pytest.mark.usefixtures("quick")
 class TestVisibility:
-    def test_a_new_one_is_seen_after_a_while(
+    def test_new_subscription_becomes_visible_after_a_delay(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
         org.knobs(managed_visibility_seconds=600)
@@ -241,7 +247,7 @@ class TestVisibility:
         assert shown["visible"]
         assert shown["committed"] is None, "the probe commits nothing"
 
-    def test_every_change_is_seen(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
+    def test_every_change_becomes_visible(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
         record = hook.ensure(name, topic=TOPIC).record
         org.knobs(managed_visibility_seconds=0.5)
         for state, change in (
@@ -256,18 +262,18 @@ class TestVisibility:
         org.knobs(managed_visibility_seconds=0)
         hook.wait_until_visible(record.id, "deleted", timeout=0.1)
 
-    def test_events_that_are_there_are_left_for_the_consumer(
+    def test_probe_leaves_stored_events_for_the_consumer(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
         published = org.publish(TOPIC, [{"Amount__c": float(n)} for n in range(3)])
         subscription = hook.ensure(name, topic=TOPIC).record.id
         hook.wait_until_visible(subscription, timeout=60)
         record = org.record(TOPIC)
-        seen = wait_until(lambda: read(org, name, len(record)), what="the place of the probe being free")
+        seen = wait_until(lambda: read(org, name, len(record)), what="the end of the stream of the probe")
         assert seen == [event["replay_id"] for event in record]
         assert seen[-3:] == published
 
-    def test_a_consumer_that_is_there_is_not_disturbed(
+    def test_probe_does_not_disturb_a_running_consumer(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
         hook.ensure(name, topic="/event/Invoice__e")
@@ -281,14 +287,16 @@ class TestVisibility:
             batches = (batch for batch in stream if batch)
             assert len(next(batches)) == 1
 
-    def test_what_is_never_seen(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
+    def test_subscription_that_stays_invisible_raises_after_the_timeout(
+        self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
+    ) -> None:
         org.knobs(managed_visibility_seconds=600)
         record = hook.ensure(name, topic=TOPIC).record
         with pytest.raises(ServiceUnavailableError, match=rf"{record.id}.*within 0\.5 seconds.*not known") as raised:
             hook.wait_until_visible(record.id, timeout=0.5)
         assert raised.value.retriable
 
-    def test_a_pubsub_api_that_cannot_be_reached(
+    def test_unreachable_pubsub_api_is_reported(
         self, org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         unused = f"http://127.0.0.1:{free_port()}"

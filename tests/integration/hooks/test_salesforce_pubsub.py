@@ -1,4 +1,4 @@
-"""What is the Pub/Sub hook's own, against a local org: its endpoint, and users without change events."""
+"""Pub/Sub hook against a local org: its endpoint, and users without access to change events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kind() -> EventHook:
     return PUBSUB
 
 
-def test_the_endpoint_is_named(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
+def test_failing_pubsub_endpoint_is_named_in_the_message(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     ok, message = make_hook().test_connection()
     assert ok
     assert org.grpc_target in message
@@ -33,7 +33,7 @@ def test_the_endpoint_is_named(org: LocalOrg, make_hook: Callable[..., Any]) -> 
         assert part in message
 
 
-def test_a_user_without_change_events_may_still_have_other_topics(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
+def test_connection_test_passes_for_a_user_without_change_events(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     PUBSUB.deny(org)
     ok, message = make_hook().test_connection()
     assert ok, message

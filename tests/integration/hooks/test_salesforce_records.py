@@ -1,4 +1,4 @@
-"""The hook for records against a local org: every login flow gives a client, and a connection test says what fails."""
+"""Hook of records against a local org: every login flow, and connection tests that name the failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def connection(org: LocalOrg, flow: str) -> dict[str, Any]:
             "refresh_token": org.admin("POST", "/oauth/refresh_tokens", {})["refresh_token"],
         },
         "access_token": {"access_token": org.token(), "instance_url": org.https_instance_url},
-        # Field for field what the hook of Airflow's Salesforce provider takes, and a local org beside it.
+        # The fields that the hook of Airflow's Salesforce provider reads, and the addresses of the local org.
         "password": {
             "consumer_key": org.client_id,
             "consumer_secret": org.client_secret,
@@ -39,31 +39,31 @@ def connection(org: LocalOrg, flow: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flow", ["client_credentials", "jwt_bearer", "refresh_token", "access_token", "password"])
-def test_every_login_flow(org: LocalOrg, flow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_login_flow_reads_records(org: LocalOrg, flow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, "sf", **connection(org, flow))
     hook = SalesforceRecordHook("sf")
     with hook.get_conn() as client:
         assert client.org_id == org.org_id
         assert [record["Name"] for record in client.query("Account", ["Name"])] == ["Acme"]
-        # The library's own object, for what this package has no method for.
+        # The library's own object, for calls that this package has no method for.
         assert client.salesforce.query("SELECT Name FROM Account")["totalSize"] == 1
     assert hook.test_connection() == (True, f"Logged in to org {org.org_id}; records can be read.")
 
 
-def test_what_a_connection_test_says(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_test_of_records_names_the_failure(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = org.airflow_connection(version="46.0")
     set_connection(monkeypatch, "sf", **fields)
-    works, said = SalesforceRecordHook("sf").test_connection()
+    works, message = SalesforceRecordHook("sf").test_connection()
     assert not works
-    assert "connection 'sf': API version '46.0' is none that has query jobs" in said
+    assert "connection 'sf': API version '46.0' is none that has query jobs" in message
     set_connection(monkeypatch, "sf", **org.airflow_connection(consumer_secret="wrong"))
-    works, said = SalesforceRecordHook("sf").test_connection()
+    works, message = SalesforceRecordHook("sf").test_connection()
     assert not works
-    assert said.startswith("Records: ")
-    assert "wrong" not in said
+    assert message.startswith("Records: ")
+    assert "wrong" not in message
 
 
-def test_an_address_without_tls(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_url_without_tls_is_refused(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, "sf", **org.airflow_connection(login_url=org.instance_url))
     with pytest.raises(ConfigurationError, match=r"connection 'sf': Records are fetched over HTTPS only"):
         SalesforceRecordHook("sf").get_conn()

@@ -1,4 +1,4 @@
-"""What is the Streaming API hook's own, against a local org: its endpoint, API versions, and code for aiosfstream."""
+"""Streaming API hook against a local org: its endpoint, API versions, and code written for aiosfstream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def kind() -> EventHook:
         ({"error": "400::Unsupported API version."}, "version"),
     ],
 )
-def test_the_endpoint_is_named(org: LocalOrg, make_hook: Callable[..., Any], fault: dict[str, Any], part: str) -> None:
+def test_failing_streaming_endpoint_is_named_in_the_message(
+    org: LocalOrg, make_hook: Callable[..., Any], fault: dict[str, Any], part: str
+) -> None:
     org.fault("cometd_fail", channel="/meta/handshake", **fault)
     ok, message = make_hook().test_connection(ACCOUNTS)
     assert not ok
@@ -34,14 +36,14 @@ def test_the_endpoint_is_named(org: LocalOrg, make_hook: Callable[..., Any], fau
     assert part in message
 
 
-def test_salesforces_refusal_is_quoted(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
+def test_refusal_by_salesforce_is_quoted(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     STREAMING.deny(org)
     ok, message = make_hook().test_connection(ACCOUNTS)
     assert not ok
     assert "403::User not enabled for streaming" in message
 
 
-def test_fields_are_named_before_anything_is_contacted(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
+def test_invalid_fields_are_named_before_any_request(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     before = len(org.requests())
     for changes, part in [
         ({"version": "36.0"}, "version.*37.0 or above"),
@@ -58,13 +60,13 @@ def test_fields_are_named_before_anything_is_contacted(org: LocalOrg, make_hook:
 
 
 @pytest.mark.parametrize("version", ["58.0", "58", "v58.0", 58, 58.0, "V58"])
-def test_the_connections_api_version_is_used(org: LocalOrg, make_hook: Callable[..., Any], version: Any) -> None:
+def test_api_version_of_the_connection_is_used(org: LocalOrg, make_hook: Callable[..., Any], version: Any) -> None:
     with make_hook(version=version).get_conn() as client:
         assert client.api_version == "58.0"
         client.check(ACCOUNTS)
 
 
-async def test_code_written_for_aiosfstream(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
+async def test_code_written_for_aiosfstream_works_with_the_hook(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     async with make_hook().cometd_client(replay=ReplayOption.ALL_EVENTS) as client:
         await client.subscribe(ACCOUNTS)
         async for message in client:

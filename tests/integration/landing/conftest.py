@@ -15,11 +15,11 @@ from tests.support.tasks import set_connection
 __all__ = ["object_storage"]
 
 IMPATIENT = {"config_kwargs": {"retries": {"total_max_attempts": 2}, "connect_timeout": 5, "read_timeout": 20}}
-"""Fewer tries than usual, so that a fault that lasts is found to last within seconds."""
+"""Connection settings with fewer tries than the default, so that tests of lasting faults take seconds."""
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any]) -> str:
-    """Define an Airflow connection and return its new id: Airflow keeps one filesystem for each in a process."""
+    """Define an Airflow connection with a new ID and return the ID: Airflow caches one filesystem per connection."""
     name = f"storage_{secrets.token_hex(4)}"
     set_connection(monkeypatch, name, **connection)
     return name
@@ -27,7 +27,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any]) -> str:
 
 @pytest.fixture
 def url() -> str:
-    """Where one test may write."""
+    """Return a URL below which one test may write."""
     return f"s3://{BUCKET}/{secrets.token_hex(8)}"
 
 
@@ -39,7 +39,7 @@ def proxy(object_storage: ObjectStorage) -> Iterator[ObjectStorageProxy]:
 
 @pytest.fixture
 def landing(object_storage: ObjectStorage, url: str, monkeypatch: pytest.MonkeyPatch) -> Landing:
-    """A landing as the operators open it: through an Airflow connection, of the user with the fewest rights."""
+    """Open a landing as the operators do: through an Airflow connection of the user with the fewest rights."""
     return open_landing(url, connect(monkeypatch, object_storage.airflow_connection())).landing
 
 

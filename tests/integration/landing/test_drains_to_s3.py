@@ -1,4 +1,4 @@
-"""Drains from a local org to S3 through an Airflow connection: faults in the middle end as if there had been none."""
+"""Drains from a local org to S3 through an Airflow connection: faults do not change the landed events."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 
 @pytest.fixture(scope="module")
 def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    """An org with 150 events, 50 in each of the hours from four to two hours ago."""
+    """Start an org with 150 events, 50 in each of the hours from four to two hours ago."""
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
-        local_org.knobs(keepalive_seconds=0.5)  # so that it says soon that this is the end
+        local_org.knobs(keepalive_seconds=0.5)  # so that it soon confirms the end of the stream
         local_org.define("Order__e", Number__c="double")
         times = [NOW - timedelta(hours=hours) + timedelta(minutes=n) for hours in (4, 3, 2) for n in range(50)]
         local_org.publish(
@@ -43,7 +43,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 class Drains:
-    """Drains of one landing and one replay store, and what they landed."""
+    """Drains of one landing and one replay store, and the events that they landed."""
 
     def __init__(self, org: LocalOrg, url: str, connection_id: str, replay_store: str) -> None:
         self.stream = Stream(org.org_id, "pubsub", TOPIC)
@@ -57,7 +57,7 @@ class Drains:
         return self.execute(context_for("drain", f"run-{number}", try_number), max_events=60, **arguments)
 
     def hour(self, hours_ago: int, run_type: str, try_number: int = 1, **arguments: Any) -> dict[str, Any]:
-        """Give the hour that began then, as a run of this type."""
+        """Drain the hour that began ``hours_ago`` hours ago, as a run of type ``run_type``."""
         interval = {
             "data_interval_start": NOW - timedelta(hours=hours_ago),
             "data_interval_end": NOW - timedelta(hours=hours_ago - 1),
@@ -78,7 +78,7 @@ class Drains:
         return open_landing(self._arguments["landing_url"], self._arguments["landing_conn_id"])
 
     def landed(self, newest: dict[str, Any]) -> list[bytes]:
-        """Return the replay IDs of all windows up to ``newest``, every file of them verified."""
+        """Verify every file of all windows up to ``newest`` and return the replay IDs of the windows."""
         catalog, found = self.catalog, []
         for manifest in catalog.chain(self.stream, newest["window_id"]):
             catalog.verify(manifest, sha256=True)
@@ -87,7 +87,7 @@ class Drains:
 
 
 EACH_STORE = pytest.mark.parametrize("replay_store", ["table", pytest.param("landing", marks=pytest.mark.extended)])
-"""With positions in a database, and as files in the landing."""
+"""Run a test with positions in a database, and with positions in files in the landing."""
 Make = Callable[[dict[str, Any]], Drains]
 
 
@@ -98,7 +98,7 @@ def replay_store() -> str:
 
 @pytest.fixture
 def make(replay_store: str, org: LocalOrg, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Drains through a storage connection."""
+    """Create drains through a storage connection."""
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id=org.org_id))
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     return lambda connection: Drains(org, url, connect(monkeypatch, connection), replay_store)
@@ -114,7 +114,7 @@ def of_org(org: LocalOrg) -> list[bytes]:
 
 
 @EACH_STORE
-def test_windows_follow_each_other_and_nothing_of_a_credential_is_landed(
+def test_windows_are_consecutive_and_contain_no_credentials(
     org: LocalOrg, drains: Drains, object_storage: ObjectStorage, url: str
 ) -> None:
     windows = [drains.run(number) for number in range(4)]
@@ -132,10 +132,10 @@ def test_windows_follow_each_other_and_nothing_of_a_credential_is_landed(
         assert not any(secret.encode() in document for document in everything)
 
 
-def test_lineage_is_read_from_storage_in_the_fork_in_which_the_listener_asks(
+def test_lineage_reads_storage_in_the_forked_process_of_the_listener(
     org: LocalOrg, drains: Drains, object_storage: ObjectStorage, url: str
 ) -> None:
-    """Clients of object storage have threads, which a fork does not have."""
+    """Clients of object storage use threads, and threads do not exist in a forked process."""
     operator = drains.operator(max_events=60)
     window = operator.execute(context_for("drain"))
     reading, writing = os.pipe()
@@ -156,23 +156,23 @@ def test_lineage_is_read_from_storage_in_the_fork_in_which_the_listener_asks(
     assert window["manifest_url"].startswith(f"s3://{BUCKET}/{folder['name']}/windows/")
     assert not any(secret in text for secret in (*object_storage.user, *object_storage.administrator))
     links = {link.name: link.get_link(operator, ti_key=None) for link in operator.operator_extra_links}
-    assert links["Manifest"] == "", "the console of AWS shows nothing of another's storage"
+    assert links["Manifest"] == "", "the AWS console does not show the storage of other vendors"
 
 
 @pytest.mark.extended
 @EACH_STORE
-def test_a_landed_hour_is_read_back_and_a_rerun_gives_the_same(org: LocalOrg, drains: Drains) -> None:
+def test_backfill_reads_a_landed_hour_and_a_rerun_returns_the_same(org: LocalOrg, drains: Drains) -> None:
     live = drains.hour(4, "scheduled")
     assert live["event_count"] >= 50
     calls = len(org.requests())
     backfill = drains.hour(4, "backfill")
     assert [window["origin"] for window in backfill["windows"]] == ["landed"]
     assert drains.hour(4, "backfill", try_number=2) == {**backfill, "drained": False}
-    assert len(org.requests()) == calls, "not even a login"
+    assert len(org.requests()) == calls, "neither run sends a request, not even a login"
 
 
 @pytest.mark.extended
-def test_a_window_costs_the_requests_that_the_docs_say(drains: Drains, proxy: ObjectStorageProxy) -> None:
+def test_a_window_needs_the_documented_number_of_requests(drains: Drains, proxy: ObjectStorageProxy) -> None:
     drains.run(0)
     before = len(proxy.requests)
     assert drains.run(1)["event_count"] == 60
@@ -194,7 +194,7 @@ FAULTS = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_run_that_a_lasting_fault_ends_is_made_good_by_its_retry(
+def test_retry_after_a_lasting_fault_lands_the_window(
     org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy, object_storage: ObjectStorage, url: str, fault: str
 ) -> None:
     number = 0 if fault == "schema cut" else 1  # the first window writes the schema
@@ -218,11 +218,13 @@ def test_a_run_that_a_lasting_fault_ends_is_made_good_by_its_retry(
     manifest = drains.catalog.read_manifest_url(retried["manifest_url"])
     folder = retried["manifest_url"].removeprefix(f"s3://{BUCKET}/").rpartition("/")[0]
     listed = {f"{folder}/{file.name}" for file in manifest.files} | {f"{folder}/manifest.json"}
-    assert set(object_storage.keys(folder)) - {f"{folder}/"} == listed, "what the first try left is removed"
+    assert set(object_storage.keys(folder)) - {f"{folder}/"} == listed, "the files of the first try are removed"
 
 
 @pytest.mark.extended
-def test_an_answer_that_is_lost_once_is_not_noticed(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
+def test_drain_succeeds_when_one_response_per_file_is_lost(
+    org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy
+) -> None:
     lost = [proxy.lose_answer("PUT", part) for part in ("/part-", "/schemas/", "/manifest.json")]
     window = drains.run(0)
     assert [fault.done for fault in lost] == [1, 1, 1]
@@ -232,23 +234,23 @@ def test_an_answer_that_is_lost_once_is_not_noticed(org: LocalOrg, drains: Drain
 
 @pytest.mark.extended
 @EACH_STORE
-def test_a_listing_that_lags_behind_loses_no_window(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
-    """No listing shows anything: not the windows, their files, their intervals or positions."""
+def test_outdated_listings_lose_no_window(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
+    """Every listing is empty: it has no windows, files, intervals or positions."""
     with proxy.listing_only([]):
         hours = [drains.hour(hours, "scheduled") for hours in (4, 3)]
         again = drains.hour(3, "scheduled", try_number=2)
         assert again["windows"] == hours[1]["windows"]
         calls = len(org.requests())
         backfills = [drains.hour(hours, "backfill") for hours in (4, 3)]
-        assert len(org.requests()) == calls, "what was landed is found without listings"
-    for given, backfill in zip(hours, backfills, strict=True):
-        assert {w["window_id"] for w in given["windows"]} <= {w["window_id"] for w in backfill["windows"]}
+        assert len(org.requests()) == calls, "landed windows are found without listings"
+    for scheduled, backfill in zip(hours, backfills, strict=True):
+        assert {w["window_id"] for w in scheduled["windows"]} <= {w["window_id"] for w in backfill["windows"]}
     assert drains.landed(hours[-1]["windows"][-1])[:100] == of_org(org)[:100]
 
 
 @contextmanager
 def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
-    """Do ``work`` in a thread; what it returned is in the list after the block."""
+    """Run ``work`` in a thread; after the block, the list contains its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -259,8 +261,8 @@ def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
 
 
 @pytest.mark.extended
-def test_a_storage_that_is_gone_for_seconds_only_delays_a_drain(org: LocalOrg, make: Make, tmp_path: Path) -> None:
-    """Killed in the middle of the drain and started again, within the patience of clients that try eight times."""
+def test_storage_that_is_down_for_seconds_only_delays_a_drain(org: LocalOrg, make: Make, tmp_path: Path) -> None:
+    """The storage is killed during the drain and starts again before the client gives up after eight tries."""
     with ObjectStorage.running(tmp_path / "server") as storage, ObjectStorageProxy.running(storage.port) as proxy:
         patient = {"retries": {"total_max_attempts": 8}}
         drains = make(storage.airflow_connection(proxy.endpoint, config_kwargs=patient))

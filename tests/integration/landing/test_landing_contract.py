@@ -1,4 +1,4 @@
-"""The tests of a landing, as they run on local files and in memory, on S3 through an Airflow connection."""
+"""The landing tests for local files and memory, run on S3 through an Airflow connection."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def _tests_of_a_landing() -> dict[str, Any]:
 globals().update(_tests_of_a_landing())
 
 
-def test_the_check_of_a_landing_leaves_nothing(landing: Landing, object_storage: ObjectStorage) -> None:
+def test_check_of_a_landing_leaves_no_file(landing: Landing, object_storage: ObjectStorage) -> None:
     landing.check_writable()
     assert object_storage.keys(landing.base.partition("/")[2]) == []

@@ -1,4 +1,4 @@
-"""The S3 server of the tests itself: what was written is there after a kill, and in a mount."""
+"""The S3 server of the tests: written objects exist after a kill and in a mount."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.packages import FUSE, need
 pytestmark = pytest.mark.extended
 
 
-def test_what_was_written_is_there_after_a_kill_and_a_condition_holds(tmp_path: Path) -> None:
+def test_objects_survive_a_kill_and_conditional_writes_are_refused(tmp_path: Path) -> None:
     with ObjectStorage.running(tmp_path / "server") as storage:
         storage.client().put_object(Bucket=BUCKET, Key="a/b", Body=b"first", IfNoneMatch="*")
         with storage.down(), pytest.raises(EndpointConnectionError):

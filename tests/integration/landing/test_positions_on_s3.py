@@ -1,4 +1,4 @@
-"""The suite of the replay stores on one that keeps its positions as files in a landing on S3."""
+"""Contract of replay stores, run on a store with positions in files in a landing on S3."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.extended
 @pytest.fixture
 def under_test(landing: Landing) -> Iterator[StoreUnderTest]:
     catalog = LandingCatalog(landing)
-    given = StoreUnderTest(lambda: DocumentReplayStore(catalog, PositionFiles(landing)), catalog)
-    yield given
-    given.store.close()
+    under_test = StoreUnderTest(lambda: DocumentReplayStore(catalog, PositionFiles(landing)), catalog)
+    yield under_test
+    under_test.store.close()
 
 
 globals().update(

@@ -1,4 +1,4 @@
-"""Pruning a landing on S3, by the user with the fewest rights, and what a refused removal leaves."""
+"""Pruning of a landing on S3 by the user with the fewest rights, and recovery from a refused removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def under_test(landing: Landing, tmp_path: Path) -> StoreUnderTest:
     return store
 
 
-def test_windows_go_oldest_first_and_leave_nothing(under_test: StoreUnderTest) -> None:
+def test_oldest_windows_are_removed_with_all_their_files(under_test: StoreUnderTest) -> None:
     windows = DailyWindows(under_test, days=8)
 
     outcome = windows.prune(today=10.5, older_than=5)
@@ -34,16 +34,16 @@ def test_windows_go_oldest_first_and_leave_nothing(under_test: StoreUnderTest) -
     windows.check()
 
 
-def test_a_removal_that_is_refused_is_finished_later(
+def test_refused_removal_is_finished_by_the_next_prune(
     under_test: StoreUnderTest, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windows = DailyWindows(under_test, days=8)
-    remove, asked = landing.filesystem.rm_file, 0
+    remove, calls = landing.filesystem.rm_file, 0
 
     def refuse_the_third(path: str) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
             raise PermissionError(path)
         remove(path)
 

@@ -1,4 +1,4 @@
-"""The record of a publication on S3: written once, read by name, by a user who may do little."""
+"""Publish ledger on S3: written once and read by name, by the user with the fewest rights."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, SentRequest
+from airflow_provider_sfstream.publishing.ledger import AcceptedEvent, PublishLedger, SentRequest
 
 pytestmark = pytest.mark.extended
 ID = "00000000-0000-5000-8000-00000000000{}"
-ACCEPTED = Accepted(ID.format(1), b"\x01\x00")
+ACCEPTED = AcceptedEvent(ID.format(1), b"\x01\x00")
 
 
 def sent(number: int, attempt: str) -> SentRequest:
     return SentRequest(number, attempt, datetime.now(UTC), [(ID.format(number + 1), number, None)])
 
 
-def test_of_two_tries_one_begins_a_request_and_a_third_reads_what_both_left(landing: Landing) -> None:
+def test_only_one_of_two_tries_begins_a_request_and_a_third_reads_both(landing: Landing) -> None:
     folder = f"{landing.base}/dag/task/run"
     one, other, third = (PublishLedger(landing.filesystem, folder, f"{landing.url}/run") for _ in range(3))
     assert one.source() is None
@@ -38,6 +38,6 @@ def test_of_two_tries_one_begins_a_request_and_a_third_reads_what_both_left(land
     assert [request.number for request in recorded.unanswered] == [1]
     assert recorded.trail == (ACCEPTED,)
     for _ in range(2):
-        third.leave_trail(recorded.latest)
-    assert third.trail_of_the_run_before() == [[ACCEPTED.event_id, "0100"]]
+        third.write_trail(recorded.latest)
+    assert third.previous_trail() == [[ACCEPTED.event_id, "0100"]]
     assert third.source() == {"key": None, "trail": []}

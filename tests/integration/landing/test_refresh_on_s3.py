@@ -1,4 +1,4 @@
-"""The files of a refresh on S3, through an Airflow connection: what the operator gives to the job, what it reads."""
+"""Files of a refresh on S3 through an Airflow connection: the operator reads dirty rows and writes records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
@@ -49,7 +49,7 @@ class Replica:
         self.storage.client().put_object(Bucket=BUCKET, Key=f"{self.folder}/{name}", Body=text.encode())
 
     def publish(self, number: int) -> None:
-        """Write a snapshot, and the list of rows that it calls dirty."""
+        """Write a snapshot and its list of dirty rows."""
         lines = [json.dumps({"Id": record_id, "sequence": place}) for place, record_id in enumerate(self.ids)]
         self.put(f"{DIRTY}/part-0.json", "\n".join(lines) + "\n")
         self.put(f"{DIRTY}/_SUCCESS", "")
@@ -61,7 +61,7 @@ class Replica:
         snapshot = Snapshot(number, None, {"stream": state}, {"Account": table})
         self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json())
 
-    def left(self) -> list[str]:
+    def remaining_files(self) -> list[str]:
         return self.storage.keys(self.folder + "/" + FOLDER)
 
 
@@ -72,15 +72,15 @@ def replica(object_storage: ObjectStorage, org: LocalOrg, monkeypatch: pytest.Mo
 
 
 class Capturing(SparkSubmitRefreshReplicaOperator):
-    """Keeps what the job would read, with another client."""
+    """Operator that stores the files that the job would read, with another client."""
 
     storage: ObjectStorage
-    taken: dict[str, str]
+    captured: dict[str, str]
 
     def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
         folder = config.refresh_url.removeprefix(f"s3a://{BUCKET}/").rpartition("/")[0]
         client = self.storage.client()
-        self.taken = {
+        self.captured = {
             key.removeprefix(f"{folder}/"): client.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
             for key in self.storage.keys(folder + "/")
             if not key.endswith("/")
@@ -104,26 +104,28 @@ def refresh(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Callable[[str 
     return make
 
 
-def test_dirty_rows_are_read_and_their_records_handed_over(replica: Replica, refresh: Any) -> None:
+def test_records_of_dirty_rows_are_fetched_and_written_for_the_job(replica: Replica, refresh: Any) -> None:
     replica.publish(3)
     operator = refresh()
     operator.execute(context_for("refresh"))
-    document = RefreshDocument.from_json(operator.taken["refresh.json"], "taken")
+    document = RefreshDocument.from_json(operator.captured["refresh.json"], "captured")
     (name,) = document.tables["Account"].files
-    records = [json.loads(line) for line in operator.taken[name].splitlines()]
+    records = [json.loads(line) for line in operator.captured[name].splitlines()]
     assert [(record["Id"], record["Name"]) for record in records] == [
         (record_id, f"number {number}") for number, record_id in enumerate(replica.ids)
     ]
-    assert [key for key in replica.left() if not key.endswith("/")] == [], "nothing is left"
+    assert [key for key in replica.remaining_files() if not key.endswith("/")] == [], (
+        "all files of the refresh are removed"
+    )
 
 
-def test_in_the_worker(replica: Replica, refresh: Any) -> None:
+def test_refresh_in_the_worker_fetches_all_dirty_rows(replica: Replica, refresh: Any) -> None:
     replica.publish(3)
     connection_id = refresh().output_conn_id
     arguments = {"output_url": replica.url, "output_conn_id": connection_id, "salesforce_conn_id": "sf"}
     result = RefreshReplicaOperator(task_id="refresh", scope="all", **arguments).execute(context_for("refresh"))
     assert result["tables"]["Account"]["still_dirty"] == 0
-    location = WorkerFiles(connection_id).table_location(f"{replica.url}/Account")
+    location = ObjectStorageFiles(connection_id).table_location(f"{replica.url}/Account")
     rows = DeltaTable(location.uri, storage_options=dict(location.options)).to_pyarrow_table(columns=["Id", "Name"])
     names = {row["Id"]: row["Name"] for row in rows.to_pylist()}
     assert {record_id: names[record_id] for record_id in replica.ids} == {
@@ -132,7 +134,7 @@ def test_in_the_worker(replica: Replica, refresh: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ["/refresh.json", "/Account/part-"])
-def test_a_refresh_that_cannot_write_hands_nothing_over_and_is_made_good(
+def test_refresh_that_cannot_write_submits_no_job_and_succeeds_on_retry(
     replica: Replica, refresh: Any, proxy: ObjectStorageProxy, part: str
 ) -> None:
     replica.publish(3)
@@ -141,13 +143,13 @@ def test_a_refresh_that_cannot_write_hands_nothing_over_and_is_made_good(
     with pytest.raises(LandingError, match=f"{replica.folder}.*cannot be written") as caught:
         operator.execute(context_for("refresh"))
     assert caught.value.retriable
-    assert not hasattr(operator, "taken")
+    assert not hasattr(operator, "captured")
     proxy.heal()
     operator.execute(context_for("refresh", try_number=2))
-    assert "refresh.json" in operator.taken
+    assert "refresh.json" in operator.captured
 
 
-def test_a_snapshot_that_another_published_meanwhile_is_seen(replica: Replica, refresh: Any, tmp_path: Path) -> None:
+def test_snapshot_published_by_another_client_is_read(replica: Replica, refresh: Any, tmp_path: Path) -> None:
     connection_id = refresh().output_conn_id
     for number in (3, 4):
         replica.publish(number)

@@ -1,4 +1,4 @@
-"""What networks and storages do to a landing on S3: nothing half is published, nothing is lost, a retry mends it."""
+"""Network and storage faults of a landing on S3: no partial file is published, and a retry lands every event."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def land(landing: Landing, attempt: str = "1-aa", batches: list[EventBatch] | No
 
 
 def incompressible(megabytes: int) -> list[EventBatch]:
-    """Return batches whose window is an upload of several parts."""
+    """Return batches whose window is uploaded in several parts."""
     batches = [batch(first, 50) for first in range(0, megabytes * 50, 50)]
     return [replace(one, payloads=[os.urandom(2**20 // 50) for _ in one.payloads]) for one in batches]
 
 
 def keys(storage: ObjectStorage, landing: Landing) -> list[str]:
-    """Return what there is below the landing, by its last name."""
+    """Return the names of the files below the landing."""
     return [key.rpartition("/")[2] for key in storage.keys(landing.base.partition("/")[2]) if not key.endswith("/")]
 
 
@@ -65,20 +65,20 @@ class TestWriteOnce:
         assert not write_once(landing.filesystem, path, b"second")
         assert landing.filesystem.cat_file(path) == b"first"
 
-    def test_a_write_whose_answer_was_lost_is_the_writers_own(
+    def test_writer_recognises_its_own_file_after_a_lost_response(
         self, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
-        """S3's client tries again by itself, and is told that the file is there: its own."""
+        """The S3 client retries the write and receives the error that the file exists; it is its own file."""
         landing = landing_through(proxy)
         proxy.lose_answer("PUT", "/once")
         assert write_once(landing.filesystem, f"{landing.base}/once", b"mine")
         assert [request.condition for request in proxy.requests if request.method == "PUT"] == [True, True]
         assert not write_once(landing.filesystem, f"{landing.base}/once", b"another's")
 
-    def test_a_conflict_of_two_conditional_writes_is_tried_again(
+    def test_conflict_of_conditional_writes_is_retried(
         self, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
-        """S3 answers 409 where it cannot tell yet which of two writes is the first."""
+        """S3 responds with 409 until it has decided which of two writes is the first."""
         landing = landing_through(proxy)
         conflict = proxy.answer("PUT", "/once", 409, "ConditionalRequestConflict", times=2)
         assert write_once(landing.filesystem, f"{landing.base}/once", b"mine")
@@ -88,10 +88,10 @@ class TestWriteOnce:
             write_once(landing.filesystem, f"{landing.base}/never", b"mine")
         assert lasting.done == 5
 
-    def test_of_many_writers_at_once_exactly_one_wrote(
+    def test_exactly_one_of_many_concurrent_writers_succeeds(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
-        """Answers get lost meanwhile, so that some writers must recognise their own file."""
+        """Responses are lost in some rounds, so that some writers must recognise their own file."""
         landings = [landing_through(proxy) for _ in range(2)]
         for number in range(5):
             if number % 2:
@@ -113,7 +113,7 @@ class TestWriteOnce:
             assert landings[0].filesystem.cat_file(f"{landings[0].base}/race-{number}") == b"%d" % winner
             proxy.heal()
 
-    def test_a_storage_without_conditional_writes_is_warned_of(
+    def test_storage_without_conditional_writes_logs_a_warning(
         self, landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         landing.check_writable()
@@ -124,7 +124,7 @@ class TestWriteOnce:
         assert "does not do conditional writes (If-None-Match)" in caplog.text
 
 
-def test_a_replaced_file_is_the_old_or_the_new_one(proxy: ObjectStorageProxy, landing_through: Through) -> None:
+def test_replaced_file_has_the_old_or_the_new_content(proxy: ObjectStorageProxy, landing_through: Through) -> None:
     landing = landing_through(proxy)
     path = f"{landing.base}/position"
     replace_file(landing.filesystem, path, b"old")
@@ -141,7 +141,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one(proxy: ObjectStorageProxy, la
 class TestUploads:
     @pytest.mark.parametrize("fault", ["cut", "answer lost", "slow down"])
     @pytest.mark.parametrize("target", ["/part-00000", "/schemas/"])
-    def test_an_upload_is_as_undisturbed_when_the_fault_passes(
+    def test_upload_is_complete_after_a_passing_fault(
         self,
         object_storage: ObjectStorage,
         proxy: ObjectStorageProxy,
@@ -165,7 +165,7 @@ class TestUploads:
         )
 
     @pytest.mark.parametrize("size", [0, 100])
-    def test_a_small_upload_that_stays_cut_leaves_nothing_and_a_retry_mends_it(
+    def test_small_upload_that_always_fails_leaves_no_file_and_a_retry_succeeds(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, size: int
     ) -> None:
         landing = landing_through(proxy)
@@ -178,7 +178,7 @@ class TestUploads:
         assert land(landing, "2-bb").event_count == 200
 
     @pytest.mark.parametrize("target", ["partNumber=2", "?uploads", "/part-00000-1-aa.parquet?uploadId"])
-    def test_a_large_upload_that_stays_cut_is_aborted(
+    def test_large_upload_that_always_fails_is_aborted(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, target: str
     ) -> None:
         landing = landing_through(proxy)
@@ -191,10 +191,10 @@ class TestUploads:
         assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
 
     @pytest.mark.parametrize("heard", [True, False])
-    def test_what_a_dead_upload_left_is_aborted_by_the_retry(
+    def test_retry_aborts_the_unfinished_uploads_of_a_failed_try(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, heard: bool
     ) -> None:
-        """The network is gone in the middle of it, so that the dying try cannot abort it, or never heard its id."""
+        """The first try cannot abort its upload: the network fails, or the response with the upload ID is lost."""
         landing = landing_through(proxy)
         landing.filesystem.default_block_size = 5 * 2**20
         if heard:
@@ -206,15 +206,15 @@ class TestUploads:
             land(landing, batches=incompressible(12))
         proxy.heal()
         assert keys(object_storage, landing) == []
-        left = len(uploads(object_storage, landing))
-        assert left == 1 if heard else left > 1
+        unfinished = len(uploads(object_storage, landing))
+        assert unfinished == 1 if heard else unfinished > 1
         catalog = LandingCatalog(landing)
         published = catalog.write_manifest(manifest(landing, land(landing, "2-bb")))
-        assert catalog.remove_unlisted(published) == left
+        assert catalog.remove_unlisted(published) == unfinished
         assert uploads(object_storage, landing) == []
         catalog.verify(published, sha256=True)
 
-    def test_who_may_not_look_for_unfinished_uploads_lands_all_the_same(
+    def test_user_without_the_right_to_list_uploads_can_land(
         self, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
         landing = landing_through(proxy)
@@ -224,10 +224,10 @@ class TestUploads:
         assert catalog.remove_unlisted(published) == 0
         assert forbidden.done == 1
 
-    def test_a_large_upload_whose_completion_was_not_heard_of_leaves_nothing(
+    def test_large_upload_with_a_lost_completion_response_is_whole_or_removed(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
-        """The server has it whole; a try that was told otherwise takes it back, or publishes it: never half of it."""
+        """The server has the whole file. The try that lost the response removes it or publishes all of it."""
         landing = landing_through(proxy)
         landing.filesystem.default_block_size = 5 * 2**20
         lost = proxy.lose_answer("POST", "/part-00000-1-aa.parquet?uploadId")
@@ -241,30 +241,30 @@ class TestUploads:
         assert lost.done == 1
         assert uploads(object_storage, landing) == []
 
-    def test_a_window_that_is_given_up_leaves_nothing(self, object_storage: ObjectStorage, landing: Landing) -> None:
-        """Closing its file would publish what was written so far."""
+    def test_interrupted_window_leaves_no_file(self, object_storage: ObjectStorage, landing: Landing) -> None:
+        """Closing its file would publish the part that was written so far."""
         landing.filesystem.default_block_size = 5 * 2**20
         writer = ParquetWindowWriter(
             landing, STREAM, WINDOW_ID, attempt="1-aa", schema=lambda _: SCHEMA, row_group_rows=50
         )
-        with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (what is raised is not what is tested)
+        with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (the exception is not under test)
             for one in incompressible(12):
                 writer.append(one)
             raise KeyboardInterrupt
         assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
 
 
-def test_a_storage_that_says_nothing_does_not_hold_a_window_that_is_given_up(
+def test_interrupted_window_does_not_wait_for_a_silent_storage(
     proxy: ObjectStorageProxy, landing_through: Through, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Airflow ends a task once; what then waited for the storage would wait without end."""
+    """Airflow interrupts a task only once. A task that then waits for the storage would never end."""
     monkeypatch.setattr(parquet, "_LAST_WRITE_SECONDS", 0.2)
     landing = landing_through(proxy)
     silent = proxy.silence("PUT", "/part-")
     writer = ParquetWindowWriter(
         landing, STREAM, WINDOW_ID, attempt="1-aa", schema=lambda _: SCHEMA, row_group_rows=50, part_bytes=1
     )
-    with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (what is raised is not what is tested)
+    with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (the exception is not under test)
         for first in range(0, 150, 50):
             writer.append(batch(first, 50))
         wait_until(lambda: silent.done, what="a part being sent")
@@ -282,10 +282,10 @@ READ_FAULTS = {
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 @pytest.mark.parametrize("fault", READ_FAULTS)
-def test_what_cannot_be_read_is_never_taken_for_missing(
+def test_unreadable_file_is_never_treated_as_missing(
     proxy: ObjectStorageProxy, landing_through: Through, method: str, fault: str
 ) -> None:
-    """A window that is taken for missing would be drained again, and a position begin anew."""
+    """A window treated as missing would be drained again, and a stream without its position would restart."""
     landing = landing_through(proxy)
     catalog, positions = LandingCatalog(landing), PositionFiles(landing)
     published = catalog.write_manifest(manifest(landing))
@@ -301,10 +301,10 @@ def test_what_cannot_be_read_is_never_taken_for_missing(
 
 
 class TestListings:
-    def test_what_another_wrote_meanwhile_is_seen(
+    def test_files_written_by_another_client_are_seen(
         self, object_storage: ObjectStorage, landing: Landing, url: str
     ) -> None:
-        """fsspec remembers what it listed, and would answer with it."""
+        """By default, fsspec caches listings and would return outdated ones."""
         mine, another = LandingCatalog(landing), object_storage.client()
         mine.write_manifest(manifest(landing, land(landing)))
         folder = landing.window_folder(STREAM, WINDOW_ID)
@@ -315,7 +315,7 @@ class TestListings:
         another.put_object(Bucket=BUCKET, Key=f"{folder.partition('/')[2]}/part-late.parquet", Body=b"123")
         assert landing.filesystem.size(f"{folder}/part-late.parquet") == 3
 
-    def test_a_listing_that_lags_behind_hides_no_window_of_the_chain(
+    def test_outdated_listing_hides_no_window_of_the_chain(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
         landing = landing_through(proxy)
@@ -333,7 +333,7 @@ class TestListings:
         assert list(catalog.chain(STREAM, second.window.window_id)) == [second, first]
 
 
-def test_a_bucket_that_is_not_there_is_named_and_not_created(object_storage: ObjectStorage, landing: Landing) -> None:
+def test_missing_bucket_is_named_and_not_created(object_storage: ObjectStorage, landing: Landing) -> None:
     elsewhere = Landing(landing.filesystem, "laek/raw", "s3://laek/raw")
     with pytest.raises(LandingError, match="s3://laek/raw cannot be written"):
         elsewhere.check_writable()
@@ -343,13 +343,13 @@ def test_a_bucket_that_is_not_there_is_named_and_not_created(object_storage: Obj
 @pytest.mark.parametrize(
     "form", ["s3://{bucket}/{folder}", "s3a://{bucket}/{folder}/", "s3://{connection}@{bucket}/{folder}"]
 )
-def test_each_way_to_write_a_landing_is_one_landing(
+def test_every_form_of_a_landing_url_is_the_same_landing(
     object_storage: ObjectStorage, url: str, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Manifests name it without the connection."""
+    """Manifests contain the URL without the connection."""
     connection, folder = connect(monkeypatch, object_storage.airflow_connection()), url.rpartition("/")[2]
-    given = form.format(bucket=BUCKET, folder=folder, connection=connection)
-    landing = open_landing(given, None if "@" in given else connection).landing
+    landing_url = form.format(bucket=BUCKET, folder=folder, connection=connection)
+    landing = open_landing(landing_url, None if "@" in landing_url else connection).landing
     assert (landing.url, landing.base) == (url, f"{BUCKET}/{folder}")
     published = LandingCatalog(landing).write_manifest(manifest(landing))
     assert published.window.manifest_url.startswith(f"{url}/")

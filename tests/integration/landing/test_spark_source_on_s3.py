@@ -1,4 +1,4 @@
-"""The source of Spark on a landing in S3, with the credentials that it is given as options."""
+"""Spark data source on a landing in S3, with credentials as options."""
 
 from __future__ import annotations
 
@@ -29,21 +29,19 @@ def landed(object_storage: ObjectStorage, url: str, tmp_path: Path) -> str:
 
 def rows(url: str, storage: ObjectStorage, **changed: str) -> list[dict[str, Any]]:
     key, secret = storage.user
-    given = {"storage.key": key, "storage.secret": secret, "storage.endpoint_url": storage.endpoint}
-    source = DefaultSource({"path": url, "topic": "/event/Order__e", **given, **changed})
+    options = {"storage.key": key, "storage.secret": secret, "storage.endpoint_url": storage.endpoint}
+    source = DefaultSource({"path": url, "topic": "/event/Order__e", **options, **changed})
     reader = source.reader(source.schema())
     return [row for each in reader.partitions() for batch in reader.read(each) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_it_is_read_with_the_credentials_of_the_options(
-    landed: str, object_storage: ObjectStorage, scheme: str
-) -> None:
+def test_landing_is_read_with_credentials_from_options(landed: str, object_storage: ObjectStorage, scheme: str) -> None:
     found = rows(landed.replace("s3:", f"{scheme}:"), object_storage)
     assert [row["Number__c"] for row in found] == [0, 1, 10, 11]
 
 
-def test_an_error_of_the_storage_names_no_credential(landed: str, object_storage: ObjectStorage) -> None:
+def test_storage_error_contains_no_credential(landed: str, object_storage: ObjectStorage) -> None:
     wrong = "5e4d3c2b1a-is-not-the-secret"
     with pytest.raises(LandingError) as caught:
         rows(landed, object_storage, **{"storage.secret": wrong})

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
@@ -36,11 +36,11 @@ def conn_id(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def table(url: str, conn_id: str) -> DeltaTable:
-    location: TableLocation = WorkerFiles(conn_id).table_location(url)
+    location: TableLocation = ObjectStorageFiles(conn_id).table_location(url)
     return DeltaTable(location.uri, storage_options=dict(location.options))
 
 
-def test_an_event_log(tmp_path: Path, url: str, conn_id: str) -> None:
+def test_event_log_on_s3_has_no_duplicates_after_a_rerun(tmp_path: Path, url: str, conn_id: str) -> None:
     moment = int(START.timestamp() * 1000)
     events: list[Any] = [LandedEvent(number, "one", {"CreatedDate": moment + number}) for number in range(9)]
     events.append(LandedEvent(9, "one", b"\xff"))
@@ -53,7 +53,7 @@ def test_an_event_log(tmp_path: Path, url: str, conn_id: str) -> None:
     assert len(table(f"{url}/Order__e", conn_id).to_pyarrow_table()) == 9
 
 
-def test_a_replica(tmp_path: Path, url: str, conn_id: str) -> None:
+def test_replica_on_s3_has_rows_and_a_list_of_dirty_rows(tmp_path: Path, url: str, conn_id: str) -> None:
     ids = ["a0W000000000001AAA", "a0W000000000002AAA"]
     first = [change(1, "CREATE", ids[:1], "t1", Name="one"), change(2, "GAP_UPDATE", ids[1:], "t2")]
     manifest = land_window(tmp_path, "20260110T000000Z-c", first, SCHEMAS, topic=TOPIC)
@@ -62,7 +62,7 @@ def test_a_replica(tmp_path: Path, url: str, conn_id: str) -> None:
     assert metrics is not None
     assert metrics["tables"]["Widget__c"]["dirty"] == 1
     state = read_snapshot(url, conn_id).tables["Widget__c"]
-    files, listed = WorkerFiles(conn_id), f"{url}/{state.dirty_list}"
+    files, listed = ObjectStorageFiles(conn_id), f"{url}/{state.dirty_list}"
     (name,) = files.file_names(listed)
     assert files.read_text(f"{listed}/{name}") == f'{{"Id": "{ids[1]}", "sequence": 2}}\n'
     assert sorted(table(f"{url}/Widget__c", conn_id).to_pyarrow_table()["Id"].to_pylist()) == ids
@@ -98,7 +98,7 @@ def test_erasing_from_landing_event_log_and_replica(tmp_path: Path, url: str, co
         replica_result = result["replicas"][f"{url}/replica"]
         assert (replica_result["rows"], replica_result["quarantined"]) == (rows, rows)
     landing.filesystem.get(url, f"{tmp_path}/left", recursive=True)
-    assert files_with(tmp_path / "left", stays), "everything was fetched"
+    assert files_with(tmp_path / "left", stays), "all files were downloaded"
     assert files_with(tmp_path / "left", "MARKED") == files_with(tmp_path / "left", gone) == []
     assert len(table(f"{url}/tables/Widget__ChangeEvent", conn_id).to_pyarrow_table()) == 1
     assert len(table(f"{url}/replica/Widget__c", conn_id).to_pyarrow_table()) == 1

@@ -1,4 +1,4 @@
-"""The live check as a user runs it, with a second local org as the real one."""
+"""The live check as a user runs it; a second local org stands for the real org."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAST = {
     "publish_idle_seconds": 1.5,
     "cometd_connect_seconds": 1.0,
 }
-"""Knobs of both orgs, so that what Salesforce takes minutes for is soon over."""
+"""Knobs of both orgs that shorten Salesforce's waits of minutes to seconds."""
 WAITING = ["empty_responses", "idle_stream", "idle_publish_stream", "cometd_hold", "managed_visibility", "pings_1_s"]
 BACKLOG = 300
 LOCAL = [*(f"--local-knob={name}={value}" for name, value in FAST.items()), f"--backlog={BACKLOG}"]
@@ -42,20 +42,20 @@ LOCAL = [*(f"--local-knob={name}={value}" for name, value in FAST.items()), f"--
 
 @dataclass
 class Checked:
-    """What a run said, and its exit status."""
+    """Output and exit status of a run."""
 
     status: int
     out: str
     error: str
 
     def differences(self) -> list[str]:
-        """Return the paths of the rows that are marked."""
+        """Return the paths of the rows that are marked as different."""
         return [line.split()[1] for line in self.out.splitlines() if line.startswith("≠")]
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    """The org that stands for a real one: another process, with another id, other ports."""
+    """Start the org that stands for a real one: a second process with its own org ID and ports."""
     with local_org(tmp_path_factory.mktemp("other"), FAST) as org:
         yield org
 
@@ -91,27 +91,25 @@ def channels(org: LocalOrg) -> list[str]:
     return [record["DeveloperName"] for record in answer["records"]]
 
 
-def test_an_org_that_is_the_same_differs_in_nothing(
-    check: Callable[..., Checked], other: LocalOrg, folder: Path
-) -> None:
+def test_identical_org_has_no_differences(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
     before = other.admin("GET", "/org")
     checked = check("--quick")
     assert checked.differences() == [], checked.out
     assert "not answered" not in checked.out, checked.out
     assert checked.status == 0, checked.error
-    said = int(checked.out.partition("at most ")[2].split()[0])
+    announced = int(checked.out.partition("at most ")[2].split()[0])
     after = other.admin("GET", "/org")
-    took = {name: after[name] - before[name] for name in after if name.startswith(("delivered", "published"))}
-    assert f"; {BACKLOG} more that are published and delivered to nobody;" in checked.out
-    assert 20 < sum(took.values()) - BACKLOG <= said <= 200, took
+    used = {name: after[name] - before[name] for name in after if name.startswith(("delivered", "published"))}
+    assert f"; {BACKLOG} more events that are published and not delivered;" in checked.out
+    assert 20 < sum(used.values()) - BACKLOG <= announced <= 200, used
 
-    # Nothing of what it made is left.
+    # The check removed everything that it created.
     assert other.rest("GET", "/query?q=SELECT+Id+FROM+Account")["records"] == []
     assert list(other.managed_subscriptions()) == [MANAGED_SUBSCRIPTION]
     assert channels(other) == ["Airflow_Sales"]
     assert other.streams() == []
 
-    # The report says all of it, and nothing of whose org it is.
+    # The report has all results and nothing that identifies the org.
     text = (folder / "report.json").read_bytes()
     secrets = {
         **secrets_of(other),
@@ -125,7 +123,7 @@ def test_an_org_that_is_the_same_differs_in_nothing(
     assert results["change_events"]["answer"]["topics"]["channel"]["events"] == ["CREATE", "UPDATE", "DELETE"]
     assert results["topic_refusals"]["answer"]["unknown_topic"]["error_code"] == "topic.not.found"
 
-    # What was sent in is compared, and what is another then is found.
+    # A submitted report is compared with the org, and a changed value is found.
     assert check("--quick", "--compare", str(folder / "report.json")).status == 0
     document = report(folder)
     document["results"]["replay_ids"]["answer"]["bytes"] = 12
@@ -134,7 +132,7 @@ def test_an_org_that_is_the_same_differs_in_nothing(
     assert (compared.status, compared.differences()) == (1, ["replay_ids.bytes"])
 
 
-def test_what_takes_its_time_is_the_same_too(check: Callable[..., Checked]) -> None:
+def test_slow_probes_of_an_identical_org_have_no_differences(check: Callable[..., Checked]) -> None:
     checked = check(*(f"--probe={name}" for name in WAITING))
     assert (checked.status, checked.differences()) == (0, []), checked.out
     assert "never seen" not in checked.out
@@ -155,7 +153,7 @@ def test_what_takes_its_time_is_the_same_too(check: Callable[..., Checked]) -> N
         ),
     ],
 )
-def test_an_org_that_behaves_otherwise_is_found(
+def test_org_with_different_behaviour_is_reported(
     check: Callable[..., Checked], other: LocalOrg, knob: str, value: object, probe: str, differs: str
 ) -> None:
     other.knobs(**{knob: value})
@@ -165,7 +163,7 @@ def test_an_org_that_behaves_otherwise_is_found(
     other.reset_knobs()
 
 
-def test_an_org_that_seeks_through_a_backlog_is_found(
+def test_org_that_seeks_through_a_backlog_is_reported(
     check: Callable[..., Checked], other: LocalOrg, folder: Path
 ) -> None:
     same = check("--probe", "filtered_backlog")
@@ -184,13 +182,15 @@ def test_an_org_that_seeks_through_a_backlog_is_found(
     assert result["answer"]["empty_responses_before_it"][:2] == ["within the backlog"] * 2
     assert len(result["answer"]["empty_responses_before_it"]) == 3
     assert result["answer"]["resumed_from_the_last_of_them"] == "the event"
-    # The org sends the event directly after the last empty response: within the millisecond that is reported.
+    # The org sends the event directly after the last empty response, within the reported millisecond.
     measured = result["measured"]
     assert measured["empty_response_1"] < measured["empty_response_3"] <= measured["event"]
     assert channels(other) == ["Airflow_Sales"]
 
 
-def test_a_user_who_may_create_no_channel_skips_the_question(check: Callable[..., Checked], proxy: RestProxy) -> None:
+def test_user_without_the_right_to_create_channels_skips_the_probe(
+    check: Callable[..., Checked], proxy: RestProxy
+) -> None:
     proxy.error("POST", "/tooling/sobjects/PlatformEventChannel", 403, "INSUFFICIENT_ACCESS")
     checked = check("--probe", "filtered_backlog")
     assert (checked.status, checked.differences()) == (0, []), checked.out
@@ -200,16 +200,18 @@ def test_a_user_who_may_create_no_channel_skips_the_question(check: Callable[...
     )
 
 
-def test_what_expired_is_asked_three_days_later(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
+def test_expired_replay_id_is_probed_three_days_later(
+    check: Callable[..., Checked], other: LocalOrg, folder: Path
+) -> None:
     early = check("--after", "73h")
     assert (early.status, "no state file" in early.error) == (2, True)
     (replay_id,) = other.publish("/event/Airflow_Order__e", [{"Amount__c": 1.0}])
-    left_at = datetime.now(UTC) - timedelta(hours=74)
-    left = {"org": hashed(other.org_id), "left_at": left_at.isoformat(), "replay_id": replay_id.hex()}
-    (folder / "state.json").write_text(json.dumps(left))
-    kept = check("--after", "73h")
-    assert kept.status == 1, "the other org still has the event"
-    assert "expired_replay_id.status" in kept.differences()
+    stored_at = datetime.now(UTC) - timedelta(hours=74)
+    state = {"org": hashed(other.org_id), "left_at": stored_at.isoformat(), "replay_id": replay_id.hex()}
+    (folder / "state.json").write_text(json.dumps(state))
+    unexpired = check("--after", "73h")
+    assert unexpired.status == 1, "the other org still has the event"
+    assert "expired_replay_id.status" in unexpired.differences()
     other.knobs(clock_offset_seconds=74 * 3600.0)
     expired = check("--after", "73h")
     assert (expired.status, expired.differences()) == (0, []), expired.out
@@ -220,7 +222,7 @@ def test_what_expired_is_asked_three_days_later(check: Callable[..., Checked], o
 
 @pytest.fixture
 def proxy(other: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestProxy]:
-    """Stands before the other org's REST API, as what a check with a token from elsewhere asks."""
+    """Start a proxy before the REST API of the other org, for checks that log in with an access token."""
     with RestProxy.running(other.instance_url) as proxy:
         extra = {"access_token": other.token(), "instance_url": proxy.url, "organization_id": other.org_id}
         endpoint = {"pubsub_endpoint": f"http://127.0.0.1:{other.grpc_port}"}
@@ -228,7 +230,9 @@ def proxy(other: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestProx
         yield proxy
 
 
-def test_a_production_org_is_left_alone(check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy) -> None:
+def test_production_org_is_probed_only_if_it_is_named(
+    check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy
+) -> None:
     record = {"IsSandbox": False, "OrganizationType": "Enterprise Edition"}
     proxy.answer("GET", "/query?q=SELECT+IsSandbox", 200, {"records": [record]}, times=2)
     other.admin("DELETE", "/requests")
@@ -241,26 +245,30 @@ def test_a_production_org_is_left_alone(check: Callable[..., Checked], other: Lo
     assert other.requests("grpc") != []
 
 
-def test_what_cannot_be_removed_is_named(check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy) -> None:
+def test_records_that_cannot_be_removed_are_named(
+    check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy
+) -> None:
     proxy.error("DELETE", "/sobjects/Account", 403, "INSUFFICIENT_ACCESS", times=3)
     checked = check("--probe", "change_events")
-    left = [record["Id"] for record in other.rest("GET", "/query?q=SELECT+Id+FROM+Account")["records"]]
-    assert (checked.status, len(left)) == (3, 2)
-    for record_id in left:
-        assert f"NOT REMOVED, delete it yourself: /sobjects/Account/{record_id}: HTTP 403" in checked.error
+    remaining = [record["Id"] for record in other.rest("GET", "/query?q=SELECT+Id+FROM+Account")["records"]]
+    assert (checked.status, len(remaining)) == (3, 2)
+    for record_id in remaining:
+        assert f"NOT DELETED, delete it manually: /sobjects/Account/{record_id}: HTTP 403" in checked.error
         other.rest("DELETE", f"/sobjects/Account/{record_id}")
 
 
-def test_interrupted_it_removes_what_it_made(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
+def test_interrupted_check_removes_its_managed_subscription(
+    check: Callable[..., Checked], other: LocalOrg, folder: Path
+) -> None:
     other.knobs(managed_visibility_seconds=60)
     command = [sys.executable, "-m", "live_check", "--probe", "managed_visibility", *LOCAL]
-    # A shell starts programs in the background without the signal, and theirs inherit that.
+    # A shell makes background programs ignore SIGINT, and their child processes inherit that.
     interruptible = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with (
         (folder / "out").open("w") as out,
         subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, preexec_fn=interruptible) as run,
     ):
-        wait_until(lambda: len(other.managed_subscriptions()) == 2, what="the managed subscription that it makes")
+        wait_until(lambda: len(other.managed_subscriptions()) == 2, what="the managed subscription of the check")
         run.send_signal(signal.SIGINT)
         assert run.wait(60) == 130, (folder / "out").read_text()
     assert list(other.managed_subscriptions()) == [MANAGED_SUBSCRIPTION]
@@ -268,7 +276,7 @@ def test_interrupted_it_removes_what_it_made(check: Callable[..., Checked], othe
 
 
 @pytest.mark.extended
-def test_an_org_without_the_sample_is_asked_what_it_can_answer(
+def test_org_without_the_sample_metadata_skips_probes_that_need_it(
     check: Callable[..., Checked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalOrg.running(tmp_path / "bare") as bare:
@@ -278,10 +286,10 @@ def test_an_org_without_the_sample_is_asked_what_it_can_answer(
     assert (checked.status, checked.differences()) == (0, []), checked.out
     assert "not answered by the org: topics.channel: /data/Airflow_Sales__chn: NOT_FOUND" in checked.out
     assert "not answered by the org: managed_commits: managed event subscription Airflow_Orders" in checked.out
-    assert "nothing is left for a second part" in checked.out
+    assert "The second part cannot run" in checked.out
 
 
-def test_without_a_connection_it_says_what_to_set() -> None:
+def test_missing_connection_names_the_variable_to_set() -> None:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-m", "live_check"]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -291,12 +299,12 @@ def test_without_a_connection_it_says_what_to_set() -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_the_local_org_is_as_reports_of_real_orgs_say(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for what waits for minutes, which is below."""
+def test_local_org_matches_reports_of_real_orgs_in_quick_probes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the probes that wait for minutes; the next test runs them too."""
     assert main(["--quick", "--differences", "--compare", str(path)]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_the_local_org_takes_its_time_as_reports_say(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_local_org_matches_reports_of_real_orgs_in_all_probes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--differences", "--compare", str(path)]) == 0, capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The notifier with a real listener: by itself, through another notifier, and as Airflow calls it."""
+"""The notifier with a real HTTP listener: alone, through another notifier, and called by Airflow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = "T0000-B0000-a-webhook-is-known-by-its-path"
 
 
 class Listener:
-    """A webhook. ``received`` are path, headers and JSON of each request; ``status`` is what it answers."""
+    """Webhook. ``received`` has path, headers and JSON of each request; ``status`` is the status of its responses."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, str], Any]] = []
@@ -55,7 +55,7 @@ def listener() -> Iterator[Listener]:
             self.wfile.write(f"no such hook: {self.path}".encode())
 
         def log_message(self, *_: Any) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     with serving(Handler) as port:
         one.port = port
@@ -109,19 +109,19 @@ def test_login_and_headers_are_those_of_the_connection(listener: Listener, monke
 
 
 @pytest.mark.parametrize(
-    ("result", "told"), [({"gap": GAP}, 1), ({"quarantined": 2}, 1), ({"gap": None}, 0), (None, 0)]
+    ("result", "sent"), [({"gap": GAP}, 1), ({"quarantined": 2}, 1), ({"gap": None}, 0), (None, 0)]
 )
-def test_a_success_is_told_of_only_on_loss(listener: Listener, webhook: str, result: Any, told: int) -> None:
+def test_success_is_notified_only_on_loss(listener: Listener, webhook: str, result: Any, sent: int) -> None:
     SalesforceStreamNotifier(http_conn_id=webhook)(context("success", result))
-    assert len(listener.received) == told
+    assert len(listener.received) == sent
 
 
-def test_or_always(listener: Listener, webhook: str) -> None:
+def test_every_success_is_notified_without_only_on_loss(listener: Listener, webhook: str) -> None:
     SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)(context("success"))
     assert listener.received[0][2]["what"] == "All is well."
 
 
-def test_a_dag_run_that_failed_is_told_of_and_one_that_succeeded_is_not(listener: Listener, webhook: str) -> None:
+def test_failed_dag_run_is_notified_and_successful_one_is_not(listener: Listener, webhook: str) -> None:
     notifier = SalesforceStreamNotifier(http_conn_id=webhook)
     notifier(context("success", {"gap": GAP}, reason="success"))
     assert listener.received == []
@@ -129,8 +129,8 @@ def test_a_dag_run_that_failed_is_told_of_and_one_that_succeeded_is_not(listener
     assert listener.received[0][2]["title"] == "orders failed (run-1)"
 
 
-def test_one_notifier_tells_of_many_tasks(listener: Listener, webhook: str) -> None:
-    """Also in one process, where templates of another task's would have stayed."""
+def test_one_notifier_serves_several_tasks(listener: Listener, webhook: str) -> None:
+    """In one process, the rendered templates of the first task must not be used for the second."""
     notifier = SalesforceStreamNotifier(http_conn_id=webhook, endpoint="{{ ti.task_id }}")
     first, second = context(), context()
     second["ti"].task_id = "load"
@@ -139,17 +139,17 @@ def test_one_notifier_tells_of_many_tasks(listener: Listener, webhook: str) -> N
     assert [path for path, *_ in listener.received] == ["/drain", "/load"]
 
 
-def test_another_notifier_sends_what_its_templates_ask_for_each_time(listener: Listener, webhook: str) -> None:
-    theirs = HttpNotifier(http_conn_id=webhook, endpoint="x", json={"said": "{{ sfstream.text }}"})
-    notifier = SalesforceStreamNotifier(through=theirs)
+def test_wrapped_notifier_renders_its_templates_for_each_notification(listener: Listener, webhook: str) -> None:
+    wrapped = HttpNotifier(http_conn_id=webhook, endpoint="x", json={"said": "{{ sfstream.text }}"})
+    notifier = SalesforceStreamNotifier(through=wrapped)
     notifier(context())
     notifier(context("success", {"quarantined": 2}))
-    said = [document["said"].splitlines()[0] for _, _, document in listener.received]
-    assert said == ["orders.drain failed (run-1)", "orders.drain succeeded (run-1)"]
-    assert theirs.json == {"said": "{{ sfstream.text }}"}
+    titles = [document["said"].splitlines()[0] for _, _, document in listener.received]
+    assert titles == ["orders.drain failed (run-1)", "orders.drain succeeded (run-1)"]
+    assert wrapped.json == {"said": "{{ sfstream.text }}"}
 
 
-def test_what_cannot_be_sent_is_an_error_without_the_address(
+def test_error_of_a_failed_notification_does_not_contain_the_address(
     listener: Listener,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -169,20 +169,20 @@ def test_what_cannot_be_sent_is_an_error_without_the_address(
     assert SECRET not in logged
 
 
-def test_a_connection_that_leads_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_connection_without_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, "empty", conn_type="http")
     with pytest.raises(ConfigurationError, match="no host"):
         SalesforceStreamNotifier(http_conn_id="empty")(context())
 
 
 @pytest.mark.parametrize("given", [{}, {"http_conn_id": "webhook", "through": HttpNotifier(http_conn_id="webhook")}])
-def test_there_is_one_way_to_send(given: dict[str, Any]) -> None:
+def test_no_way_or_two_ways_to_send_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="one way to send"):
         SalesforceStreamNotifier(**given)
 
 
-def test_airflow_calls_it(org: LocalOrg, listener: Listener, tmp_path: Path) -> None:
-    """Airflow runs the DAG with its own database: a task that fails, one that succeeds, and one that loses events."""
+def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path: Path) -> None:
+    """Airflow runs the DAG with its own database: a failed task, a successful task, and a task that loses events."""
     topic = org.define("Order__e", Number__c="double")["name"]
     org.knobs(keepalive_seconds=0.3)
     org.publish(topic, [{"Number__c": 1.0}])
@@ -209,14 +209,14 @@ def test_airflow_calls_it(org: LocalOrg, listener: Listener, tmp_path: Path) -> 
     posted = {path: document for path, _, document in listener.received if path.startswith("/hook/")}
     through = [document for path, _, document in listener.received if path == "/through"]
     assert "/hook/refused" in posted, printed
-    assert "/hook/first" not in posted, f"a success without loss is not told of: {printed}"
+    assert "/hook/first" not in posted, f"a success without loss must not be notified: {printed}"
     failed = posted["/hook/refused"]
     assert failed["title"].startswith("notifying.refused failed (")
     assert "no_such_org" in failed["text"]
     assert (failed["do"], failed["dag_id"], failed["task_id"]) == ("", "notifying", "refused")
     assert failed["try_number"] == 1
-    said = sorted(each["said"].split(" (")[0] for each in through)
-    assert said == ["notifying.first succeeded", "notifying.refused failed"], printed
+    titles = sorted(each["said"].split(" (")[0] for each in through)
+    assert titles == ["notifying.first succeeded", "notifying.refused failed"], printed
 
     listener.received.clear()
     (first,) = [event["replay_id"] for event in org.record(topic)]

@@ -1,4 +1,4 @@
-"""What drains and refreshes leave of allocations, against a local org."""
+"""Allocation reserve of drains and refreshes, against a local org."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from tests.support.interval_runs import Run, given, happened, make, org_with_hours, origins, run, store, stream
-from tests.support.localorg import LocalOrg, put_back
-from tests.support.tasks import context_for, told
+from tests.support.interval_runs import (
+    Run,
+    make,
+    org_with_hours,
+    origins,
+    published_ids,
+    result_ids,
+    run,
+    store,
+    stream,
+)
+from tests.support.localorg import LocalOrg, reset_org
+from tests.support.tasks import context_for, error_text
 
 __all__ = ["make", "run", "store"]
 
@@ -32,11 +42,11 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.knobs(keepalive_seconds=0.5)
     yield running_org
-    put_back(running_org)
+    reset_org(running_org)
 
 
-def leave(org: LocalOrg, events: int) -> int:
-    """Let so many delivered events remain. Return how many were delivered until now."""
+def set_remaining_events(org: LocalOrg, events: int) -> int:
+    """Set the delivery allocation so that ``events`` remain; return the number delivered so far."""
     delivered = int(org.admin("GET", "/org")["delivered"])
     org.knobs(delivery_quota=delivered + events)
     return delivered
@@ -46,13 +56,13 @@ def delivered(org: LocalOrg) -> int:
     return int(org.admin("GET", "/org")["delivered"])
 
 
-def test_a_backfill_that_would_leave_too_little_begins_nothing(
+def test_a_backfill_below_the_reserve_is_refused_and_starts_nothing(
     org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path
 ) -> None:
-    before = leave(org, 99)
+    before = set_remaining_events(org, 99)
     with pytest.raises(AirflowFailException) as caught:
         run("backfill", 4, 3, allocation_reserve=100)
-    text = told(caught.value)
+    text = error_text(caught.value)
     assert "AllocationReserveError: /event/Order__e (org 00D" in text
     assert "would leave less than the reserve of 100 (DailyDeliveredPlatformEvents: 99 of" in text
     assert "Lost: Nothing: nothing was started." in text
@@ -63,35 +73,35 @@ def test_a_backfill_that_would_leave_too_little_begins_nothing(
 
 
 @pytest.mark.parametrize("reserve", [100, 0.0001, {"DailyDeliveredPlatformEvents": 100, "DailyApiRequests": 0.1}])
-def test_one_that_leaves_enough_gives_its_hour(org: LocalOrg, run: Run, reserve: Any) -> None:
-    leave(org, 1_000)
+def test_a_backfill_above_the_reserve_returns_its_hour(org: LocalOrg, run: Run, reserve: Any) -> None:
+    set_remaining_events(org, 1_000)
     result = run("backfill", 4, 3, allocation_reserve=reserve)
-    assert given(org, result) == happened(org, 4, 3)
+    assert result_ids(org, result) == published_ids(org, 4, 3)
 
 
-def test_each_named_allocation_counts(org: LocalOrg, run: Run) -> None:
+def test_each_allocation_of_the_reserve_is_checked(org: LocalOrg, run: Run) -> None:
     with pytest.raises(AirflowFailException, match="AllocationReserveError") as caught:
         run("backfill", 4, 3, allocation_reserve={"DailyDeliveredPlatformEvents": 0, "DailyApiRequests": 1.0})
-    assert "DailyApiRequests: " in told(caught.value)
+    assert "DailyApiRequests: " in error_text(caught.value)
 
 
-def test_what_is_landed_says_what_a_drain_anew_takes_at_least(org: LocalOrg, run: Run) -> None:
-    """What live windows have from the interval on is delivered once more, and counts before it is."""
+def test_the_estimate_of_a_backfill_without_reuse_counts_landed_events(org: LocalOrg, run: Run) -> None:
+    """With ``reuse=False`` Salesforce delivers the events of landed live windows again, so the estimate counts them."""
     run("scheduled", 6, 5, run_id="first")
     org.publish("/event/Order__e", [{"Number__c": 1.0}] * 7)
     assert run("scheduled", 5, 4, run_id="second")["event_count"] == 7
-    before = leave(org, 106)
+    before = set_remaining_events(org, 106)
     anew = {"reuse": False, "mode": "interval", "run_id": "anew"}
     with pytest.raises(AirflowFailException) as caught:
         run("backfill", 1, 0, allocation_reserve=100, **anew)
-    assert "(DailyDeliveredPlatformEvents: 106 of" in told(caught.value)
-    assert "of which this takes 7 at least" in told(caught.value)
+    assert "(DailyDeliveredPlatformEvents: 106 of" in error_text(caught.value)
+    assert "of which this takes 7 at least" in error_text(caught.value)
     assert delivered(org) == before
 
 
-def test_a_landed_hour_asks_nothing_of_salesforce(org: LocalOrg, run: Run) -> None:
+def test_a_backfill_of_a_landed_hour_makes_no_call_to_salesforce(org: LocalOrg, run: Run) -> None:
     run("scheduled", 6, 2, mode="interval")
-    leave(org, 0)
+    set_remaining_events(org, 0)
     calls = len(org.requests())
     result = run("backfill", 5, 4, mode="interval", allocation_reserve=1.0)
     assert origins(result) == [("live", "landed")]
@@ -100,21 +110,21 @@ def test_a_landed_hour_asks_nothing_of_salesforce(org: LocalOrg, run: Run) -> No
 
 @pytest.mark.parametrize("mode", ["incremental", "interval"])
 def test_a_live_drain_is_never_refused(org: LocalOrg, run: Run, mode: str) -> None:
-    """Its events are lost if nobody reads them, and have to be delivered once anyway."""
-    leave(org, 1_000)
+    """Unread events expire, and Salesforce has to deliver each of them once in any case."""
+    set_remaining_events(org, 1_000)
     assert run("scheduled", 6, 2, mode=mode, allocation_reserve=1.0)["event_count"] > 0
 
 
-def test_an_unknown_allocation_is_said_to_be_unknown(org: LocalOrg, run: Run) -> None:
+def test_an_unknown_allocation_is_reported_as_unknown(org: LocalOrg, run: Run) -> None:
     before = delivered(org)
     with pytest.raises(AirflowFailException, match="AllocationUnknownError") as caught:
         run("backfill", 4, 3, allocation_reserve={"MonthlyPlatformEventsUsageEntitlement": 0})
-    assert "neither enough nor too little" in told(caught.value)
+    assert "neither enough nor too little" in error_text(caught.value)
     assert delivered(org) == before
 
 
 @pytest.mark.parametrize("wrong", [1.5, -1, "0.2", True, {"": 1}, {None: 1}, {"DailyApiRequests": 2.0}])
-def test_a_wrong_reserve_is_refused_when_the_dag_is_parsed(wrong: Any) -> None:
+def test_an_invalid_reserve_is_refused_when_the_dag_is_parsed(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="allocation_reserve"):
         DrainReplayWindowOperator(
             task_id="drain", topic="/event/Order__e", landing_url="/lake", allocation_reserve=wrong
@@ -123,7 +133,7 @@ def test_a_wrong_reserve_is_refused_when_the_dag_is_parsed(wrong: Any) -> None:
 
 @pytest.fixture
 def replica(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> str:
-    """A replica with one table, flagged to be fetched in full."""
+    """Create a replica whose only table is flagged for a full fetch; return its URL."""
     state = StreamState(org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49)
     table = TableState("stream", flag=Flag("new", "2026-01-01T00:00:00+00:00", 1))
     folder = tmp_path / "replica/_sfstream/replica/snapshots"
@@ -133,11 +143,9 @@ def replica(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("scope", [{}, {"scope": "computed"}, {"scope": "all"}, {"scope": "all", "verify": True}])
-def test_a_refresh_that_would_leave_too_little_asks_for_nothing(
-    org: LocalOrg, replica: str, scope: dict[str, Any]
-) -> None:
+def test_a_refresh_below_the_reserve_fetches_nothing(org: LocalOrg, replica: str, scope: dict[str, Any]) -> None:
     remaining = org.rest("GET", "/limits")["DailyApiRequests"]["Remaining"]
-    # The request of the test is one, that of the check another one; the refresh takes three at least.
+    # The test itself makes one request, the check another one, and the refresh at least three.
     reserve = remaining - 1 - 3 + 1
     calls = len(org.requests("http"))
     operator = SparkSubmitRefreshReplicaOperator(
@@ -145,7 +153,7 @@ def test_a_refresh_that_would_leave_too_little_asks_for_nothing(
     )
     with pytest.raises(AirflowFailException) as caught:
         operator.execute(context_for("refresh"))
-    text = told(caught.value)
+    text = error_text(caught.value)
     assert f"Account: nothing is fetched: it would leave less than the reserve of {reserve:,}" in text
     assert "of which this takes 3 at least" in text
     asked = [request["method"] for request in org.requests("http")[calls:]]
@@ -153,8 +161,10 @@ def test_a_refresh_that_would_leave_too_little_asks_for_nothing(
     assert sum("/limits" in method for method in asked) == 1
 
 
-def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*given: Any) -> dict[str, dict[str, Any]]:
+def test_a_refresh_above_the_reserve_starts_to_fetch(
+    org: LocalOrg, replica: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*result_ids: Any) -> dict[str, dict[str, Any]]:
         raise ConfigurationError("It goes on. Enough.")
 
     monkeypatch.setattr(ReplicaRefresh, "_fetch", fetch)

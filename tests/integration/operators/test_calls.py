@@ -1,4 +1,4 @@
-"""The calls that a run makes, by the org's own log: docs/sizing.md has these numbers."""
+"""API calls of a run, counted in the org's log. docs/sizing.md lists these numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE = 2.0
 
 
 def calls(org: LocalOrg, last: str) -> dict[str, int]:
-    """Return how often each call was made since this was asked last, once the ``last`` one is in the log."""
+    """Wait for the call ``last`` in the org's log; return the number of calls by method since the previous count."""
     wait_until(lambda: org.requests(method=last), what=last)
     made: Counter[str] = Counter()
     for method in (str(request["method"]) for request in org.requests()):
@@ -28,7 +28,7 @@ def calls(org: LocalOrg, last: str) -> dict[str, int]:
             made["login"] += 1
         elif "/eventSchema/" in method:
             made["schema"] += 1
-        elif " " not in method:  # a call of gRPC or CometD; others are HTTP requests, which carry the latter
+        elif " " not in method:  # a gRPC or CometD call; the other entries are HTTP requests, which carry CometD calls
             made[method] += 1
     org.admin("DELETE", "/requests")
     return dict(made)
@@ -39,7 +39,7 @@ Run = Callable[..., dict[str, int]]
 
 @pytest.fixture
 def run(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Drain 250 events in the first run and none in those after, and return the calls of one of them."""
+    """Return a function that runs a drain and returns its calls; the first run drains 250 events, later runs none."""
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     org.define("Order__e", Number__c="double")
@@ -63,22 +63,22 @@ def run(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return execute
 
 
-def test_a_run_with_events_and_one_without(run: Run) -> None:
+def test_calls_of_a_run_with_events_and_of_a_run_without(run: Run) -> None:
     assert [run(1, "Subscribe"), run(2, "Subscribe")] == [
         {"login": 1, "Subscribe": 1, "GetTopic": 1, "GetSchema": 1},
         {"login": 1, "Subscribe": 1, "GetTopic": 1},
     ]
 
 
-def test_those_of_the_streaming_api(run: Run) -> None:
+def test_calls_of_streaming_api_runs(run: Run) -> None:
     made = [run(number, "/meta/disconnect", api="streaming") for number in (1, 2)]
-    # One is answered at once, one or two with the events, and one or two are held a little beyond idle_timeout.
+    # The org answers one poll immediately, one or two with the events, and holds one or two beyond idle_timeout.
     assert all(2 <= each.pop("/meta/connect") <= 5 for each in made)
     always = {"login": 1, "/meta/handshake": 1, "/meta/subscribe": 1, "/meta/disconnect": 1}
     assert made == [{**always, "schema": 1}, always]
 
 
-def test_those_of_a_managed_subscription(run: Run) -> None:
+def test_calls_of_runs_on_a_managed_subscription(run: Run) -> None:
     made = [run(number, "ManagedSubscribe", managed_subscription="Orders") for number in (1, 2)]
-    always = {"login": 2, "ManagedSubscribe": 1, "GetTopic": 1}  # its settings are read first
+    always = {"login": 2, "ManagedSubscribe": 1, "GetTopic": 1}  # one login reads the subscription's settings
     assert made == [{**always, "GetSchema": 1}, {**always, "Subscribe": 1}]

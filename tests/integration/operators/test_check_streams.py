@@ -1,4 +1,4 @@
-"""The check of streams, after real drains."""
+"""Health check operator of streams, after real drains."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check(**arguments: Any) -> int:
     return CheckSalesforceStreamsOperator(task_id="check", **arguments).execute(context_for("check"))
 
 
-def test_it_passes_after_a_drain_and_fails_where_too_little_is_left(org: LocalOrg, drain: Any) -> None:
+def test_the_check_passes_after_a_drain_and_fails_on_too_little_headroom(org: LocalOrg, drain: Any) -> None:
     with pytest.raises(AirflowFailException, match="No task has left a status of any stream"):
         check()
     org.publish(TOPIC, [{"Number__c": 1.0}])
@@ -42,7 +42,7 @@ def test_it_passes_after_a_drain_and_fails_where_too_little_is_left(org: LocalOr
     assert check() == check(streams=[URI]) == 1
     with pytest.raises(AirflowFailException, match=r"Order__e\?subscription=airflow: 7[12]\.\d hours are left"):
         check(min_headroom=timedelta(hours=73))
-    # The time of contact is an upper bound, so that it may lie a second ahead.
+    # The recorded contact time is an upper bound, so it may be a second in the future.
     deadline = time.monotonic() + 30
     late = ""
     while not late and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def test_it_passes_after_a_drain_and_fails_where_too_little_is_left(org: LocalOr
         check(streams=[URI, "sfstream://elsewhere/event/Order__e"])
 
 
-def test_a_loss_that_was_accepted_is_told(org: LocalOrg, drain: Any) -> None:
+def test_an_accepted_loss_fails_the_check(org: LocalOrg, drain: Any) -> None:
     org.publish(TOPIC, [{"Number__c": 1.0}])
     drain.execute(context_for("drain"))
     org.fault("reset_stream", topic=TOPIC)

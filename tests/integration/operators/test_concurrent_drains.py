@@ -1,4 +1,4 @@
-"""Two drains of one stream at once, in two processes, on one replay table in PostgreSQL or MariaDB: one wins."""
+"""Concurrent drains of one stream in two processes, with a replay table in PostgreSQL or MariaDB: one commits."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def org(tmp_path: Path) -> Iterator[LocalOrg]:
 
 
 def drain_once(results: Connection, run_id: str, landing_url: str, both_landed: Barrier) -> None:
-    """Run the operator; move the position only when the other process has landed its window too."""
+    """Run the operator; advance the position only after the other process has also landed its window."""
     advance = TableReplayStore.advance
 
-    def together(self: TableReplayStore, *arguments: Any) -> Any:
+    def advance_after_both_landed(self: TableReplayStore, *arguments: Any) -> Any:
         both_landed.wait(DEADLINE)
         return advance(self, *arguments)
 
-    TableReplayStore.advance = together  # type: ignore[method-assign]
+    TableReplayStore.advance = advance_after_both_landed  # type: ignore[method-assign]
     operator = DrainReplayWindowOperator(
         task_id="drain", topic=TOPIC, landing_url=landing_url, replay_store="table", idle_timeout=1.0
     )
@@ -57,7 +57,7 @@ def drain_once(results: Connection, run_id: str, landing_url: str, both_landed: 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("conn_type", "server"), [("postgres", "postgres_server"), ("mysql", "mariadb_server")])
-def test_one_wins_and_the_other_names_it(
+def test_one_concurrent_drain_commits_and_the_other_names_its_run(
     org: LocalOrg,
     conn_type: str,
     server: str,

@@ -1,4 +1,4 @@
-"""A drain that waits for events, against a local org: deferred to the real trigger, or in the worker."""
+"""Drains that wait for events, against a local org: deferred to the real trigger, or in the worker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpCon
 from tests.support.airflow_names import TaskDeferred
 from tests.support.localorg import wait_until
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
-from tests.support.tasks import context_for, fired, set_connection
-from tests.support.tasks import deferred as deferral_of
+from tests.support.tasks import context_for, deferral_of, run_trigger, set_connection
 
 __all__ = ["org", "shared_org"]
 
@@ -76,12 +75,12 @@ def trigger_arguments(deferral: TaskDeferred) -> dict[str, Any]:
 
 
 def resume(operator: DrainReplayWindowOperator, deferral: TaskDeferred, event: dict[str, Any], run: int = 1) -> Any:
-    """Resume as Airflow's task runner does."""
+    """Resume the task as Airflow's task runner does."""
     context = context_for("drain", run_id=f"run-{run}", hour=run)
     return operator.resume_execution(deferral.method_name, {**(deferral.kwargs or {}), "event": event}, context)
 
 
-def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
+def test_the_trigger_starts_at_the_stored_position_and_contains_no_secret(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -114,23 +113,23 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
     assert org.client_secret not in json.dumps(arguments) + caplog.text
 
 
-def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: SharedOrg, drain: MakeDrain) -> None:
+def test_a_drain_without_a_position_waits_from_the_replay_id_in_start_from(org: SharedOrg, drain: MakeDrain) -> None:
     given = publish(org, 2)[0].hex()
     operator = drain(deferrable=True, start_from=given)
     deferral = deferred(operator)
     assert trigger_arguments(deferral)["replay_id"] == given
-    assert resume(operator, deferral, fired(deferral))["after"] == given
+    assert resume(operator, deferral, run_trigger(deferral))["after"] == given
 
 
-def test_what_comes_while_it_is_deferred_is_drained_once(
+def test_events_published_while_the_drain_is_deferred_are_drained_once(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     operator = drain(deferrable=True)
     deferral = deferred(operator)
-    assert org.open_streams() == 0, "nothing is subscribed to while the task leaves its worker"
+    assert org.open_streams() == 0, "a task that is deferred has no open subscription"
     ids = publish(org, 2)
-    result = resume(operator, deferral, fired(deferral))
+    result = resume(operator, deferral, run_trigger(deferral))
     assert (result["event_count"], result["through"], result["drained"]) == (2, ids[-1].hex(), True)
     assert "Woken by 'events'" in caplog.text
     assert ids[0].hex() in caplog.text
@@ -138,7 +137,7 @@ def test_what_comes_while_it_is_deferred_is_drained_once(
     deferral = deferred(operator, run=2)
     assert trigger_arguments(deferral)["replay_id"] == ids[-1].hex()
     more = publish(org, 1)
-    result = resume(operator, deferral, fired(deferral), run=2)
+    result = resume(operator, deferral, run_trigger(deferral), run=2)
     assert (result["after"], result["through"], result["event_count"]) == (ids[-1].hex(), more[0].hex(), 1)
     assert store.read(stream(org)).replay_id == more[0]
 
@@ -147,12 +146,12 @@ def test_a_rerun_returns_its_window_without_waiting(org: SharedOrg, drain: MakeD
     publish(org, 2)
     operator = drain(deferrable=True)
     deferral = deferred(operator)
-    first = resume(operator, deferral, fired(deferral))
+    first = resume(operator, deferral, run_trigger(deferral))
     again = operator.execute(context_for("drain", try_number=2))
     assert (again["window_id"], again["drained"]) == (first["window_id"], False)
 
 
-def test_a_try_that_died_before_its_position_moved_is_made_good_without_waiting(
+def test_a_retry_commits_the_landed_window_of_a_failed_try_without_waiting(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     ids = publish(org, 2)
@@ -164,7 +163,7 @@ def test_a_try_that_died_before_its_position_moved_is_made_good_without_waiting(
     assert store.read(stream(org)).replay_id == ids[-1]
 
 
-def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
+def test_the_first_drain_from_latest_does_not_wait_but_the_next_one_does(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     org.knobs(keepalive_seconds=0.5)
@@ -176,7 +175,7 @@ def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
 
 
 @pytest.mark.parametrize("published", [1, 0])
-def test_after_the_longest_wait_it_drains_what_is_there(
+def test_after_the_longest_wait_the_drain_reads_the_available_events(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain, published: int
 ) -> None:
     operator = drain(deferrable=True, min_events=5, execution_timeout=LONGEST_WAIT * 2)
@@ -187,30 +186,30 @@ def test_after_the_longest_wait_it_drains_what_is_there(
 
 
 @OWN_ORG
-def test_a_position_that_could_age_out_during_the_wait_is_confirmed_instead(
+def test_a_position_that_could_expire_during_the_wait_is_confirmed_without_a_wait(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain, tmp_path: Path
 ) -> None:
     last = publish(org, 2)[-1]
     operator = drain(deferrable=True)
-    resume(operator, deferral := deferred(operator), fired(deferral))
-    org.knobs(clock_offset_seconds=31 * 3600, keepalive_seconds=2)  # later than the drain's idle_timeout
+    resume(operator, deferral := deferred(operator), run_trigger(deferral))
+    org.knobs(clock_offset_seconds=31 * 3600, keepalive_seconds=2)  # keepalives arrive after the drain's idle_timeout
     with closing(sqlite3.connect(tmp_path / "replay.db")) as database, database:
         database.execute("UPDATE sfstream_position SET updated_at = datetime('now', '-31 hours')")
     quiet = operator.execute(context_for("drain", run_id="run-2", hour=2))
     assert (quiet["event_count"], quiet["after"]) == (0, last.hex())
-    assert quiet["through"] != last.hex(), "Salesforce named a newer replay ID, and the drain stayed until it did"
+    assert quiet["through"] != last.hex(), "the drain waits until Salesforce sends a newer replay ID"
     assert store.read(stream(org)).replay_id == bytes.fromhex(quiet["through"])
 
     deferral = deferred(operator, run=3)
     assert trigger_arguments(deferral)["replay_id"] == quiet["through"]
-    org.knobs(clock_offset_seconds=(31 + 71) * 3600)  # the events drained first are long gone
+    org.knobs(clock_offset_seconds=(31 + 71) * 3600)  # the events of the first drain have expired
     new = publish(org, 1)
-    result = resume(operator, deferral, fired(deferral), run=3)
+    result = resume(operator, deferral, run_trigger(deferral), run=3)
     assert (result["event_count"], result["through"], result["gap"]) == (1, new[0].hex(), None)
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_lost_position_ends_the_wait_and_the_drain_judges(
+def test_a_lost_position_ends_the_wait_and_the_drain_applies_on_invalid_replay(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain, deferrable: bool
 ) -> None:
     ids = publish(org, 3)
@@ -222,7 +221,7 @@ def test_a_lost_position_ends_the_wait_and_the_drain_judges(
         if not deferrable:
             return operator.execute(context_for("drain"))
         deferral = deferred(operator)
-        return resume(operator, deferral, fired(deferral))
+        return resume(operator, deferral, run_trigger(deferral))
 
     with pytest.raises(AirflowFailException, match="on_invalid_replay"):
         run()
@@ -231,12 +230,12 @@ def test_a_lost_position_ends_the_wait_and_the_drain_judges(
     assert (result["event_count"], result["gap"]["after"]) == (1, ids[0].hex())
 
 
-def test_an_error_of_the_trigger_fails_the_task_for_good(org: SharedOrg, drain: MakeDrain) -> None:
+def test_a_permanent_error_of_the_trigger_fails_the_task_without_retry(org: SharedOrg, drain: MakeDrain) -> None:
     operator = drain(deferrable=True)
     deferral = deferred(operator)
     org.fault("fail_calls", rpc="Subscribe", code="sfdc.platform.eventbus.grpc.topic.not.found", status="NOT_FOUND")
     with pytest.raises(AirflowFailException, match=org.topic):
-        resume(operator, deferral, fired(deferral))
+        resume(operator, deferral, run_trigger(deferral))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_an_error_of_the_trigger_fails_the_task_for_good(org: SharedOrg, drain: 
         ({"until": "yesterday"}, {}, "ISO 8601"),
     ],
 )
-def test_bad_input_fails_before_anything_is_deferred(
+def test_invalid_input_fails_before_the_task_is_deferred(
     org: SharedOrg,
     drain: MakeDrain,
     monkeypatch: pytest.MonkeyPatch,
@@ -257,32 +256,32 @@ def test_bad_input_fails_before_anything_is_deferred(
 ) -> None:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
     operator = drain(deferrable=True, **dict.fromkeys(arguments, "{{ params.given }}"))
-    vars(operator).update(arguments)  # as the templates render
+    vars(operator).update(arguments)  # as if the templates had rendered to these values
     with pytest.raises(AirflowFailException, match=remedy):
         operator.execute(context_for("drain"))
 
 
-def test_in_the_worker_it_waits_for_enough_events(org: SharedOrg, drain: MakeDrain) -> None:
+def test_a_wait_in_the_worker_ends_after_min_events(org: SharedOrg, drain: MakeDrain) -> None:
     first = publish(org, 1)
     with ThreadPoolExecutor(1) as worker:
         waiting = worker.submit(drain(deferrable=False, min_events=3).execute, context_for("drain"))
         wait_until(org.open_streams, what="the subscription of the wait")
-        org.fault("drop_now", topic=org.topic)  # a fault that passes
+        org.fault("drop_now", topic=org.topic)  # a transient fault
         wait_until(lambda: len(org.requests("grpc", "Subscribe")) == 2, what="the subscription after the fault")
         assert not waiting.done()
         last = publish(org, 2)
         result = waiting.result(60)
     assert (result["event_count"], result["through"]) == (3, last[-1].hex())
-    assert org.logins == 1, "the wait and the drain log in once"
-    assert org.delivered in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait asks for what it needs"
+    assert org.logins == 1, "the wait and the drain share one login"
+    assert org.delivered in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait requests no more events than it needs"
     assert [event["replay_id"] for event in org.record(org.topic)] == first + last
 
 
-def test_in_the_worker_no_connection_is_looked_up_on_the_event_loop(
+def test_a_wait_in_the_worker_reads_no_connection_on_the_event_loop(
     org: SharedOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*_: Any) -> None:
-        raise AssertionError("the worker's way to Airflow may not be used on an event loop")
+        raise AssertionError("the worker must not read a connection on an event loop")
 
     monkeypatch.setattr(SalesforcePubSubHook, "aget_connection", never)
     ids = publish(org, 1)
@@ -292,14 +291,14 @@ def test_in_the_worker_no_connection_is_looked_up_on_the_event_loop(
     assert wake_up == WakeUp(WakeUpReason.EVENTS, ids[0], 1, ids[0])
 
 
-def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: SharedOrg, drain: MakeDrain) -> None:
+def test_a_wait_in_the_worker_ends_when_an_event_is_older_than_max_wait(org: SharedOrg, drain: MakeDrain) -> None:
     an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     publish(org, 1, CreatedDate=an_hour_ago)
     operator = drain(deferrable=False, min_events=1_000, max_wait=timedelta(minutes=30))
     assert operator.execute(context_for("drain"))["event_count"] == 1
 
 
-def test_in_the_worker_the_execution_timeout_ends_the_wait(
+def test_the_execution_timeout_ends_a_wait_in_the_worker(
     org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     operator = drain(deferrable=False, min_events=1, execution_timeout=timedelta(seconds=2))

@@ -1,6 +1,6 @@
-"""Tables that a worker writes in its own process: without pyspark, in bounded memory, whole after kill -9.
+"""Table operators that run in the worker's process: without pyspark, in bounded memory, consistent after kill -9.
 
-What is in them, the contract suite in ``tests/integration/tables`` compares on either engine.
+The contract suite in ``tests/integration/tables`` compares the table contents of both engines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.datasets import SentDataset
 from tests.support.landing_files import LandedEvent, encode, land_window
-from tests.support.tasks import context_for, told
+from tests.support.tasks import context_for, error_text
 
 ORDER = {
     "type": "record",
@@ -68,19 +68,19 @@ def land_changes(folder: Path) -> str:
     return land_window(folder / "landing", "20260110T000000Z-c", events, SCHEMAS, topic=TOPIC)
 
 
-def started(operator: str, **arguments: Any) -> subprocess.Popen[str]:
-    """Start an operator in a process of its own, without pyspark."""
+def start_operator(operator: str, **arguments: Any) -> subprocess.Popen[str]:
+    """Start an operator in a separate process without pyspark."""
     module = {"EventLogOperator": "event_log", "ReplicaOperator": "replica"}[operator]
     program = RUN.format(module=module, operator=operator)
     command = [sys.executable, "-c", program, json.dumps(arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def ended(operator: str, **arguments: Any) -> dict[str, Any]:
-    """Run an operator in a process of its own; return what it tells."""
-    output, _ = started(operator, **arguments).communicate(timeout=300)
-    told: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return told
+def run_operator(operator: str, **arguments: Any) -> dict[str, Any]:
+    """Run an operator in a separate process; return the result that it prints."""
+    output, _ = start_operator(operator, **arguments).communicate(timeout=300)
+    outcome: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return outcome
 
 
 def rows(folder: Path, table: str = "Order__e") -> list[dict[str, Any]]:
@@ -88,23 +88,23 @@ def rows(folder: Path, table: str = "Order__e") -> list[dict[str, Any]]:
     return found
 
 
-def test_neither_needs_pyspark(tmp_path: Path) -> None:
+def test_worker_operators_do_not_need_pyspark(tmp_path: Path) -> None:
     output = str(tmp_path / "tables")
     manifest = land(tmp_path, [*map(order, range(20)), order(20, b"\xff")])
-    told = ended("EventLogOperator", windows=manifest, output_url=output)
-    assert told["loaded"] == []
-    assert told["metrics"]["tables"] == {"Order__e": 20}
-    assert told["metrics"]["quarantined"] == 1
+    outcome = run_operator("EventLogOperator", windows=manifest, output_url=output)
+    assert outcome["loaded"] == []
+    assert outcome["metrics"]["tables"] == {"Order__e": 20}
+    assert outcome["metrics"]["quarantined"] == 1
     assert sorted(row["Note__c"] for row in rows(tmp_path)) == sorted(map(str, range(20)))
-    told = ended("ReplicaOperator", windows=land_changes(tmp_path), output_url=output)
-    assert told["loaded"] == []
-    assert told["metrics"]["quarantined"] == 1
+    outcome = run_operator("ReplicaOperator", windows=land_changes(tmp_path), output_url=output)
+    assert outcome["loaded"] == []
+    assert outcome["metrics"]["quarantined"] == 1
     (row,) = rows(tmp_path, "Widget__c")
     assert row["Name"] == "one"
-    assert told["metrics"]["tables"]["Widget__c"]["rows"] == 1
+    assert outcome["metrics"]["tables"]["Widget__c"]["rows"] == 1
 
 
-def test_what_the_task_gives_is_what_spark_gives(tmp_path: Path) -> None:
+def test_the_event_log_operator_reports_metrics_lineage_and_commit_details(tmp_path: Path) -> None:
     operator = EventLogOperator(
         task_id="event_log", windows=land(tmp_path, [*map(order, range(3))]), output_url=str(tmp_path / "tables")
     )
@@ -123,27 +123,27 @@ def test_what_the_task_gives_is_what_spark_gives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operator", [EventLogOperator, ReplicaOperator])
-def test_windows_that_are_too_large_name_the_other_operator(tmp_path: Path, operator: Any) -> None:
+def test_windows_above_max_events_fail_and_name_the_spark_operator(tmp_path: Path, operator: Any) -> None:
     manifest = land_changes(tmp_path)
     task = operator(task_id="small", windows=manifest, output_url=str(tmp_path / "tables"), max_events=1)
     with pytest.raises(AirflowFailException, match="max_events=1") as caught:
         task.execute(context_for("small"))
-    told = "\n".join([str(caught.value), *caught.value.__notes__])
-    assert f"SparkSubmit{operator.__name__}" in told
-    assert "nothing is lost" in told
+    message = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert f"SparkSubmit{operator.__name__}" in message
+    assert "nothing is lost" in message
     assert not (tmp_path / "tables").exists()
 
 
 @pytest.mark.parametrize("character", ["#", "?", "%"])
 @pytest.mark.parametrize("operator", [EventLogOperator, ReplicaOperator])
-def test_a_folder_in_which_no_delta_table_can_be_is_refused_before_anything_is_written(
+def test_an_output_url_invalid_for_delta_tables_is_refused_before_any_write(
     tmp_path: Path, operator: Any, character: str
 ) -> None:
     output = tmp_path / f"a{character}b"
     task = operator(task_id="task", windows=land_changes(tmp_path), output_url=str(output))
     with pytest.raises(AirflowFailException) as caught:
         task.execute(context_for("task"))
-    assert f"output_url has the character {character!r}" in told(caught.value)
+    assert f"output_url has the character {character!r}" in error_text(caught.value)
     assert not output.exists()
 
 
@@ -153,47 +153,47 @@ def test_memory_does_not_grow_with_the_window(tmp_path: Path) -> None:
     for count in (20_000, 300_000):
         folder = tmp_path / str(count)
         manifest = land(folder, [order(number, note) for number in range(count)])
-        told = ended("EventLogOperator", windows=manifest, output_url=str(folder / "tables"))
-        assert told["metrics"]["rows_written"] == count
-        peaks[count] = told["mebibytes"]
+        outcome = run_operator("EventLogOperator", windows=manifest, output_url=str(folder / "tables"))
+        assert outcome["metrics"]["rows_written"] == count
+        peaks[count] = outcome["mebibytes"]
     assert peaks[300_000] < min(512, peaks[20_000] + 200), peaks
 
 
-def test_kill_9_leaves_the_version_before_or_after(tmp_path: Path) -> None:
+def test_kill_9_leaves_an_event_log_at_its_old_or_new_version(tmp_path: Path) -> None:
     first = land(tmp_path, [*map(order, range(10))])
-    ended("EventLogOperator", windows=first, output_url=str(tmp_path / "tables"))
+    run_operator("EventLogOperator", windows=first, output_url=str(tmp_path / "tables"))
     manifest = land(tmp_path, [*map(order, range(10, 60_010))], "20260110T010000Z-b")
     lengths = []
     for part in range(4):
-        process = started("EventLogOperator", windows=manifest, output_url=str(tmp_path / "tables"))
+        process = start_operator("EventLogOperator", windows=manifest, output_url=str(tmp_path / "tables"))
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        time.sleep(0.12 * part)  # where in its work it is killed is not to be known
+        time.sleep(0.12 * part)  # each attempt kills the job at another, unknown step
         process.send_signal(signal.SIGKILL)
         process.communicate()
         lengths.append(len(rows(tmp_path)))
         assert lengths[-1] in (10, 60_010)
-    assert lengths[0] == 10, "it was killed before it could end"
-    told = ended("EventLogOperator", windows=[first, manifest], output_url=str(tmp_path / "tables"))
-    assert told["metrics"]["rows_written"] == 60_010
+    assert lengths[0] == 10, "the first process is killed before its commit"
+    outcome = run_operator("EventLogOperator", windows=[first, manifest], output_url=str(tmp_path / "tables"))
+    assert outcome["metrics"]["rows_written"] == 60_010
     assert sorted(int(row["Note__c"]) for row in rows(tmp_path)) == list(range(60_010))
 
 
-def test_kill_9_leaves_the_snapshot_before_or_after(tmp_path: Path) -> None:
+def test_kill_9_leaves_a_replica_at_its_old_or_new_snapshot(tmp_path: Path) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(4_000)]
     created = [change(number, "CREATE", [id_], f"t{number}", Name="new") for number, id_ in enumerate(ids, 1)]
     manifest = land_window(tmp_path / "landing", "20260110T000000Z-c", created, SCHEMAS, topic=TOPIC)
     output = str(tmp_path / "tables")
     for part in range(3):
-        process = started("ReplicaOperator", windows=manifest, output_url=output)
+        process = start_operator("ReplicaOperator", windows=manifest, output_url=output)
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         time.sleep(0.12 * part)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        snapshot = SnapshotReader(WorkerFiles(None), output).current()
+        snapshot = SnapshotReader(ObjectStorageFiles(None), output).current()
         if snapshot.number:
             assert snapshot.tables["Widget__c"].version == 0
             assert len(rows(tmp_path, "Widget__c")) == len(ids)
-    ended("ReplicaOperator", windows=manifest, output_url=output)
+    run_operator("ReplicaOperator", windows=manifest, output_url=output)
     assert sorted(row["Id"] for row in rows(tmp_path, "Widget__c")) == ids

@@ -1,4 +1,4 @@
-"""Erasing records from a replica: tables, history, lists, fetched files, quarantine and old snapshots."""
+"""Erasure of records from a replica: tables, history, lists, fetched files, quarantine and old snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
@@ -26,21 +26,21 @@ from tests.support.engines import embedded
 from tests.support.killed import Killed, killed_at
 from tests.support.landing_files import LandedEvent, encode
 from tests.support.marked_bytes import files_with
-from tests.support.tasks import context_for, told
+from tests.support.tasks import context_for, error_text
 
 MARK = "MARKED"
 GONE, STAYS, DIRTY = (to_18(f"a0W00000000000{number}") for number in "123")
 
 
 @dataclass
-class Made:
+class ReplicaSource:
     folder: Path
     lake: ChangeLake
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A replica of a person and others: of several snapshots, with a history, dirty rows and a quarantine."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> ReplicaSource:
+    """Create a replica of a person and others, with several snapshots, a history, dirty rows and a quarantine."""
     folder = tmp_path_factory.mktemp("replica")
     lake = ChangeLake(None, folder / "lake", lambda: embedded(folder / "engine"))
     lake.run(
@@ -65,14 +65,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     fetched = Path(lake.output) / "_sfstream/replica/refresh/run/Widget__c/part-00000.jsonl"
     fetched.parent.mkdir(parents=True)
     fetched.write_text(f'{{"Id": "{GONE}", "Name": "{MARK}"}}\n')
-    for table, record_id in (("Widget__c", GONE), ("Other__c", STAYS)):  # with ids, as earlier versions wrote them
+    # Earlier versions of the package wrote record IDs into these reports.
+    for table, record_id in (("Widget__c", GONE), ("Other__c", STAYS)):
         report = Path(lake.output) / f"_sfstream/replica/reconciliations/run/{table}.json"
         report.parent.mkdir(parents=True, exist_ok=True)
         report.write_text(json.dumps({"table": table, "ranges": [{"first": record_id, "last": record_id}]}))
     metrics = Path(lake.output) / "_sfstream/metrics/dag.verify.json"
     metrics.parent.mkdir()
     metrics.write_text(json.dumps({"reconciliation": {"differing_ranges": [{"first": GONE, "last": GONE}]}}))
-    return Made(folder / "lake", lake)
+    return ReplicaSource(folder / "lake", lake)
 
 
 def erase(folder: Path, **given: Any) -> dict[str, Any]:
@@ -86,37 +87,39 @@ def rows(folder: Path, table: str = "Widget__c") -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["Id"], row["_sequence"]))
 
 
-def check_erased(folder: Path, made: Made) -> None:
-    """Assert that nothing is left of the person, and all of the others."""
+def check_erased(folder: Path, source: ReplicaSource) -> None:
+    """Assert that no data of the person remains and that all other records are unchanged."""
     for text in (MARK, GONE[:15]):
         assert files_with(folder, text) == []
     for table in ("Widget__c", "Widget__c__history"):
-        assert rows(folder, table) == [row for row in rows(made.folder, table) if row["Id"] != GONE]
+        assert rows(folder, table) == [row for row in rows(source.folder, table) if row["Id"] != GONE]
     base = str(folder / "replica")
     assert [path.name for path in Path(base).rglob("reconciliations/*/*")] == ["Other__c.json"]
-    (snapshot,) = SnapshotStore(WorkerFiles(None), base).kept()
+    (snapshot,) = SnapshotStore(ObjectStorageFiles(None), base).kept()
     state = snapshot.tables["Widget__c"]
     assert DeltaTable(f"{base}/Widget__c").version() == state.version
     assert DeltaTable(f"{base}/Widget__c__history").version() == state.history
     assert (state.dirty, state.computed.changed) == (1, 0)
     (listed,) = (Path(base) / str(state.dirty_list)).iterdir()
     assert listed.read_text() == f'{{"Id": "{DIRTY}", "sequence": 8}}\n'
-    assert snapshot.streams == made.lake.snapshot().streams
+    assert snapshot.streams == source.lake.snapshot().streams
 
 
-def test_no_byte_is_left_and_the_replica_goes_on(made: Made, tmp_path: Path) -> None:
+def test_erasure_leaves_no_byte_of_the_record_and_the_replica_accepts_new_windows(
+    source: ReplicaSource, tmp_path: Path
+) -> None:
     lake = ChangeLake(None, tmp_path / "lake", lambda: embedded(tmp_path / "engine"))
-    shutil.copytree(made.folder, lake.folder)
-    lake._windows = list(made.lake._windows)
-    history = sum(row["Id"] == GONE for row in rows(made.folder, "Widget__c__history"))
+    shutil.copytree(source.folder, lake.folder)
+    lake._windows = list(source.lake._windows)
+    history = sum(row["Id"] == GONE for row in rows(source.folder, "Widget__c__history"))
     assert history >= 2
-    assert files_with(lake.folder, MARK), "the test can find it"
+    assert files_with(lake.folder, MARK), "the search finds the mark before the erasure"
 
     result = erase(lake.folder)
 
-    told_of = result["replicas"][lake.output]
-    assert (told_of["rows"], told_of["listed"], told_of["quarantined"]) == (1 + history, 1, 1)
-    check_erased(lake.folder, made)
+    counts = result["replicas"][lake.output]
+    assert (counts["rows"], counts["listed"], counts["quarantined"]) == (1 + history, 1, 1)
+    check_erased(lake.folder, source)
     assert set(erase(lake.folder)["replicas"][lake.output].values()) == {0}
     manifest = lake.land(change(9, "UPDATE", [STAYS], "t9", Name="nine"))
     lake.run(manifest, history=True)
@@ -133,16 +136,18 @@ CALLS = [
     (SnapshotStore, "remove"),
     (DeltaTable, "create_checkpoint"),
     (TableErasure, "_remove"),
-    (WorkerFiles, "delete"),
-    (WorkerFiles, "replace_text"),
+    (ObjectStorageFiles, "delete"),
+    (ObjectStorageFiles, "replace_text"),
 ]
 
 
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["before", "after"])
-def test_killed_anywhere_the_next_try_finishes(made: Made, tmp_path: Path, after: bool) -> None:
+def test_a_replica_erasure_killed_at_any_step_is_completed_by_the_next_try(
+    source: ReplicaSource, tmp_path: Path, after: bool
+) -> None:
     for nth in itertools.count(1):
         lake = tmp_path / str(nth)
-        shutil.copytree(made.folder, lake)
+        shutil.copytree(source.folder, lake)
         was_killed = False
         try:
             with killed_at(CALLS, nth, after=after):
@@ -150,15 +155,15 @@ def test_killed_anywhere_the_next_try_finishes(made: Made, tmp_path: Path, after
         except Killed:
             was_killed = True
         erase(lake)
-        check_erased(lake, made)
+        check_erased(lake, source)
         shutil.rmtree(lake)
         if not was_killed:
             break
     assert nth > 10
 
 
-def test_a_replica_that_is_not_there_or_not_named_is_refused(made: Made, tmp_path: Path) -> None:
-    shutil.copytree(made.folder, tmp_path / "lake")
+def test_a_missing_or_unnamed_replica_is_refused(source: ReplicaSource, tmp_path: Path) -> None:
+    shutil.copytree(source.folder, tmp_path / "lake")
     replica = str(tmp_path / "lake/replica")
     for given, text in (
         ({"replica_urls": [str(tmp_path / "nowhere")]}, "There is no replica"),
@@ -166,5 +171,5 @@ def test_a_replica_that_is_not_there_or_not_named_is_refused(made: Made, tmp_pat
     ):
         with pytest.raises(AirflowFailException) as caught:
             erase(tmp_path / "lake", **given)
-        assert text in told(caught.value)
+        assert text in error_text(caught.value)
     assert not (tmp_path / "lake/landing/erasures").exists()

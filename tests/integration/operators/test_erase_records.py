@@ -1,4 +1,4 @@
-"""Erasing records from a landing and an event log: a grep of every byte that is left, and the rest as it was."""
+"""Erasure of records from a landing and an event log: no byte of the person remains, all other data is unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -40,11 +40,11 @@ from airflow_provider_sfstream.tables.maintenance.job import maintain
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 TOPIC = "/data/AccountChangeEvent"
 MARK = "MARKED"
-"""In every value of the person."""
+"""Marker in every value of the person."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Lake:
 
     @classmethod
     def filled(cls, folder: Path, org: LocalOrg) -> Lake:
-        """Return one of three windows, with a person and others."""
+        """Return a lake of three windows with a person and others."""
         lake = cls(folder, org)
         marked = {"Phone": f"{MARK} 1", "BillingStreet": f"{MARK} Road"}
         lake.person, lake.other = lake.create({"Name": f"{MARK} Ada", **marked}), lake.create({"Name": "Bob"})
@@ -104,7 +104,7 @@ def rows(folder: Path, table: str = "AccountChangeEvent") -> list[dict[str, Any]
 
 
 def landed(folder: Path) -> list[tuple[Manifest, list[dict[str, Any]]]]:
-    """Return the windows of the stream, oldest first, after a check of their files."""
+    """Verify the files of the stream's windows; return the windows, oldest first."""
     catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
     (stream,) = catalog.streams()
     found = []
@@ -116,12 +116,12 @@ def landed(folder: Path) -> list[tuple[Manifest, list[dict[str, Any]]]]:
         assert {each.name for each in path.iterdir()} == {"manifest.json", *(file.name for file in manifest.files)}
         found.append((manifest, [row for f in manifest.files for row in pq.read_table(path / f.name).to_pylist()]))
     newest = found[-1][0].window.window_id
-    assert len(list(catalog.chain(stream, newest))) == len(found), "the chain is whole"
+    assert len(list(catalog.chain(stream, newest))) == len(found), "the chain of windows is complete"
     return found
 
 
 def without(events: list[dict[str, Any]], person: str) -> list[dict[str, Any]]:
-    """Return rows as they are to be once the person is erased."""
+    """Return the rows that are expected after the erasure of the person."""
     left = []
     for row in events:
         header = row["ChangeEventHeader"]
@@ -131,76 +131,76 @@ def without(events: list[dict[str, Any]], person: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     folder = tmp_path_factory.mktemp("erase")
     patch = pytest.MonkeyPatch()
     with LocalOrg.running(folder / "org") as org, patch.context() as monkeypatch:
         org.knobs(keepalive_seconds=0.3)
         set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
-        yield Lake.filled(folder / "made", org)
+        yield Lake.filled(folder / "source", org)
 
 
 @pytest.fixture
-def lake(made: Lake, tmp_path: Path) -> Path:
-    """A copy of the landing and its tables."""
-    shutil.copytree(made.folder, tmp_path / "lake")
+def lake(source: Lake, tmp_path: Path) -> Path:
+    """Copy the landing and its tables."""
+    shutil.copytree(source.folder, tmp_path / "lake")
     return tmp_path / "lake"
 
 
-def test_no_byte_of_the_person_is_left_and_the_rest_is_as_it_was(
-    lake: Path, made: Lake, caplog: pytest.LogCaptureFixture
+def test_erasure_leaves_no_byte_of_the_person_and_changes_nothing_else(
+    lake: Path, source: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, events = landed(lake), rows(lake)
-    assert files_with(lake, MARK), "the test can find it"
+    assert files_with(lake, MARK), "the search finds the mark before the erasure"
 
-    result = erase(lake, [made.person[:15]])
+    result = erase(lake, [source.person[:15]])
 
     assert result["landing"] == {
         **{"streams": 1, "windows": 3, "events": 3, "emptied": 2, "shortened": 1, "files": 3},
         **{"mentions": 0, "unfinished": 0},
     }
     assert result["event_logs"] == {str(lake / "tables"): {"tables": 1, "rows": 3, "files": 3}}
-    for text in (MARK, made.person[:15]):
+    for text in (MARK, source.person[:15]):
         assert files_with(lake, text) == []
         assert text not in caplog.text + json.dumps(result)
-    assert rows(lake) == without(events, made.person)
+    assert rows(lake) == without(events, source.person)
     (shared,) = [row for row in rows(lake) if row["Site"] == "Graz"]
-    assert shared["ChangeEventHeader"]["recordIds"] == [made.other]
+    assert shared["ChangeEventHeader"]["recordIds"] == [source.other]
     for (manifest, was), (new, now) in zip(before, landed(lake), strict=True):
         assert [{**row, "payload": now[number]["payload"]} for number, row in enumerate(was)] == now
         changed = [old["ordinal"] for old, row in zip(was, now, strict=True) if old != row]
-        assert changed == [row["ordinal"] for row in was if made.person[:15].encode() in row["payload"]]
+        assert changed == [row["ordinal"] for row in was if source.person[:15].encode() in row["payload"]]
         assert new.erased == {result["erasure_id"]: len(changed)}
         assert (new.window, new.schemas, new.fence) == (manifest.window, manifest.schemas, manifest.fence)
     record = Erasure.from_json((lake / f"landing/erasures/{result['erasure_id']}.json").read_text(), "record")
     assert (len(record.hashes), record.entity, record.result) == (1, "Account", result)
     assert record.finished_at is not None
 
-    again = erase(lake, [made.person], run_id="run-2")
+    again = erase(lake, [source.person], run_id="run-2")
     assert (again["landing"]["events"], again["event_logs"][str(lake / "tables")]["rows"]) == (0, 0)
 
 
-def test_windows_and_tables_go_on(lake: Path, made: Lake) -> None:
-    erase(lake, made.person)
-    going_on = replace(made, folder=lake)
+def test_drains_and_tables_accept_new_events_after_an_erasure(lake: Path, source: Lake) -> None:
+    erase(lake, source.person)
+    updated_lake = replace(source, folder=lake)
     events = rows(lake)
-    made.org.rest("PATCH", f"/sobjects/Account/{made.other}", {"Phone": "5"})
-    assert going_on.drained()["rows_written"] >= 1
+    source.org.rest("PATCH", f"/sobjects/Account/{source.other}", {"Phone": "5"})
+    assert updated_lake.drained()["rows_written"] >= 1
     assert rows(lake)[: len(events)] == events
-    metrics = going_on.log([manifest.window.manifest_url for manifest, _ in landed(lake)])
+    metrics = updated_lake.log([manifest.window.manifest_url for manifest, _ in landed(lake)])
     assert metrics["quarantined"] == 2
     assert {row["reason"].partition(":")[0] for row in rows(lake, "_quarantine")} == {
         "the landing has no payload of it"
     }
-    assert not [row for row in rows(lake) if made.person in row["ChangeEventHeader"]["recordIds"]]
+    assert not [row for row in rows(lake) if source.person in row["ChangeEventHeader"]["recordIds"]]
     events, base = rows(lake), str(lake / "tables")
-    kept_small = maintain(WorkerFiles(None), base, TableLocation(base), MaintenanceConfig(output_url=base))
-    assert {table.left for table in kept_small.tables.values()} == {None}
+    maintenance = maintain(ObjectStorageFiles(None), base, TableLocation(base), MaintenanceConfig(output_url=base))
+    assert {table.left for table in maintenance.tables.values()} == {None}
     assert rows(lake) == events
     assert files_with(lake, MARK) == []
 
 
-def test_older_versions_and_what_killed_jobs_left_hold_nothing(lake: Path, made: Lake) -> None:
+def test_erasure_covers_older_table_versions_and_files_of_killed_jobs(lake: Path, source: Lake) -> None:
     table = DeltaTable(lake / "tables/AccountChangeEvent")
     table.optimize.compact()
     table.create_checkpoint()
@@ -210,14 +210,16 @@ def test_older_versions_and_what_killed_jobs_left_hold_nothing(lake: Path, made:
     debris = next((lake / "landing").rglob("part-*.parquet")).with_name("part-00000-dead.parquet")
     shutil.copy(next((lake / "landing").rglob("part-*.parquet")), debris)
     with pytest.raises(Exception, match="younger than a day") as caught:
-        erase(lake, made.person)
-    assert made.person[:15] not in told(caught.value)
-    assert all("killed" in path for path in files_with(lake, MARK)), "only what may be a job's at work is left"
+        erase(lake, source.person)
+    assert source.person[:15] not in error_text(caught.value)
+    assert all("killed" in path for path in files_with(lake, MARK)), (
+        "only files that may belong to a running job remain"
+    )
     cut = killed.with_name("part-cut.parquet")
     cut.write_bytes(b"PAR1 cut off")
     for path in (killed, cut):
         os.utime(path, (time.time() - 90_000,) * 2)
-    erase(lake, made.person)
+    erase(lake, source.person)
     assert files_with(lake, MARK) == []
     assert not debris.exists()
     assert not cut.exists()
@@ -237,23 +239,23 @@ CALLS = [
 
 
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["before", "after"])
-def test_killed_anywhere_the_next_try_finishes(made: Lake, tmp_path: Path, after: bool) -> None:
-    expected = without(rows(made.folder), made.person)
+def test_an_erasure_killed_at_any_step_is_completed_by_the_next_try(source: Lake, tmp_path: Path, after: bool) -> None:
+    expected = without(rows(source.folder), source.person)
     for nth in itertools.count(1):
         lake = tmp_path / str(nth)
-        shutil.copytree(made.folder, lake)
+        shutil.copytree(source.folder, lake)
         was_killed = False
         try:
             with killed_at(CALLS, nth, after=after):
-                erase(lake, made.person)
+                erase(lake, source.person)
         except Killed:
             was_killed = True
-        assert len(landed_ids(lake)) == 3, "readers find every window, whole"
+        assert len(landed_ids(lake)) == 3, "readers find every window complete"
 
-        result = erase(lake, made.person)
+        result = erase(lake, source.person)
 
         assert result["landing"]["events"] == 3
-        assert files_with(lake, MARK) == files_with(lake, made.person[:15]) == []
+        assert files_with(lake, MARK) == files_with(lake, source.person[:15]) == []
         assert rows(lake) == expected
         landed(lake)
         assert len(list((lake / "landing/erasures").iterdir())) == 1
@@ -264,7 +266,7 @@ def test_killed_anywhere_the_next_try_finishes(made: Lake, tmp_path: Path, after
 
 
 def landed_ids(folder: Path) -> list[str]:
-    """Return the ids of the windows whose files are as their manifests say."""
+    """Return the IDs of the windows whose files match their manifests."""
     catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
     (stream,) = catalog.streams()
     manifests = [catalog.read_manifest(stream, window_id) for window_id in catalog.window_ids(stream)]
@@ -285,31 +287,31 @@ def landed_ids(folder: Path) -> list[str]:
         ({"replica_urls": ["s3://key:secret@lake/replica"]}, "carries a password"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_anything_changes(
-    lake: Path, made: Lake, given: dict[str, Any], text: str
+def test_invalid_erasure_arguments_are_refused_before_anything_changes(
+    lake: Path, source: Lake, given: dict[str, Any], text: str
 ) -> None:
     before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
     with pytest.raises(AirflowFailException) as caught:
-        erase(lake, **{"ids": [made.person], **given})
-    message = told(caught.value)
+        erase(lake, **{"ids": [source.person], **given})
+    message = error_text(caught.value)
     assert re.search(text, message), message
     assert "Nothing was erased" in message
     assert "001000000000001AAB" not in message
     assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
 
 
-def test_a_table_that_does_not_tell_its_records_is_refused(made: Lake, tmp_path: Path) -> None:
-    shutil.copytree(made.folder, tmp_path / "lake")
+def test_an_event_log_with_masked_record_ids_is_refused(source: Lake, tmp_path: Path) -> None:
+    shutil.copytree(source.folder, tmp_path / "lake")
     windows = [manifest.window.manifest_url for manifest, _ in landed(tmp_path / "lake")]
     output = str(tmp_path / "hidden")
     given = {"mask_fields": ["ChangeEventHeader.recordIds"]}
     EventLogOperator(task_id="log", windows=windows, output_url=output, **given).execute(context_for("log"))
     with pytest.raises(AirflowFailException, match="Make it anew"):
-        erase(tmp_path / "lake", [made.person], event_log_urls=[output])
+        erase(tmp_path / "lake", [source.person], event_log_urls=[output])
     assert not (tmp_path / "lake/landing/erasures").exists()
 
 
-def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> None:
+def test_events_in_quarantine_are_erased(source: Lake, tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org") as org, pytest.MonkeyPatch.context() as monkeypatch:
         org.knobs(keepalive_seconds=0.3)
         set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
@@ -318,7 +320,7 @@ def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> 
         person = lake.create({"Name": f"{MARK} Ada"})
         other = lake.create({"Name": "Bob"})
         assert lake.drained()["quarantined"] == 2
-    assert files_with(lake.folder, MARK), "the test can find it"
+    assert files_with(lake.folder, MARK), "the search finds the mark before the erasure"
     before = rows(lake.folder, "_quarantine")
 
     result = erase(lake.folder, person)
@@ -332,24 +334,24 @@ def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> 
     assert mine["reason"].startswith("erased")
 
 
-def test_a_replica_can_be_made_anew_from_the_erased_landing(lake: Path, made: Lake) -> None:
-    erase(lake, "{{ dag_run.conf['ids'] }}", conf={"ids": f"{made.person}, {made.person[:15]}"})
+def test_a_replica_can_be_rebuilt_from_the_erased_landing(lake: Path, source: Lake) -> None:
+    erase(lake, "{{ dag_run.conf['ids'] }}", conf={"ids": f"{source.person}, {source.person[:15]}"})
     windows = [manifest.window.manifest_url for manifest, _ in landed(lake)]
     operator = ReplicaOperator(task_id="replica", windows=windows, output_url=str(lake / "replica"))
     metrics = operator.execute(context_for("replica"))
     assert metrics is not None
     assert metrics["quarantined"] == 2
     found = DeltaTable(lake / "replica/Account").to_pyarrow_table().to_pylist()
-    assert made.person not in {row["Id"] for row in found}
+    assert source.person not in {row["Id"] for row in found}
     assert len(found) == 2
     assert files_with(lake, MARK) == []
 
 
-def test_a_job_that_began_before_and_commits_after(lake: Path, made: Lake) -> None:
+def test_a_job_that_began_before_an_erasure_cannot_commit_erased_files(lake: Path, source: Lake) -> None:
     log = DeltaTableLog(TableLocation(str(lake / "tables/AccountChangeEvent")), "late job")
     began, columns = log.version(progress=["sfstream:late"]), pa.schema([])
     path = next(iter(began.files))
-    erase(lake, made.person)
+    erase(lake, source.person)
     with pytest.raises(PositionConflictError, match="erase run run-1"):
         log.commit(began, columns, [], [path], ["event_date"])
     number = log.commit(began, columns, [], [], ["event_date"])

@@ -1,4 +1,4 @@
-"""The operator of custom channels against a local org: the life of one, every try of a task, and what it delivers."""
+"""Custom channel operator against a local org: life cycle of a channel, repeated tries and delivered events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.operators.event_channel import SalesforceEventCha
 from tests.support.localorg import LocalOrg
 from tests.support.rest_proxy import RestProxy
 from tests.support.sobject_client import SObjectClient
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 ACCOUNT, CONTACT = "AccountChangeEvent", "ContactChangeEvent"
 OBJECTS = "/tooling/sobjects/PlatformEventChannel"
@@ -51,7 +51,7 @@ def name() -> str:
 
 
 def run(channel: str, *members: str, **arguments: Any) -> dict[str, Any]:
-    """Run a task as Airflow does, templates and the serialisation of its result included."""
+    """Run a task as Airflow does, including its templates and the serialisation of its result."""
     operator = SalesforceEventChannelOperator(task_id="it", channel=channel, members=members, **arguments)
     context = {**context_for("it"), "params": {"industry": "Energy"}}
     operator.render_template_fields(context)
@@ -61,7 +61,7 @@ def run(channel: str, *members: str, **arguments: Any) -> dict[str, Any]:
 
 
 def shown(channel: str) -> dict[str, Any]:
-    """Return filter and enriched fields of each member, as the org has them."""
+    """Return filter and enriched fields of each member as stored in the org."""
     found = EventChannelHook("salesforce_default").get(channel)
     return {member.entity: (member.filter, list(member.enriched_fields)) for member in found.members}
 
@@ -75,13 +75,13 @@ def writes(org: LocalOrg) -> list[str]:
 
 
 def logged(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return the lines of the task's log since the last look."""
+    """Return the log lines of the task since the previous call."""
     out, err = capsys.readouterr()
     return (out + err).splitlines()
 
 
 def drain(tmp_path: Path, topic: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Land what is new on a topic; return the landed rows, decoded."""
+    """Land the new events of a topic; return the landed rows, decoded."""
     operator = DrainReplayWindowOperator(
         **{
             "task_id": "drain",
@@ -101,7 +101,7 @@ def drain(tmp_path: Path, topic: str, **arguments: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_life_of_a_channel(org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_channel_is_created_changed_and_deleted(org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     filters, enriched = {ACCOUNT: "Industry = '{{ params.industry }}'"}, {ACCOUNT: ["Phone", "Website"]}
     declared: dict[str, Any] = {"filters": filters, "enriched_fields": enriched}
     created = run(name, ACCOUNT, CONTACT, **declared)
@@ -130,11 +130,11 @@ def test_the_life_of_a_channel(org: LocalOrg, name: str, capsys: pytest.CaptureF
     assert shown(name) == {ACCOUNT: (None, []), CONTACT: ("Phone != null", [])}
     assert (changed["label"], changed["changed"]) == ("Of sales", True)
     assert writes(org)[len(before) :] == ["PATCH", "PATCHMember", "PATCHMember"]
-    said = logged(capsys)[-1]
-    assert f"{ACCOUNT} filter \"Industry = 'Energy'\" -> None" in said
-    assert f"{ACCOUNT} enriched fields ['Phone', 'Website'] -> []" in said
-    assert f"{CONTACT} filter None -> 'Phone != null'" in said
-    assert "-> 'Of sales'" in said
+    last_line = logged(capsys)[-1]
+    assert f"{ACCOUNT} filter \"Industry = 'Energy'\" -> None" in last_line
+    assert f"{ACCOUNT} enriched fields ['Phone', 'Website'] -> []" in last_line
+    assert f"{CONTACT} filter None -> 'Phone != null'" in last_line
+    assert "-> 'Of sales'" in last_line
 
     gone = run(name, state="absent", confirm_removal=True)
     assert (gone["changed"], [one["entity"] for one in gone["members"]]) == (True, [ACCOUNT, CONTACT])
@@ -142,7 +142,7 @@ def test_the_life_of_a_channel(org: LocalOrg, name: str, capsys: pytest.CaptureF
     assert run(name, state="absent", confirm_removal=True)["changed"] is False
 
 
-def test_a_removal_is_confirmed_before_anything_is_changed(
+def test_a_removal_without_confirm_removal_changes_nothing(
     org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(name, ACCOUNT, CONTACT, filters={ACCOUNT: "Industry = 'Energy'"})
@@ -159,7 +159,7 @@ def test_a_removal_is_confirmed_before_anything_is_changed(
     assert f"no longer delivered on /data/{name}" in warned
 
 
-def test_another_type_of_channel(org: LocalOrg, name: str) -> None:
+def test_an_existing_channel_of_another_type_is_refused(org: LocalOrg, name: str) -> None:
     run(name, ACCOUNT)
     before = writes(org)
     with pytest.raises(AirflowFailException, match=r"has change events, and platform events are asked for"):
@@ -175,10 +175,12 @@ def test_another_type_of_channel(org: LocalOrg, name: str) -> None:
         {"enriched_fields": {ACCOUNT: ["Nothing__c"]}},
     ],
 )
-def test_what_salesforce_refuses_fails_at_once(org: LocalOrg, name: str, arguments: dict[str, Any]) -> None:
+def test_settings_that_salesforce_rejects_fail_without_retry(
+    org: LocalOrg, name: str, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(AirflowFailException) as caught:
         run(name, ACCOUNT, **arguments)
-    assert "INVALID_INPUT" in told(caught.value)
+    assert "INVALID_INPUT" in error_text(caught.value)
     assert run(name, ACCOUNT)["changed"] is True
 
 
@@ -186,7 +188,7 @@ def test_what_salesforce_refuses_fails_at_once(org: LocalOrg, name: str, argumen
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", f"{OBJECTS}Member"), ("PATCH", OBJECTS), ("DELETE", OBJECTS), ("POST", OBJECTS)]
 )
-def test_a_try_that_fails_half_way_is_repeated(
+def test_the_next_try_completes_a_partly_applied_channel(
     org: LocalOrg, name: str, monkeypatch: pytest.MonkeyPatch, method: str, path: str, forwards: bool
 ) -> None:
     declared: dict[str, Any] = {"filters": {ACCOUNT: "Industry = 'Energy'"}, "confirm_removal": True}
@@ -204,7 +206,7 @@ def test_a_try_that_fails_half_way_is_repeated(
     assert run(name, ACCOUNT, CONTACT, **declared) == {**result, "changed": False}
 
 
-def test_what_is_drained_is_what_the_filters_leave_of_the_orgs_record(org: LocalOrg, name: str, tmp_path: Path) -> None:
+def test_a_drain_lands_exactly_the_events_that_match_the_filters(org: LocalOrg, name: str, tmp_path: Path) -> None:
     topic = run(name, "Order__e", "Invoice__e", filters={"Order__e": "City__c LIKE 'o%' AND Number__c >= 20"})["topic"]
     for n in range(60):
         org.publish("/event/Order__e", [{"City__c": ("Oslo", "Bergen", "oppegård")[n % 3], "Number__c": float(n)}])
@@ -251,10 +253,13 @@ def test_enriched_changes_are_drained(org: LocalOrg, name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_events": 1}, {"max_bytes": 1}], ids=["none", "max_events", "max_bytes"])
-def test_the_events_of_one_replay_id_are_in_one_window(
+def test_events_that_share_a_replay_id_are_in_one_window(
     org: LocalOrg, name: str, tmp_path: Path, limits: dict[str, int]
 ) -> None:
-    """Salesforce splits an enriched change of several records; who goes on after its replay ID gets none of it."""
+    """Salesforce splits an enriched change of several records into events with one replay ID.
+
+    A subscription that continues after that replay ID receives none of them.
+    """
     topic = run(name, ACCOUNT, enriched_fields={ACCOUNT: ["Website"]})["topic"]
     client = SObjectClient(org)
     ids = [client.create("Account", Name=f"A{n}", Website=f"w{n}") for n in range(3)]

@@ -1,4 +1,4 @@
-"""Fields that tables may not hold, by the operators that run on the worker: a grep of every byte that is left."""
+"""Field protection in the operators that run in the worker: no byte of a protected value is in the tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def record(number: int) -> dict[str, Any]:
     return {"Name": f"Account {number}", "BillingCity": "Graz", **marked}
 
 
-def test_tables_have_nothing_of_the_fields_and_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_contain_no_protected_value_and_all_other_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_connection(monkeypatch, "key", conn_type="generic", password=KEY)
     with LocalOrg.running(tmp_path / "org") as org:
         org.knobs(keepalive_seconds=0.3)
@@ -46,7 +48,7 @@ def test_tables_have_nothing_of_the_fields_and_all_else(tmp_path: Path, monkeypa
             idle_timeout=1.0,
         )
         result = drain.execute(context_for("drain"))
-    assert files_with(tmp_path / "landing", MARK), "the landing has them, and they are found"
+    assert files_with(tmp_path / "landing", MARK), "the landing contains the values, and the search finds them"
 
     output = str(tmp_path / "tables")
     rules: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Drains of intervals against a local org: what they give, what they call, and what they leave alone."""
+"""Interval drains against a local org: returned windows, calls to Salesforce, and unchanged positions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.interval_runs import (
     MINUTES,
     TOPIC,
     Run,
-    given,
-    happened,
     make,
     org_with_hours,
     origins,
+    published_ids,
+    result_ids,
     run,
     store,
     stream,
@@ -45,10 +45,10 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
         yield local_org
 
 
-def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
+def test_a_backfill_of_an_incremental_drain_returns_its_hour_and_moves_no_position(
     org: LocalOrg, store: TableReplayStore, run: Run
 ) -> None:
-    """Limits, waiting and manual commits of the drain do not count: the interval does."""
+    """A backfill ignores limits, waiting and manual commits of the drain; only its interval counts."""
     incremental = {
         "max_events": 1,
         "max_seconds": 600,
@@ -57,20 +57,22 @@ def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
         "until": "2020-01-01T00Z",
     }
     result = run("backfill", 4, 3, **incremental)
-    assert given(org, result) == happened(org, 4, 3)
-    assert len(happened(org, 4, 3)) == len(MINUTES)
+    assert result_ids(org, result) == published_ids(org, 4, 3)
+    assert len(published_ids(org, 4, 3)) == len(MINUTES)
     assert origins(result) == [("backfill", "bus")]
     bounds = (hours_ago(4).isoformat(), hours_ago(3).isoformat())
     assert (result["event_time_from"], result["event_time_to"]) == bounds
     assert (result["mode"], result["missing"], result["drained"]) == ("interval", [], True)
-    assert run("backfill", 4, 3, **incremental) == {**result, "drained": False}, "again it gives the same"
+    assert run("backfill", 4, 3, **incremental) == {**result, "drained": False}, (
+        "a second backfill returns the same windows"
+    )
     assert (store.read(stream(org)).fence, store.read(stream(org)).replay_id) == (0, None)
     commit = CommitReplayPositionOperator(task_id="commit", window=result, replay_store="table")
     assert commit.execute(context_for("commit")) == {"window_id": None, "replay_id": None}
     assert store.read(stream(org)).fence == 0
 
 
-def test_a_landed_hour_is_given_without_any_call_to_salesforce(
+def test_a_landed_hour_is_returned_without_any_call_to_salesforce(
     org: LocalOrg, store: TableReplayStore, run: Run
 ) -> None:
     live = run("scheduled", 6, 2, mode="interval")
@@ -78,62 +80,58 @@ def test_a_landed_hour_is_given_without_any_call_to_salesforce(
     position, calls = store.read(stream(org)), len(org.requests())
     assert position.replay_id is not None
     result = run("backfill", 5, 4, mode="interval")
-    assert len(org.requests()) == calls, "not even a login"
-    assert given(org, result) == happened(org, 5, 4)
+    assert len(org.requests()) == calls, "no call to Salesforce, not even a login"
+    assert result_ids(org, result) == published_ids(org, 5, 4)
     assert origins(result) == [("live", "landed")]
     assert store.read(stream(org)) == position
 
 
-def test_hours_follow_each_other_and_each_gives_its_own(org: LocalOrg, store: TableReplayStore, run: Run) -> None:
+def test_consecutive_hours_return_their_own_events(org: LocalOrg, store: TableReplayStore, run: Run) -> None:
     for begin in (6, 5, 4, 3):
         result = run("scheduled", begin, begin - 1, mode="interval")
-        assert given(org, result) == happened(org, begin, begin - 1)
-    assert store.read(stream(org)).replay_id == happened(org, 2, -1)[-1], "the first run lands all there is"
+        assert result_ids(org, result) == published_ids(org, begin, begin - 1)
+    assert store.read(stream(org)).replay_id == published_ids(org, 2, -1)[-1], "the first run lands all events"
     (window,) = store.windows_overlapping(stream(org), hours_ago(6), hours_ago(2))
     assert (window.kind, result["confirmed_at"]) == ("live", window.covered_until.isoformat())
 
 
-def test_an_interval_whose_end_nobody_confirmed_is_looked_at_again(
-    org: LocalOrg, store: TableReplayStore, run: Run
-) -> None:
-    """A stalled server, and then the same run cleared: an empty answer is never recorded as complete."""
+def test_an_interval_with_an_unconfirmed_end_is_read_again(org: LocalOrg, store: TableReplayStore, run: Run) -> None:
+    """The server stalls, then the run is cleared: an empty response is never recorded as complete."""
     org.knobs(keepalive_seconds=120)
     try:
         org.fault("silence", topic=TOPIC)
         empty = run("scheduled", 4, 3, mode="interval", run_id="the-run", idle_timeout=0.5)
-        assert (given(org, empty), empty["confirmed_at"], empty["drained"]) == ([], None, True)
+        assert (result_ids(org, empty), empty["confirmed_at"], empty["drained"]) == ([], None, True)
         org.admin("DELETE", "/faults")
         again = run("scheduled", 4, 3, mode="interval", run_id="the-run")
     finally:
         org.admin("DELETE", "/faults")
         org.knobs(keepalive_seconds=0.5)
-    assert (given(org, again), again["confirmed_at"]) == (happened(org, 4, 3), None)
+    assert (result_ids(org, again), again["confirmed_at"]) == (published_ids(org, 4, 3), None)
     confirmed = run("scheduled", 4, 3, mode="interval", run_id="the-run", wait_for_confirmation=True)
-    assert given(org, confirmed) == happened(org, 4, 3)
+    assert result_ids(org, confirmed) == published_ids(org, 4, 3)
     assert datetime.fromisoformat(confirmed["confirmed_at"]) > hours_ago(3)
     assert run("scheduled", 4, 3, mode="interval", run_id="the-run") == {**confirmed, "drained": False}
     anew = run("scheduled", 4, 3, mode="interval", run_id="the-run", reuse=False)
-    assert sorted(set(given(org, anew))) == happened(org, 4, 3)
+    assert sorted(set(result_ids(org, anew))) == published_ids(org, 4, 3)
     assert run("scheduled", 4, 3, mode="interval", run_id="the-run") == {**anew, "drained": False}
 
 
 @pytest.mark.parametrize("again", ["scheduled", "backfill"], ids=["cleared", "reprocessed"])
 @pytest.mark.parametrize("run_type", ["scheduled", "backfill"])
-def test_the_same_run_gives_the_same_again(
+def test_a_repeated_interval_run_returns_the_same_windows_without_any_call(
     org: LocalOrg, store: TableReplayStore, run: Run, run_type: str, again: str
 ) -> None:
     first = run(run_type, 4, 3, mode="interval", run_id="the-run")
     if run_type == "backfill":
-        run("scheduled", 4, 3, mode="interval")  # now there is a live window too
+        run("scheduled", 4, 3, mode="interval")  # adds a live window of the same hour
     position, calls = store.read(stream(org)), len(org.requests())
     assert run(again, 4, 3, mode="interval", run_id="the-run") == {**first, "drained": False}
     assert len(org.requests()) == calls
     assert store.read(stream(org)) == position
 
 
-def test_an_hour_that_is_lost_fails_and_leaves_everything_as_it_is(
-    org: LocalOrg, store: TableReplayStore, run: Run
-) -> None:
+def test_a_lost_hour_fails_and_changes_nothing(org: LocalOrg, store: TableReplayStore, run: Run) -> None:
     with pytest.raises(AirflowFailException, match=r"ReplayIdLostError.*on_expired=\"partial\""):
         run("backfill", 100, 99)
     assert not store.gaps(stream(org))
@@ -141,23 +139,25 @@ def test_an_hour_that_is_lost_fails_and_leaves_everything_as_it_is(
     assert not store.windows_overlapping(stream(org), hours_ago(200), hours_ago(0))
 
 
-def test_of_an_interval_that_is_half_lost_the_rest_is_given_on_demand(
+def test_on_expired_partial_returns_the_rest_of_a_partly_lost_interval(
     org: LocalOrg, store: TableReplayStore, run: Run
 ) -> None:
     result = run("backfill", 100, 5, on_expired="partial")
-    assert given(org, result) == happened(org, 100, 5)
+    assert result_ids(org, result) == published_ids(org, 100, 5)
     assert origins(result) == [("backfill", "bus")]
     (missing,) = result["missing"]
     assert missing["from"] == hours_ago(100).isoformat()
     until = datetime.now(UTC) - timedelta(hours=72) - datetime.fromisoformat(missing["to"])
-    assert timedelta(seconds=-5) <= until < timedelta(hours=1), "an upper bound of Salesforce's time"
+    assert timedelta(seconds=-5) <= until < timedelta(hours=1), (
+        "the missing span ends at an upper bound of Salesforce's time"
+    )
     assert [gap.since for gap in store.gaps(stream(org))] == [hours_ago(100)]
     assert store.read(stream(org)).fence == 0
     assert run("backfill", 100, 5, on_expired="partial") == {**result, "drained": False}
     assert len(store.gaps(stream(org))) == 1
 
 
-def test_an_hour_without_events_is_skipped_on_demand(run: Run) -> None:
+def test_skip_if_empty_skips_an_hour_without_events(run: Run) -> None:
     result = run("backfill", 30, 29)
     assert (result["windows"], result["event_count"], result["missing"]) == ([], 0, [])
     with pytest.raises(AirflowSkipException, match="no events"):
@@ -165,7 +165,7 @@ def test_an_hour_without_events_is_skipped_on_demand(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("mode", "run_type"), [("interval", "asset_triggered"), ("incremental", "backfill")])
-def test_a_run_without_an_interval_is_refused_before_anything_is_called(
+def test_a_run_without_an_interval_is_refused_before_any_call(
     org: LocalOrg, store: TableReplayStore, tmp_path: Path, mode: Any, run_type: str
 ) -> None:
     calls = len(org.requests())
@@ -181,10 +181,10 @@ def test_a_run_without_an_interval_is_refused_before_anything_is_called(
 
 
 @pytest.mark.parametrize("interval", [{}, {"data_interval_start": hours_ago(3), "data_interval_end": hours_ago(2)}])
-def test_an_incremental_run_that_a_backfill_runs_again_gives_its_window(
+def test_an_incremental_run_reprocessed_by_a_backfill_returns_its_window(
     org: LocalOrg, store: TableReplayStore, tmp_path: Path, interval: dict[str, datetime]
 ) -> None:
-    """Reprocessing rewrites the type of a finished run, whatever kind of schedule it has."""
+    """Reprocessing changes the run type of a finished run, for every kind of schedule."""
     operator = DrainReplayWindowOperator(
         task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", idle_timeout=1.0
     )
@@ -196,7 +196,7 @@ def test_an_incremental_run_that_a_backfill_runs_again_gives_its_window(
     assert (store.read(stream(org)), len(org.requests())) == (position, calls)
 
 
-def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
+def test_a_wrong_organization_id_fails_the_first_drain(
     org: LocalOrg, store: TableReplayStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id="00D5g000001QCmE"))
@@ -205,13 +205,13 @@ def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
 
 
 @pytest.mark.extended
-def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
+def test_two_intervals_in_one_window_write_each_event_once_to_the_table(
     org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real spark-submit for each: only what is inside the bounds lands, and nothing twice."""
+    """Each interval runs a real spark-submit, which writes only the events inside its bounds, once each."""
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    run("scheduled", 6, 2, wait_for_confirmation=True)  # one window with all of it
+    run("scheduled", 6, 2, wait_for_confirmation=True)  # one window with all events
     first, second = run("backfill", 5, 4), run("backfill", 4, 3)
     assert [window["window_id"] for window in first["windows"]] == [window["window_id"] for window in second["windows"]]
     for result, numbers in ((first, range(4, 8)), (second, range(4, 12))):
@@ -225,10 +225,10 @@ def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
         assert sorted(table.column("Number__c").to_pylist()) == [float(number) for number in numbers]
 
 
-def test_the_example_gives_its_hour(
+def test_the_hourly_example_dag_returns_its_hour(
     org: LocalOrg, store: TableReplayStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drain as the DAG has it, on the other store, which needs no Airflow beside it."""
+    """The test runs the drain of the example DAG, with the table store, which needs no running Airflow."""
     monkeypatch.setenv("SFSTREAM_LAKE", str(tmp_path))
     file = Path(__file__).parents[3] / "dags" / "sfstream_hourly.py"
     operator = runpy.run_path(str(file))["drain"]
@@ -239,12 +239,12 @@ def test_the_example_gives_its_hour(
     }
     operator.render_template_fields(context)
     result = operator.execute(context)
-    assert given(org, result) == happened(org, 4, 3)
+    assert result_ids(org, result) == published_ids(org, 4, 3)
     assert result["stream"]["subscription"] == "hourly"
     assert operator.dag.get_task("event_log").max_active_tis_per_dag == 1
 
 
-def test_a_partition_is_an_interval_too(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> None:
+def test_a_partition_date_defines_the_interval(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> None:
     if not PARTITIONS:
         pytest.skip("this Airflow has no partitions")
     from airflow.sdk import CronPartitionTimetable
@@ -260,5 +260,5 @@ def test_a_partition_is_an_interval_too(org: LocalOrg, store: TableReplayStore, 
         )
     even = 4 if hours_ago(4).hour % 2 == 0 else 5
     result = operator.execute(context_for("drain", partition_date=hours_ago(even)))
-    assert given(org, result) == happened(org, even, even - 2)
-    assert len(happened(org, even, even - 2)) == 2 * len(MINUTES)
+    assert result_ids(org, result) == published_ids(org, even, even - 2)
+    assert len(published_ids(org, even, even - 2)) == 2 * len(MINUTES)

@@ -1,4 +1,4 @@
-"""What a drain tells of itself beside its result, compared with the org's own log and with the files it wrote."""
+"""Lineage of a drain, compared with the org's log and with the landed files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "landing").rglob("part-*.parquet"))
 
 
-def test_a_window_is_told_as_the_org_recorded_it(org: LocalOrg, drain: Any, tmp_path: Path) -> None:
+def test_lineage_of_a_window_matches_the_record_of_the_org(org: LocalOrg, drain: Any, tmp_path: Path) -> None:
     operator = drain()
     assert [SentDataset(each).name for each in operator.lineage(has_ended=False).inputs] == [SOURCE]
     window = operator.execute(context_for("drain"))
@@ -67,16 +67,16 @@ def test_a_window_is_told_as_the_org_recorded_it(org: LocalOrg, drain: Any, tmp_
     assert window["manifest_url"].startswith(f"file://{written.folder.name}/windows/")
 
 
-def test_a_drain_that_fails_tells_what_it_was_to_read(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lineage_of_a_failed_drain_has_its_input_and_no_output(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = drain(topic="/event/Missing__e")
     with pytest.raises(AirflowFailException):
         operator.execute(context_for("drain"))
     lineage = operator.lineage(has_ended=True)
     assert [(each.name.name, each.rows) for each in map(SentDataset, lineage.inputs)] == [("/event/Missing__e", None)]
-    assert lineage.outputs == [], "nothing is landed"
+    assert lineage.outputs == [], "a failed drain has no output"
 
 
-def test_schemas_that_cannot_be_read_leave_the_rest_told(drain: Any, tmp_path: Path) -> None:
+def test_lineage_without_readable_schemas_has_no_columns(drain: Any, tmp_path: Path) -> None:
     operator = drain()
     window = operator.execute(context_for("drain"))
     for schema in (tmp_path / "landing").rglob("*.avsc"):
@@ -85,7 +85,7 @@ def test_schemas_that_cannot_be_read_leave_the_rest_told(drain: Any, tmp_path: P
     assert (read.rows, read.columns) == (window["event_count"], {})
 
 
-def test_airflows_own_collector_is_told_too(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hook_lineage_collector_of_airflow_receives_the_assets(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = airflow_lineage.HookLineageCollector()
     monkeypatch.setattr(airflow_lineage, "get_hook_lineage_collector", lambda: collector)
     window = drain().execute(context_for("drain"))
@@ -95,7 +95,7 @@ def test_airflows_own_collector_is_told_too(drain: Any, monkeypatch: pytest.Monk
     assert window["manifest_url"].startswith(f"{written}/windows/")
 
 
-def test_a_collector_that_fails_fails_no_drain(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_lineage_collector_does_not_fail_the_drain(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(airflow_lineage.HookLineageCollector):
         def add_output_asset(self, *_: Any, **__: Any) -> None:
             raise RuntimeError("no catalogue")
@@ -104,7 +104,7 @@ def test_a_collector_that_fails_fails_no_drain(drain: Any, monkeypatch: pytest.M
     assert drain().execute(context_for("drain"))["committed"]
 
 
-def test_the_window_before_is_on_the_page_of_the_run_that_landed_it(drain: Any) -> None:
+def test_the_previous_window_link_opens_the_run_that_landed_it(drain: Any) -> None:
     links = {}
     for number in (1, 2):
         operator = drain(max_events=10)
@@ -112,4 +112,4 @@ def test_the_window_before_is_on_the_page_of_the_run_that_landed_it(drain: Any) 
         links[number] = {link.name: link.get_link(operator, ti_key=None) for link in operator.operator_extra_links}
     assert links[1]["Previous window"] == ""
     assert links[2]["Previous window"] == "http://localhost:8080/dags/orders/runs/manual__1%2B00%3A00/tasks/drain"
-    assert links[2]["Manifest"] == "", "a browser opens no file of the worker"
+    assert links[2]["Manifest"] == "", "a browser cannot open a file of the worker"

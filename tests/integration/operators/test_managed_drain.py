@@ -1,4 +1,4 @@
-"""Drain, sensor and trigger on a managed event subscription, as operators, against a local org."""
+"""Drain, sensor and trigger on a managed event subscription, against a local org."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 class Subscription:
-    """A managed subscription to a topic of its own."""
+    """A managed subscription with its own topic."""
 
     def __init__(self, org: LocalOrg, landing: Path) -> None:
         number = next(_numbers)
@@ -67,65 +67,67 @@ class Subscription:
 
 
 @pytest.fixture
-def kept(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subscription:
+def subscription(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subscription:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     return Subscription(org, tmp_path / "landing")
 
 
-def test_nothing_but_the_landing_and_salesforce_remembers(kept: Subscription) -> None:
-    kept.publish(30)
-    first = kept.drain(max_events=20).execute(context_for("drain"))
+def test_the_position_is_stored_only_in_the_landing_and_in_salesforce(subscription: Subscription) -> None:
+    subscription.publish(30)
+    first = subscription.drain(max_events=20).execute(context_for("drain"))
     assert (first["event_count"], first["committed"]) == (20, True)
-    assert first["stream"]["subscription"] == kept.name
-    assert kept.committed() == kept.record()[19]
-    rest = kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
+    assert first["stream"]["subscription"] == subscription.name
+    assert subscription.committed() == subscription.record()[19]
+    rest = subscription.drain().execute(context_for("drain", run_id="run-2", hour=2))
     assert (rest["event_count"], rest["after"]) == (10, first["through"])
-    again = kept.drain(max_events=20).execute(context_for("drain"))
+    again = subscription.drain(max_events=20).execute(context_for("drain"))
     assert again == {**first, "drained": False}
-    assert kept.landed() == kept.record()
-    assert kept.committed() == kept.record()[-1]
-    assert [path.name for path in (kept.landing / "positions").iterdir()]
+    assert subscription.landed() == subscription.record()
+    assert subscription.committed() == subscription.record()[-1]
+    assert [path.name for path in (subscription.landing / "positions").iterdir()]
 
 
-def test_a_position_that_cannot_be_read_is_a_gap_and_goes_on_as_the_record_says(kept: Subscription) -> None:
-    ids = kept.publish(10)
-    kept.drain(max_events=3).execute(context_for("drain"))
-    kept.org.fault("expire_before", topic=kept.topic, replay_id=ids[6].hex())
-    result = kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
+def test_an_unreadable_position_is_a_gap_and_error_recovery_replay_applies(subscription: Subscription) -> None:
+    ids = subscription.publish(10)
+    subscription.drain(max_events=3).execute(context_for("drain"))
+    subscription.org.fault("expire_before", topic=subscription.topic, replay_id=ids[6].hex())
+    result = subscription.drain().execute(context_for("drain", run_id="run-2", hour=2))
     assert result["event_count"] == 4
     assert result["gap"] is not None
-    assert kept.landed() == ids[:3] + ids[6:]
+    assert subscription.landed() == ids[:3] + ids[6:]
 
 
 @pytest.mark.parametrize(("policy", "landed"), [("earliest", [6, 7, 8, 9]), ("latest", [6, 7, 8, 9])])
-def test_the_users_policy_for_a_lost_position_comes_first(kept: Subscription, policy: str, landed: list[int]) -> None:
-    """With "latest", Salesforce decides where it continues: at its errorRecoveryReplay, which is EARLIEST here."""
-    ids = kept.publish(10)
-    kept.drain(max_events=3, on_invalid_replay="fail").execute(context_for("drain"))
-    kept.org.fault("expire_before", topic=kept.topic, replay_id=ids[6].hex())
+def test_on_invalid_replay_takes_precedence_over_error_recovery_replay(
+    subscription: Subscription, policy: str, landed: list[int]
+) -> None:
+    """With "latest", Salesforce continues at the subscription's errorRecoveryReplay, which is EARLIEST here."""
+    ids = subscription.publish(10)
+    subscription.drain(max_events=3, on_invalid_replay="fail").execute(context_for("drain"))
+    subscription.org.fault("expire_before", topic=subscription.topic, replay_id=ids[6].hex())
     with pytest.raises(AirflowFailException, match="cannot be read"):
-        kept.drain(on_invalid_replay="fail").execute(context_for("drain", run_id="run-2", hour=2))
-    assert kept.landed() == ids[:3]
-    result = kept.drain(on_invalid_replay=policy).execute(context_for("drain", run_id="run-2", hour=2))
+        subscription.drain(on_invalid_replay="fail").execute(context_for("drain", run_id="run-2", hour=2))
+    assert subscription.landed() == ids[:3]
+    result = subscription.drain(on_invalid_replay=policy).execute(context_for("drain", run_id="run-2", hour=2))
     assert result["gap"]["reason"].endswith(f"on_invalid_replay='{policy}'")
-    assert kept.landed() == ids[:3] + [ids[n] for n in landed]
+    assert subscription.landed() == ids[:3] + [ids[n] for n in landed]
 
 
-def test_a_subscription_of_another_topic_is_refused_before_anything_is_read(kept: Subscription) -> None:
-    kept.org.define("Elsewhere__e", Number__c="double")
-    calls = len(kept.org.requests("grpc"))
-    with pytest.raises(AirflowFailException, match=f"{kept.name} is one of {kept.topic}"):
-        kept.drain(topic="/event/Elsewhere__e").execute(context_for("drain"))
-    assert len(kept.org.requests("grpc")) == calls
+def test_a_subscription_of_another_topic_is_refused_before_anything_is_read(subscription: Subscription) -> None:
+    subscription.org.define("Elsewhere__e", Number__c="double")
+    calls = len(subscription.org.requests("grpc"))
+    with pytest.raises(AirflowFailException, match=f"{subscription.name} is one of {subscription.topic}"):
+        subscription.drain(topic="/event/Elsewhere__e").execute(context_for("drain"))
+    assert len(subscription.org.requests("grpc")) == calls
 
 
-def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
+def test_an_unknown_managed_subscription_fails_without_retry(subscription: Subscription) -> None:
     with pytest.raises(AirflowFailException, match="Nobody"):
-        kept.drain(managed_subscription="Nobody").execute(context_for("drain"))
+        subscription.drain(managed_subscription="Nobody").execute(context_for("drain"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         ({"start_from": "latest"}, "start_from='latest' goes with no managed_subscription: the subscription's default"),
         ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
@@ -135,26 +137,26 @@ def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
         ({"managed_subscription": "not a name"}, "does not name a managed event subscription"),
     ],
 )
-def test_what_makes_no_sense_is_refused_when_the_dag_is_parsed(
-    kept: Subscription, arguments: dict[str, Any], said: str
+def test_incompatible_arguments_are_refused_when_the_dag_is_parsed(
+    subscription: Subscription, arguments: dict[str, Any], text: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        kept.drain(**arguments)
+    with pytest.raises(ConfigurationError, match=text):
+        subscription.drain(**arguments)
 
 
-def test_a_drain_waits_without_holding_the_only_place(kept: Subscription) -> None:
-    kept.publish(2)
-    kept.drain().execute(context_for("drain"))
-    kept.publish(3)
-    result = kept.drain(min_events=3, deferrable=False).execute(context_for("drain", run_id="run-2", hour=2))
+def test_a_waiting_drain_does_not_occupy_the_only_consumer_slot(subscription: Subscription) -> None:
+    subscription.publish(2)
+    subscription.drain().execute(context_for("drain"))
+    subscription.publish(3)
+    result = subscription.drain(min_events=3, deferrable=False).execute(context_for("drain", run_id="run-2", hour=2))
     assert result["event_count"] == 3
-    assert kept.landed() == kept.record()
+    assert subscription.landed() == subscription.record()
 
 
-def test_a_sensor_and_a_trigger_see_what_is_not_committed_and_commit_nothing(kept: Subscription) -> None:
-    ids = kept.publish(5)
-    kept.drain(max_events=3).execute(context_for("drain"))
-    common: dict[str, Any] = {"topic": kept.topic, "managed_subscription": kept.name}
+def test_sensor_and_trigger_see_uncommitted_events_and_commit_nothing(subscription: Subscription) -> None:
+    ids = subscription.publish(5)
+    subscription.drain(max_events=3).execute(context_for("drain"))
+    common: dict[str, Any] = {"topic": subscription.topic, "managed_subscription": subscription.name}
     sensor = SalesforceEventSensor(task_id="wait", min_events=2, replay_store=None, **common)
     seen = sensor.poke(context_for("wait"))
     assert seen
@@ -166,9 +168,9 @@ def test_a_sensor_and_a_trigger_see_what_is_not_committed_and_commit_nothing(kep
 
     (event,) = asyncio.run(fired())
     assert (event["event_count"], event["first_replay_id"], event["through"]) == (2, ids[3].hex(), ids[4].hex())
-    assert event["stream"]["subscription"] == kept.name
+    assert event["stream"]["subscription"] == subscription.name
     patient = SalesforceEventSensor(task_id="wait", min_events=3, replay_store=None, **common)
     assert not patient.poke(context_for("wait"))
-    assert kept.committed() == ids[2]
-    kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
-    assert kept.landed() == ids
+    assert subscription.committed() == ids[2]
+    subscription.drain().execute(context_for("drain", run_id="run-2", hour=2))
+    assert subscription.landed() == ids

@@ -1,4 +1,4 @@
-"""The operators of managed event subscriptions against a local org: the life of one, and every try of a task."""
+"""Operators of managed event subscriptions against a local org: life cycle of a subscription and repeated tries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_vi
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.rest_proxy import RestProxy
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 TOPIC = "/event/Order__e"
 OTHER_TOPIC = "/event/Invoice__e"
@@ -53,7 +53,7 @@ def org(running_org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loca
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask the Pub/Sub API more often than one asks Salesforce."""
+    """Poll the Pub/Sub API at shorter intervals than a real Salesforce org."""
     defaults = managed_visibility.wait_until_seen.__kwdefaults__
     monkeypatch.setitem(defaults, "interval", 0.1)
     monkeypatch.setitem(defaults, "silence", 0.5)
@@ -78,7 +78,7 @@ STOPPED: dict[str, Any] = {"state": "stopped", "confirm_position_loss": True}
 
 
 def run(operator: BaseOperator, **context: Any) -> dict[str, Any]:
-    """Run a task as Airflow does, templates and the serialisation of its result included."""
+    """Run a task as Airflow does, including its templates and the serialisation of its result."""
     full = {**context_for(operator.task_id, **context), "params": {"topic": TOPIC}}
     operator.render_template_fields(full)
     result = operator.execute(full)
@@ -87,7 +87,7 @@ def run(operator: BaseOperator, **context: Any) -> dict[str, Any]:
 
 
 def commit_everything(org: LocalOrg, name: str) -> bytes:
-    """Read all events of a subscription as its consumer does, commit the last one and return its replay ID."""
+    """Read all events of a subscription as a consumer does; commit the last one and return its replay ID."""
     last: bytes = org.record(TOPIC)[-1]["replay_id"]
 
     def consume() -> bool:
@@ -120,17 +120,17 @@ def shown(org: LocalOrg, name: str) -> dict[str, Any]:
 
 
 def writes(org: LocalOrg) -> list[str]:
-    """What changed a record: each request that did, by method and path."""
+    """Return method and path of each request that changed a record."""
     return [each["method"] for each in org.requests("http") if "/tooling/sobjects/" in each["method"]]
 
 
-def looks(org: LocalOrg) -> int:
-    """How often the Pub/Sub API was asked."""
+def subscribe_calls(org: LocalOrg) -> int:
+    """Return the number of ManagedSubscribe calls."""
     return len([each for each in org.requests("grpc") if each["method"] == "ManagedSubscribe"])
 
 
-def test_the_life_of_one(org: LocalOrg, name: str) -> None:
-    """Created, consumed, changed, stopped, started and deleted by the tasks of one DAG run."""
+def test_a_subscription_is_created_changed_stopped_started_and_deleted(org: LocalOrg, name: str) -> None:
+    """The tasks of one DAG run create, consume, change, stop, start and delete a subscription."""
     org.knobs(managed_visibility_seconds=0.3)
     created = run(create(name, topic="{{ params.topic }}"))
     assert created == {
@@ -148,12 +148,14 @@ def test_the_life_of_one(org: LocalOrg, name: str) -> None:
     committed = commit_everything(org, name)
     assert shown(org, name)["committed"] == committed
 
-    asked = looks(org)
+    asked = subscribe_calls(org)
     changed = run(existing(f"{{{{ '{created['id']}' }}}}", subscription_label="Sales", default_replay="LATEST"))
-    assert looks(org) == asked, "nothing shows when the Pub/Sub API has seen settings"
+    assert subscribe_calls(org) == asked, (
+        "the Pub/Sub API does not show when new settings apply, so the task does not poll it"
+    )
     assert changed == {**created, "label": "Sales", "default_replay": "LATEST"}
     wait_until(lambda: shown(org, name)["visible"])
-    assert shown(org, name)["committed"] == committed, "the position stays"
+    assert shown(org, name)["committed"] == committed, "the committed position is unchanged"
 
     assert run(existing(name, **STOPPED)) == {**changed, "state": "STOP"}
     assert shown(org, name)["visible"]
@@ -186,19 +188,21 @@ def test_the_life_of_one(org: LocalOrg, name: str) -> None:
 def test_cleared_tasks_change_nothing(org: LocalOrg, name: str) -> None:
     operators = [create(name), existing(name, error_recovery_replay="EARLIEST"), existing(name)]
     first = run(operators[0])
-    before, asked = writes(org), looks(org)
+    before, asked = writes(org), subscribe_calls(org)
     assert asked
     for operator in operators:
         assert run(operator) == {**first, "changed": False}
     assert writes(org) == before
-    assert looks(org) == asked, "who uses it is not disturbed"
+    assert subscribe_calls(org) == asked, (
+        "an unchanged subscription is not polled, since a poll would disturb its consumer"
+    )
     stop = existing(name, **STOPPED)
     assert run(stop)["changed"]
     assert not run(stop)["changed"]
     assert len(writes(org)) == len(before) + 1
 
 
-def test_what_differs_is_changed_and_logged_but_for_the_topic(
+def test_different_settings_are_changed_and_logged_but_another_topic_is_refused(
     org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(create(name))
@@ -210,10 +214,10 @@ def test_what_differs_is_changed_and_logged_but_for_the_topic(
     assert shown(org, name) == before
     assert run(create(name, default_replay="LATEST")) == {**first, "default_replay": "LATEST"}
     assert "default_replay 'EARLIEST' -> 'LATEST'" in "".join(capsys.readouterr())
-    assert shown(org, name)["committed"] == committed, "the position stays"
+    assert shown(org, name)["committed"] == committed, "the committed position is unchanged"
 
 
-def test_the_next_try_waits_for_what_the_first_one_created(org: LocalOrg, name: str) -> None:
+def test_the_next_try_waits_for_the_subscription_that_the_first_try_created(org: LocalOrg, name: str) -> None:
     org.knobs(managed_visibility_seconds=600)
     impatient = create(name, visibility_timeout=0.3)
     with pytest.raises(ServiceUnavailableError, match=r"(?s)within 0\.3 seconds.*Run again"):
@@ -222,11 +226,13 @@ def test_the_next_try_waits_for_what_the_first_one_created(org: LocalOrg, name: 
         run(impatient, try_number=2)
     org.knobs(managed_visibility_seconds=0)
     assert run(impatient, try_number=3)["changed"] is False
-    assert writes(org)[-1].startswith("POST"), "it was created once"
+    assert writes(org)[-1].startswith("POST"), "only the first try created the subscription"
 
 
-def test_a_lost_answer_is_made_good_by_the_next_try(org: LocalOrg, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change is done at the org, and its answer is lost on the way."""
+def test_the_next_try_completes_a_change_whose_response_was_lost(
+    org: LocalOrg, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The org applies each change, but its response is lost."""
     with RestProxy.running(org.instance_url) as proxy:
         extra = {"access_token": org.token(), "instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
         set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
@@ -250,38 +256,40 @@ def test_a_lost_answer_is_made_good_by_the_next_try(org: LocalOrg, name: str, mo
             assert writes(org) == before
 
 
-def test_a_topic_that_the_org_does_not_have(org: LocalOrg, name: str) -> None:
+def test_a_subscription_to_a_topic_missing_in_the_org_is_refused(org: LocalOrg, name: str) -> None:
     with pytest.raises(AirflowFailException, match=f"{name} on /event/Nothing__e.*topicName"):
         run(create(name, topic="/event/Nothing__e"))
     assert name not in org.managed_subscriptions()
 
 
 @pytest.mark.parametrize("arguments", [{}, {"default_replay": "LATEST"}, STOPPED], ids=str)
-def test_one_that_does_not_exist(org: LocalOrg, arguments: dict[str, Any]) -> None:
+def test_a_missing_managed_subscription_is_refused(org: LocalOrg, arguments: dict[str, Any]) -> None:
     with pytest.raises(AirflowFailException, match=r"(?s)None_such.*ManagedEventSubscriptionOperator\(topic="):
         run(existing("None_such", **arguments))
 
 
-def test_templates_are_checked_once_rendered(org: LocalOrg) -> None:
+def test_templates_are_validated_after_rendering(org: LocalOrg) -> None:
     with pytest.raises(AirflowFailException, match="InvalidTopicError"):
         run(create("Orders_templated", topic="{{ 'Order__e' }}"))
     with pytest.raises(AirflowFailException, match="'not a name'"):
         run(existing("{{ 'not a name' }}"))
 
 
-def test_no_secret_in_results_and_errors(org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_logs_and_errors_contain_no_secret(
+    org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = run(create(name))
     with pytest.raises(AirflowFailException) as raised:
         run(create(name, topic=OTHER_TOPIC))
     out, err = capsys.readouterr()
-    said = f"{result} {told(raised.value)} {out} {err}"
-    assert org.client_secret not in said
-    assert "00D" not in said.replace(org.org_id, ""), "no token"
+    output = f"{result} {error_text(raised.value)} {out} {err}"
+    assert org.client_secret not in output
+    assert "00D" not in output.replace(org.org_id, ""), "no access token"
 
 
 @pytest.mark.extended
-def test_a_dag_of_them_runs_in_airflow(org: LocalOrg, tmp_path: Path) -> None:
-    """Airflow runs the DAG twice, with its own database: rendered templates, XCom, everything."""
+def test_a_dag_of_managed_subscription_operators_runs_in_airflow(org: LocalOrg, tmp_path: Path) -> None:
+    """Airflow runs the DAG twice with its own database, rendered templates and XComs."""
     dag_file = tmp_path / "dags" / "managed_subscription_dag.py"
     dag_file.parent.mkdir()
     shutil.copy(REPOSITORY / "tests" / "support" / dag_file.name, dag_file)

@@ -1,4 +1,4 @@
-"""Raw landing is raw: whatever becomes of schemas, every byte lands, and the manifest says what is missing."""
+"""Raw landing without schemas: every byte is landed, and the manifest lists the missing schemas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def land(org: SharedOrg, tmp_path: Path) -> Land:
-    """Drain a topic; return the manifest, and the rows that landed."""
+    """Return a function that drains a topic and returns the manifest and the landed rows."""
 
     def run(topic: str, **arguments: Any) -> tuple[Manifest, list[dict[str, Any]]]:
         given = {"landing_url": str(tmp_path / "lake"), "replay_store": "table", "idle_timeout": 1.0, **arguments}
@@ -78,7 +78,7 @@ def fetch(*manifests: Manifest, conn_id: str = "salesforce_default") -> list[str
     ids=["unknown", "refused", "unavailable", "session", "no JSON", "no Avro"],
 )
 @pytest.mark.parametrize("limits", [{}, {"until": "2100-01-01T00:00:00Z"}], ids=["all", "until"])
-def test_every_byte_lands_though_the_schema_cannot_be_had(
+def test_every_byte_is_landed_when_the_schema_is_unavailable(
     org: SharedOrg, land: Land, caplog: pytest.LogCaptureFixture, fault: Any, reason: str, limits: dict[str, Any]
 ) -> None:
     record = publish(org)
@@ -91,12 +91,14 @@ def test_every_byte_lands_though_the_schema_cannot_be_had(
     (schema_id,) = manifest.missing_schemas
     assert schema_id == record[0]["schema_id"]
     assert reason in manifest.missing_schemas[schema_id].reason
-    told = [each.getMessage() for each in caplog.records if "5 events landed without" in each.getMessage()]
-    assert len(told) == 1
-    assert all(part in told[0] for part in (org.topic, schema_id, "replay_quarantine", manifest.window.manifest_url))
+    warnings = [each.getMessage() for each in caplog.records if "5 events landed without" in each.getMessage()]
+    assert len(warnings) == 1
+    assert all(
+        part in warnings[0] for part in (org.topic, schema_id, "replay_quarantine", manifest.window.manifest_url)
+    )
 
 
-def test_a_fault_in_passing_leaves_nothing_missing(org: SharedOrg, land: Land) -> None:
+def test_a_transient_fault_leaves_no_schema_missing(org: SharedOrg, land: Land) -> None:
     record = publish(org)
     org.fault("answer_schema", times=1, **DOWN)
     manifest, rows = land(org.topic)
@@ -104,10 +106,10 @@ def test_a_fault_in_passing_leaves_nothing_missing(org: SharedOrg, land: Land) -
     assert (manifest.missing_schemas, list(manifest.schemas)) == ({}, [record[0]["schema_id"]])
     assert manifest.window.first_event_time is not None
     assert schema_calls(org) == 2
-    assert len(org.requests("grpc", "Subscribe")) == 1, "the reading goes on"
+    assert len(org.requests("grpc", "Subscribe")) == 1, "the subscription stays open"
 
 
-def test_events_that_name_no_schema_land_beside_those_that_do(org: SharedOrg, land: Land) -> None:
+def test_events_without_a_schema_id_are_landed_with_the_others(org: SharedOrg, land: Land) -> None:
     org.rest("POST", "/sobjects/Account", {"Name": "Acme"})
     org.rest("POST", "/sobjects/Contact", {"LastName": "A"})
     record = org.record("/data/ChangeEvents")
@@ -123,12 +125,12 @@ def test_events_that_name_no_schema_land_beside_those_that_do(org: SharedOrg, la
     assert schema_calls(org) == before
 
 
-def test_what_was_missing_is_fetched_into_the_landing_once(org: SharedOrg, land: Land) -> None:
+def test_missing_schemas_are_fetched_into_the_landing_once(org: SharedOrg, land: Land) -> None:
     publish(org)
     org.fault("answer_schema", text="<html>")
     manifest, _ = land(org.topic)
     ((schema_id, missing),) = manifest.missing_schemas.items()
-    assert fetch(manifest) == [], "refused still, which is no error"
+    assert fetch(manifest) == [], "a schema that Salesforce still refuses is not an error"
     org.clear_faults()
     org.fault("answer_schema", times=1, **DOWN)
     with pytest.raises(ServiceUnavailableError):
@@ -139,10 +141,12 @@ def test_what_was_missing_is_fetched_into_the_landing_once(org: SharedOrg, land:
     assert schema_id in path.read_text()
     before = len(org.requests())
     assert fetch(manifest) == []
-    assert len(org.requests()) == before, "Salesforce is not even logged in to"
+    assert len(org.requests()) == before, "no call to Salesforce, not even a login"
 
 
-def test_schemas_come_from_the_org_of_the_windows(org: SharedOrg, land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_schemas_of_another_org_are_refused(
+    org: SharedOrg, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(org)
     org.fault("answer_schema", text="<html>")
     manifest, _ = land(org.topic)

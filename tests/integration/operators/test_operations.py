@@ -1,4 +1,4 @@
-"""What docs/operations.md says of late runs, other orgs, lost stores and lost landings, done with the operators."""
+"""Procedures of docs/operations.md with real operators: late runs, other orgs, lost stores and lost landings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 __all__ = ["org", "shared_org"]
 
@@ -82,7 +82,9 @@ def record(org: SharedOrg, topic: str | None = None) -> list[bytes]:
 
 @OWN_ORG
 @pytest.mark.parametrize(("kind", "hours"), [("platform event", 72), ("generic", 24)])
-def test_how_late_a_run_may_be(kind: str, hours: int, org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_run_within_the_retention_loses_nothing_and_a_later_run_fails(
+    kind: str, hours: int, org: SharedOrg, drain: Drain, tmp_path: Path
+) -> None:
     topic = str(org.generic_channel(GENERIC)["name"]) if kind == "generic" else org.topic
     publish(org, 3, topic)
     assert drain(topic=topic)["event_count"] == 3
@@ -100,7 +102,7 @@ def test_how_late_a_run_may_be(kind: str, hours: int, org: SharedOrg, drain: Dra
         error, parts = "ReplayIdLostError", ("on_invalid_replay", "or later) cannot be read")
     with pytest.raises(AirflowFailException, match=error) as caught:
         drain(topic=topic)
-    assert all(part in told(caught.value) for part in parts)
+    assert all(part in error_text(caught.value) for part in parts)
     accepted = drain(topic=topic, on_invalid_replay="earliest")
     assert accepted["event_count"] == 2
     assert accepted["gap"]["since"] is not None
@@ -112,13 +114,13 @@ def accept(org: SharedOrg, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
     operator = AcceptReplayLossOperator(task_id="accept", **{**defaults, **arguments})
     context = context_for("accept")
     result = operator.execute(context)
-    events = context["outlet_events"][operator._told].asset_alias_events
+    events = context["outlet_events"][operator._alias].asset_alias_events
     assert [event.extra["gap"] for event in events] == [result]
     return result
 
 
 @pytest.mark.parametrize("go_on_from", ["earliest", "latest"])
-def test_an_accepted_loss_lets_the_next_drain_go_on(
+def test_the_next_drain_continues_after_an_accepted_loss(
     org: SharedOrg, drain: Drain, tmp_path: Path, go_on_from: str
 ) -> None:
     publish(org, 3)
@@ -131,13 +133,13 @@ def test_an_accepted_loss_lets_the_next_drain_go_on(
     assert (gap["after"], gap["since"]) == (last["through"], last["last_event_time"])
     assert gap["reason"].startswith("accepted by orders.accept")
     assert gap["reason"].endswith(f"to go on from {go_on_from}: known")
-    assert accept(org, tmp_path, go_on_from=go_on_from) == gap, "once is enough"
+    assert accept(org, tmp_path, go_on_from=go_on_from) == gap, "a second acceptance records no second gap"
 
     gone_on = drain()
     assert gone_on["event_count"] == (2 if go_on_from == "earliest" else 0)
     assert gone_on["gap"]["after"] == gap["after"]
     assert drain()["gap"] is None
-    # It held for that one position.
+    # The acceptance was valid for one position only.
     publish(org, 1)
     drain()
     org.fault("reset_stream", topic=org.topic)
@@ -145,7 +147,9 @@ def test_an_accepted_loss_lets_the_next_drain_go_on(
         drain()
 
 
-def test_only_a_loss_that_salesforce_shows_can_be_accepted(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_loss_is_accepted_only_if_salesforce_rejects_the_position(
+    org: SharedOrg, drain: Drain, tmp_path: Path
+) -> None:
     with pytest.raises(AirflowFailException, match="no position is recorded"):
         accept(org, tmp_path)
     publish(org, 3)
@@ -160,7 +164,7 @@ def test_only_a_loss_that_salesforce_shows_can_be_accepted(org: SharedOrg, drain
     assert store.gaps(stream(org)) == []
 
 
-def test_a_task_can_fail_after_a_loss_though_all_is_stored(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_fail_on_gap_fails_the_task_after_the_events_are_stored(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     drain()
     org.fault("reset_stream", topic=org.topic)
@@ -180,7 +184,8 @@ def test_a_task_can_fail_after_a_loss_though_all_is_stored(org: SharedOrg, drain
 def test_a_refreshed_sandbox_is_another_stream(
     org: SharedOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    org.knobs(keepalive_seconds=120)  # so that positions are those of events, on both
+    # No keepalive during the test, so that each position is the replay ID of an event, in both orgs.
+    org.knobs(keepalive_seconds=120)
     old = publish(org, 3)
     drain(idle_timeout=1.0)
     with SharedOrg.running(tmp_path / "refreshed") as refreshed:
@@ -221,7 +226,7 @@ def test_a_new_address_of_the_same_org_is_the_same_stream(
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_a_loss_is_not_skipped_as_nothing_new(org: SharedOrg, drain: Drain) -> None:
+def test_skip_if_empty_does_not_skip_a_run_with_a_gap(org: SharedOrg, drain: Drain) -> None:
     publish(org, 3)
     drain()
     org.fault("reset_stream", topic=org.topic)
@@ -234,7 +239,7 @@ def test_a_loss_is_not_skipped_as_nothing_new(org: SharedOrg, drain: Drain) -> N
         drain(skip_if_empty=True)
 
 
-def test_an_org_whose_stream_was_reset(org: SharedOrg, drain: Drain) -> None:
+def test_a_reset_stream_fails_the_drain_or_is_recorded_as_a_gap(org: SharedOrg, drain: Drain) -> None:
     publish(org, 3)
     drain()
     lost = publish(org, 2)
@@ -248,7 +253,7 @@ def test_an_org_whose_stream_was_reset(org: SharedOrg, drain: Drain) -> None:
     assert window["gap"]["resumed_at"] == kept[0].hex()
 
 
-def test_a_lost_database_is_made_anew(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_lost_database_is_rebuilt_from_the_landing(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     for count in (3, 0, 4):
         publish(org, count)
         last = drain()
@@ -264,7 +269,9 @@ def test_a_lost_database_is_made_anew(org: SharedOrg, drain: Drain, tmp_path: Pa
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_database_from_an_old_backup_is_updated_from_the_landing(
+    org: SharedOrg, drain: Drain, tmp_path: Path
+) -> None:
     publish(org, 3)
     drain()
     with sqlite3.connect(tmp_path / "replay.db") as live, sqlite3.connect(tmp_path / "backup.db") as backup:
@@ -284,7 +291,9 @@ def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: SharedOrg,
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "waits first"])
-def test_without_a_restore_a_drain_fails_at_once(org: SharedOrg, drain: Drain, tmp_path: Path, waits: bool) -> None:
+def test_a_drain_with_a_lost_store_fails_until_the_position_is_restored(
+    org: SharedOrg, drain: Drain, tmp_path: Path, waits: bool
+) -> None:
     publish(org, 3)
     drain()
     for path in tmp_path.glob("replay.db*"):
@@ -305,7 +314,7 @@ def test_a_stream_moves_to_another_store(org: SharedOrg, drain: Drain, tmp_path:
     publish(org, 4)
     before = drain(replay_store="landing")
 
-    restored = restore(org, tmp_path)  # into the table
+    restored = restore(org, tmp_path)  # restores into the table
 
     assert restored["after"] == before["through"]
     publish(org, 1)
@@ -313,7 +322,7 @@ def test_a_stream_moves_to_another_store(org: SharedOrg, drain: Drain, tmp_path:
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_a_restore_without_any_call_to_salesforce(
+def test_a_restore_with_an_organization_id_makes_no_call_to_salesforce(
     org: SharedOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(org, 3)
@@ -332,14 +341,14 @@ def test_a_lost_landing_is_drained_again(org: SharedOrg, drain: Drain, tmp_path:
     drain()
     shutil.rmtree(tmp_path / "lake")
     publish(org, 2)
-    assert drain()["event_count"] == 2  # the position stands, so what is lost does not come by itself
+    assert drain()["event_count"] == 2  # the position is unchanged, so the drain does not fetch the lost events
 
     reset(org, first["after"])
     window = drain()
     assert replay_ids_of(window["manifest_url"]) == record(org)
 
 
-def test_a_landing_that_was_moved(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_moved_landing_is_usable_after_a_restore(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     first = drain()
     shutil.move(tmp_path / "lake", tmp_path / "elsewhere")
@@ -379,7 +388,7 @@ def test_files_are_compared_with_their_manifests(org: SharedOrg, drain: Drain, t
         verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
 
 
-def test_the_failure_callback(org: SharedOrg, drain: Drain) -> None:
+def test_the_failure_callback_of_the_guide_pages_for_a_loss_and_warns_otherwise(org: SharedOrg, drain: Drain) -> None:
     sent: list[tuple[str, str]] = []
     callback = example("a callback")
     callback["send"] = lambda severity, text: sent.append((severity, text))
@@ -399,7 +408,7 @@ def test_the_failure_callback(org: SharedOrg, drain: Drain) -> None:
 
 
 def example(heading: str) -> dict[str, Any]:
-    """Run the Python block of docs/operations.md that begins with a comment of this text; return what it defines."""
+    """Run the Python block of docs/operations.md whose first comment begins with ``heading``; return its namespace."""
     guide = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
     [block] = [text for text in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if text.startswith(f"# {heading}")]
     defined: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The operators against a local org and a replay table: good input, and every kind of bad input."""
+"""Drain, commit and reset operators against a local org and a replay table, with valid and with invalid input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import free_port
 from tests.support.localorg import LocalOrg
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 TOPIC = "/event/Order__e"
 
@@ -90,7 +90,7 @@ def test_drain_commit_and_reset(org: LocalOrg, store: TableReplayStore, drain: A
     assert drain().execute(context_for("drain", run_id="run-4", hour=4))["event_count"] == 240
 
 
-def test_a_position_in_the_landing_is_committed_by_hand_too(
+def test_a_position_in_the_landing_is_committed_by_the_commit_operator(
     org: LocalOrg, store: TableReplayStore, drain: Any, tmp_path: Path
 ) -> None:
     where = {"replay_store": "landing", "advance": "manual", "subscription": "by hand"}
@@ -146,7 +146,7 @@ BAD_RUNS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "extra", "remedy"), [row[1:] for row in BAD_RUNS], ids=[r[0] for r in BAD_RUNS])
-def test_bad_input_fails_with_the_remedy_and_moves_nothing(
+def test_invalid_input_fails_with_the_remedy_and_moves_no_position(
     org: LocalOrg,
     store: TableReplayStore,
     drain: Any,
@@ -162,7 +162,7 @@ def test_bad_input_fails_with_the_remedy_and_moves_nothing(
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
     with pytest.raises((AirflowFailException, SalesforceStreamError)) as caught:
         drain(**arguments).execute(context_for("drain"))
-    message = told(caught.value)
+    message = error_text(caught.value)
     assert remedy in message
     secrets = (org.client_secret, "wrong-secret-value", "key:secret")
     assert not any(secret in message + caplog.text for secret in secrets)
@@ -171,7 +171,7 @@ def test_bad_input_fails_with_the_remedy_and_moves_nothing(
     assert not list(tmp_path.rglob("manifest.json"))
 
 
-def test_an_unreachable_endpoint_is_retried_by_airflow_not_failed_for_good(
+def test_an_unreachable_endpoint_raises_a_retriable_error(
     org: LocalOrg, store: TableReplayStore, drain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = f"localhost:{free_port()}"
@@ -183,7 +183,7 @@ def test_an_unreachable_endpoint_is_retried_by_airflow_not_failed_for_good(
     assert store.read(stream(org)).fence == 0
 
 
-def test_a_broken_or_foreign_manifest_is_not_committed(
+def test_an_invalid_or_foreign_manifest_is_not_committed(
     org: LocalOrg, store: TableReplayStore, drain: Any, tmp_path: Path
 ) -> None:
     window = drain(advance="manual").execute(context_for("drain"))
@@ -200,7 +200,7 @@ def test_a_broken_or_foreign_manifest_is_not_committed(
     assert store.read(stream(org)).fence == 0
 
 
-def test_a_reset_needs_hex_and_a_reason(org: LocalOrg, store: TableReplayStore) -> None:
+def test_a_reset_requires_a_hex_replay_id_and_a_reason(org: LocalOrg, store: TableReplayStore) -> None:
     for arguments, remedy in (({"replay_id": "zz", "reason": "r"}, "hex"), ({"replay_id": None, "reason": " "}, "why")):
         operator = ResetReplayPositionOperator(task_id="r", topic=TOPIC, replay_store="table", **arguments)
         with pytest.raises(AirflowFailException, match=remedy):

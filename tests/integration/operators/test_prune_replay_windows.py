@@ -1,4 +1,4 @@
-"""The operator that prunes: a replica and an event log beside a landing, and what it says."""
+"""Prune operator on a landing with a replica and an event log: pruned windows, kept windows and the reported reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.tasks import context_for, set_connection
 ORG = "00D000000000001EAA"
 TOPIC = "/data/AccountChangeEvent"
 FIRST = (datetime.now(UTC) - day(0)).days - 40
-"""The day, by the tests' calendar, on which the first window was drained: forty before today."""
+"""Day number of the first window in the tests' calendar: forty days before today."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def prune(windows: DailyWindows, tmp_path: Path) -> Prune:
 
 
 def make_replica(output: Path, stream: Stream, last: ReplayWindow, *held: ReplayWindow) -> str:
-    """Write the snapshot of a replica that has applied the windows up to ``last``, but for those it holds back."""
+    """Write the snapshot of a replica that has applied the windows up to ``last``, except the ``held`` ones."""
 
     def applied(window: ReplayWindow) -> AppliedWindow:
         return AppliedWindow(window.window_id, window.manifest_url, 1, window.event_count)
@@ -96,7 +96,7 @@ def test_old_windows_are_removed_and_counted(windows: DailyWindows, prune: Prune
     assert prune()["windows"] == 0
 
 
-def test_what_a_replica_has_not_applied_stays(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+def test_windows_that_a_replica_has_not_applied_are_kept(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
     ahead = make_replica(tmp_path / "ahead", windows.stream, windows.live[5])
     behind = make_replica(tmp_path / "behind", windows.stream, windows.live[4], windows.live[3], windows.live[4])
 
@@ -108,7 +108,9 @@ def test_what_a_replica_has_not_applied_stays(windows: DailyWindows, prune: Prun
     assert windows.recorded() == windows.live[5:]
 
 
-def test_a_replica_that_has_not_begun_needs_all(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+def test_a_replica_without_a_window_of_the_stream_keeps_all_windows(
+    windows: DailyWindows, prune: Prune, tmp_path: Path
+) -> None:
     other = Stream(ORG, "pubsub", TOPIC, "another")
     urls = [str(tmp_path / "nothing"), make_replica(tmp_path / "another", other, windows.live[7])]
 
@@ -120,7 +122,7 @@ def test_a_replica_that_has_not_begun_needs_all(windows: DailyWindows, prune: Pr
     assert windows.recorded() == windows.live
 
 
-def test_a_replica_of_another_landing_stops_it(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+def test_a_replica_of_another_landing_fails_the_pruning(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
     strange = DailyWindows(windows.under_test, days=1, first=FIRST + 9, stream=Stream(ORG, "pubsub", TOPIC, "other"))
     url = make_replica(tmp_path / "replica", windows.stream, strange.live[0])
 
@@ -130,7 +132,7 @@ def test_a_replica_of_another_landing_stops_it(windows: DailyWindows, prune: Pru
     assert windows.recorded() == windows.live
 
 
-def test_what_an_event_log_has_no_row_of_stays(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+def test_windows_without_a_row_in_the_event_log_are_kept(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def write(window: ReplayWindow, table: str = "AccountChangeEvent", part: str = "") -> None:
@@ -153,8 +155,8 @@ def test_what_an_event_log_has_no_row_of_stays(windows: DailyWindows, prune: Pru
     assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[3].window_id}"
 
 
-def test_in_delta_tables_only_committed_rows_count(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
-    """What a killed job has left is in a folder of its window too; what a compaction has merged is in none."""
+def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    """A killed job leaves uncommitted files in its window's folder; a compaction moves rows out of this folder."""
     log = tmp_path / "log"
     schema = pa.schema([("window_id", pa.string()), ("event_date", pa.date32())])
 
@@ -164,8 +166,8 @@ def test_in_delta_tables_only_committed_rows_count(windows: DailyWindows, prune:
         partition_by = [] if table == "_quarantine" else ["event_date"]
         row = {"window_id": window.window_id + part, "event_date": window.first_event_time.date()}
         rows = pa.RecordBatch.from_pylist([row], schema=schema)
-        (told,) = write_files(iter, location, partition_by)(iter([rows]))
-        files = [TableFile(**{**file, "partition": dict(file["partition"])}) for file in told.to_pylist()]
+        (written,) = write_files(iter, location, partition_by)(iter([rows]))
+        files = [TableFile(**{**file, "partition": dict(file["partition"])}) for file in written.to_pylist()]
         if commit:
             deltas = DeltaTableLog(location)
             deltas.commit(deltas.version(), schema, files, [], partition_by)
@@ -188,7 +190,9 @@ def test_in_delta_tables_only_committed_rows_count(windows: DailyWindows, prune:
     assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[5].window_id}"
 
 
-def test_windows_without_events_need_no_row(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+def test_windows_without_events_are_pruned_without_a_row_in_the_event_log(
+    windows: DailyWindows, prune: Prune, tmp_path: Path
+) -> None:
     stream = Stream(ORG, "pubsub", TOPIC, "quiet")
     quiet = DailyWindows(windows.under_test, days=0, stream=stream)
     for number in range(FIRST, FIRST + 5):
@@ -214,7 +218,7 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, A
 
 
 @pytest.mark.parametrize("reader", NO_READERS)
-def test_who_reads_the_windows_has_to_be_said(reader: str) -> None:
+def test_the_readers_of_the_windows_are_required_arguments(reader: str) -> None:
     given = {name: value for name, value in NO_READERS.items() if name != reader}
     with pytest.raises(TypeError, match=reader):
         PruneReplayWindowsOperator(
@@ -222,13 +226,13 @@ def test_who_reads_the_windows_has_to_be_said(reader: str) -> None:
         )
 
 
-def test_readers_that_cannot_be_told_stop_it(windows: DailyWindows, prune: Prune) -> None:
+def test_an_empty_reader_url_fails_the_pruning(windows: DailyWindows, prune: Prune) -> None:
     with pytest.raises(AirflowFailException, match="replica_urls"):
         prune(replica_urls=["", "s3://lake/replica"])
     assert windows.recorded() == windows.live
 
 
-def test_the_store_of_another_kind_stops_it(windows: DailyWindows, prune: Prune) -> None:
+def test_a_replay_store_without_the_stream_fails_the_pruning(windows: DailyWindows, prune: Prune) -> None:
     with pytest.raises(AirflowFailException, match="nothing of this stream"):
         prune(replay_store="landing")
     assert windows.recorded() == windows.live

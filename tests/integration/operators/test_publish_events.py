@@ -1,4 +1,4 @@
-"""Rows published by a task to a local org: what is on its bus, what is recorded, and what a retry does."""
+"""Publishing rows to a local org by a task: events on the bus, recorded results, and retries."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.publish_events import PublishEventsOperator
 from airflow_provider_sfstream.publishing.rows import EventIds
 from tests.support.behind_network import OrgBehindNetwork, behind_network
-from tests.support.network import TO_CLIENT, TO_SERVER, Seen
+from tests.support.network import TO_CLIENT, TO_SERVER, TextMatch
 from tests.support.secret_sweep import forms, secrets_of
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 __all__ = ["behind_network", "org", "shared_org"]
 
@@ -39,7 +39,7 @@ def connection(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def through_network(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[OrgBehindNetwork]:
-    """The Airflow connection leads through a network, without TLS, so that it can be read."""
+    """Route the Airflow connection through the simulated network, without TLS, so that the network can read it."""
     endpoint = f"http://{behind_network.grpc_target}"
     fields = behind_network.airflow_connection(pubsub_endpoint=endpoint, login_url=behind_network.https_instance_url)
     set_connection(monkeypatch, "salesforce_default", **fields)
@@ -70,12 +70,12 @@ def lines(folder: str) -> list[dict[str, Any]]:
 
 
 def event_id(org: SharedOrg, number: int) -> str:
-    """Return the ID of the event with this key."""
+    """Return the event ID that a row with the key ``number`` gets."""
     identity = run_identity(context_for("publish", "run-1"))
     return EventIds(org.org_id, org.topic, identity.key).of(f"key {json.dumps(float(number))}")
 
 
-def test_rows_are_on_the_bus_once_in_order_with_the_ids_that_are_recorded(org: SharedOrg, tmp_path: Path) -> None:
+def test_rows_are_published_once_in_order_with_the_recorded_ids(org: SharedOrg, tmp_path: Path) -> None:
     result = publish(org.topic, tmp_path, rows=numbered(250))
     record = org.record(org.topic)
     assert numbers(org) == [float(number) for number in range(250)]
@@ -127,7 +127,7 @@ def test_landed_events_of_another_topic_are_published_again(org: SharedOrg, tmp_
     assert publish(org.topic, tmp_path, windows=drained, run_id="back")["published"] == 5
 
 
-def test_a_table_is_published_by_its_key_whatever_was_appended_meanwhile(org: SharedOrg, tmp_path: Path) -> None:
+def test_a_repeated_publication_of_a_table_publishes_only_the_appended_rows(org: SharedOrg, tmp_path: Path) -> None:
     topic = str(org.define("Priced__e", Price__c="double", At__c="datetime", On__c="date")["name"])
     moment = datetime(2026, 1, 2, 3, 4, 5, 6_000, tzinfo=UTC)
 
@@ -149,7 +149,7 @@ def test_a_table_is_published_by_its_key_whatever_was_appended_meanwhile(org: Sh
     assert {line["key"] for line in lines(f"{result['results_url']}/results")} == {"a", "b", "c"}
 
 
-def test_what_salesforce_refuses_is_in_a_file_and_fails_the_task_at_its_end(
+def test_rejected_rows_are_written_to_a_file_and_fail_the_task_at_its_end(
     org: SharedOrg, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = str(org.define("Noted__e", Note__c="text", Id__c="text")["name"])
@@ -157,12 +157,12 @@ def test_what_salesforce_refuses_is_in_a_file_and_fails_the_task_at_its_end(
     rows = [{"Id__c": "1", "Note__c": "fine"}, {"Id__c": "2", "Note__c": "secret" * 100}, {"Id__c": "3", "Note__c": 5}]
     with pytest.raises(AirflowFailException, match="2 rows were not published") as caught:
         publish(topic, tmp_path, rows=rows, key="Id__c")
-    assert "secretsecret" not in told(caught.value) + caplog.text
+    assert "secretsecret" not in error_text(caught.value) + caplog.text
     (folder,) = (tmp_path / "results").glob("*/*/*/failures/*")
     failures = {failure["key"]: failure for failure in lines(str(folder))}
     assert {key: failure["error"] for key, failure in failures.items()} == {"2": "PublishError", "3": "SchemaError"}
     assert failures["2"]["values"] == rows[1]
-    assert str(folder) in told(caught.value)
+    assert str(folder) in error_text(caught.value)
     result = publish(topic, tmp_path, rows=rows, key="Id__c", on_failure="continue")
     assert (result["already_published"], result["failed"]) == (1, 2)
     assert len(lines(result["failures_url"])) == 2
@@ -172,7 +172,7 @@ def test_what_salesforce_refuses_is_in_a_file_and_fails_the_task_at_its_end(
     assert [event["fields"]["Id__c"] for event in org.record(topic)] == ["1", "2", "3"]
 
 
-def test_a_used_up_allocation_fails_the_task_and_the_next_try_publishes_the_rest(
+def test_an_exhausted_allocation_fails_the_task_and_the_next_try_publishes_the_rest(
     org: SharedOrg, tmp_path: Path
 ) -> None:
     org.knobs(publish_quota=org.admin("GET", "/org")["published"] + 230)
@@ -186,7 +186,7 @@ def test_a_used_up_allocation_fails_the_task_and_the_next_try_publishes_the_rest
     assert numbers(org) == [float(number) for number in range(450)]
 
 
-def test_other_rows_than_in_the_first_try_are_refused_before_anything_is_sent(org: SharedOrg, tmp_path: Path) -> None:
+def test_rows_that_differ_from_the_first_try_are_refused_before_any_request(org: SharedOrg, tmp_path: Path) -> None:
     publish(org.topic, tmp_path, rows=numbered(2))
     for others in ({"rows": numbered(3)}, {"rows": numbered(2), "key": "Number__c"}):
         with pytest.raises(AirflowFailException, match="The rows are others than in the first try"):
@@ -204,7 +204,7 @@ def test_other_rows_than_in_the_first_try_are_refused_before_anything_is_sent(or
         ({"table": "/nowhere"}, "/nowhere is no Delta table"),
     ],
 )
-def test_what_cannot_be_used_is_refused_before_anything_is_written(
+def test_invalid_rows_or_arguments_are_refused_before_anything_is_written(
     org: SharedOrg, tmp_path: Path, arguments: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=text):
@@ -219,10 +219,10 @@ def test_a_channel_cannot_be_published_to(org: SharedOrg, tmp_path: Path) -> Non
         publish("/event/Some__chn", tmp_path, rows=numbered(1))
 
 
-def test_an_answer_that_got_lost_is_found_on_the_bus(
+def test_events_whose_response_was_lost_are_found_on_the_bus(
     org: SharedOrg, tmp_path: Path, through_network: OrgBehindNetwork
 ) -> None:
-    lost = Seen(event_id(org, 250).encode(), TO_CLIENT, before=True)
+    lost = TextMatch(event_id(org, 250).encode(), TO_CLIENT, before=True)
     rule = through_network.grpc.at(lost, lambda connection: connection.reset())
     result = publish(org.topic, tmp_path, rows=numbered(450), key="Number__c")
     assert rule.done == 1
@@ -233,14 +233,16 @@ def test_an_answer_that_got_lost_is_found_on_the_bus(
     assert settled == {str(event["fields"]["Number__c"]): event["replay_id"].hex() for event in org.record(org.topic)}
 
 
-def test_a_request_that_got_lost_in_the_first_run_is_in_doubt(
+def test_events_whose_request_was_lost_in_the_first_run_are_in_doubt(
     org: SharedOrg, tmp_path: Path, through_network: OrgBehindNetwork
 ) -> None:
-    lost = Seen(event_id(org, 3).encode(), TO_SERVER, before=True)
+    lost = TextMatch(event_id(org, 3).encode(), TO_SERVER, before=True)
     through_network.grpc.at(lost, lambda connection: connection.reset())
-    with pytest.raises(AirflowFailException, match=r"PublishDoubtError: .*whether 5 events were published") as caught:
+    with pytest.raises(
+        AirflowFailException, match=r"PublishOutcomeUnknownError: .*whether 5 events were published"
+    ) as caught:
         publish(org.topic, tmp_path, rows=numbered(5), key="Number__c")
-    assert "publish.md#events-in-doubt" in told(caught.value)
+    assert "publish.md#events-in-doubt" in error_text(caught.value)
     again = publish(org.topic, tmp_path, rows=numbered(5), key="Number__c", on_doubt="publish_again")
     assert again["published"] == 5
     assert numbers(org) == [float(number) for number in range(5)]
@@ -259,10 +261,10 @@ PublishEventsOperator(task_id="publish", **json.loads(sys.argv[1])).execute(cont
 """
 
 
-def test_kill_9_while_an_answer_is_on_its_way_publishes_nothing_twice(
+def test_kill_9_before_a_response_arrives_publishes_no_event_twice(
     org: SharedOrg, tmp_path: Path, through_network: OrgBehindNetwork
 ) -> None:
-    """Salesforce has published the third request; nobody was told, and the process that would have been is dead."""
+    """Salesforce published the third request, but the process was killed before it received the response."""
     pq.write_table(pa.table({"Number__c": [float(number) for number in range(900)]}), tmp_path / "rows.parquet")
     source = {"table": str(tmp_path / "rows.parquet"), "key": "Number__c"}
     held = threading.Event()
@@ -271,7 +273,7 @@ def test_kill_9_while_an_answer_is_on_its_way_publishes_nothing_twice(
         through_network.grpc.silence()
         held.set()
 
-    through_network.grpc.at(Seen(event_id(org, 450).encode(), TO_CLIENT, before=True), hold)
+    through_network.grpc.at(TextMatch(event_id(org, 450).encode(), TO_CLIENT, before=True), hold)
     arguments = {"topic": org.topic, "results_url": str(tmp_path / "results"), **source}
     with subprocess.Popen([sys.executable, "-c", TASK, json.dumps(arguments)]) as process:
         assert held.wait(120)
@@ -283,7 +285,7 @@ def test_kill_9_while_an_answer_is_on_its_way_publishes_nothing_twice(
     assert numbers(org) == [float(number) for number in range(900)]
 
 
-def test_the_hook_publishes_for_own_code(org: SharedOrg) -> None:
+def test_the_hook_publishes_events(org: SharedOrg) -> None:
     results = SalesforcePubSubHook().publish(org.topic, numbered(3))
     assert [result.replay_id for result in results] == [event["replay_id"] for event in org.record(org.topic)]
     assert numbers(org) == [0.0, 1.0, 2.0]

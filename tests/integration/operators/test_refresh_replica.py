@@ -1,4 +1,4 @@
-"""What a refresh fetches from a local org and hands to the job, which is not started here."""
+"""Records that a refresh fetches from a local org and passes to the job. Most tests do not start the job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 @pytest.fixture(scope="module")
 def accounts(running_org: LocalOrg) -> dict[str, str]:
-    """Ids by name."""
+    """Create accounts in the org; return their record IDs by name."""
     records = [
         {"Name": "one", "AnnualRevenue": 1.5},
         {"FirstName": "Ada", "LastName": "Lovelace"},
@@ -62,7 +62,7 @@ def accounts(running_org: LocalOrg) -> dict[str, str]:
 
 
 class Fetching:
-    """A replica's state made by hand, and what the operator hands to a job for it."""
+    """A handmade replica state, and the files that the refresh operator passes to the job for it."""
 
     def __init__(self, org: LocalOrg, output: Path) -> None:
         self.org, self.output = org, output
@@ -101,32 +101,32 @@ class Fetching:
             "computed_fields": "never",
             **arguments,
         }
-        operator = Capturing(task_id="refresh", **given)
-        operator.taken = self.output.parent / "taken"
+        operator = CapturingRefreshOperator(task_id="refresh", **given)
+        operator.job_input = self.output.parent / "job_input"
         try:
             return operator.execute(context_for("refresh"))
         finally:
             self.submitted = operator.submitted
-            assert not (self.output / FOLDER).exists(), "a folder is left"
+            assert not (self.output / FOLDER).exists(), "the operator did not delete its working folder"
 
     def document(self) -> RefreshDocument:
-        return RefreshDocument.from_json((self.output.parent / "taken/refresh.json").read_text(), "taken")
+        return RefreshDocument.from_json((self.output.parent / "job_input/refresh.json").read_text(), "job_input")
 
     def lines(self, table: str = "Account") -> list[dict[str, str]]:
         names = self.document().tables[table].files
-        texts = [(self.output.parent / "taken" / name).read_text() for name in names]
+        texts = [(self.output.parent / "job_input" / name).read_text() for name in names]
         return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-class Capturing(SparkSubmitRefreshReplicaOperator):
-    """Keeps what the job would get."""
+class CapturingRefreshOperator(SparkSubmitRefreshReplicaOperator):
+    """Refresh operator that copies the input of the job and does not start the job."""
 
-    taken: Path
+    job_input: Path
     submitted: Any = None
 
     def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
         self.submitted = config
-        shutil.copytree(Path(config.refresh_url.removeprefix("file://")).parent, self.taken)
+        shutil.copytree(Path(config.refresh_url.removeprefix("file://")).parent, self.job_input)
         return None
 
 
@@ -142,7 +142,7 @@ def fetching(
 
 @pytest.fixture(params=["rest", "bulk"])
 def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """For records by id, the Bulk API is used where an object has so many fields that a URL has no room for ids."""
+    """Choose the API for records by ID: Bulk is used if an object's fields leave no room for IDs in a URL."""
     if request.param == "bulk":
         monkeypatch.setattr("airflow_provider_sfstream.salesforce.soql.ids_in_url", lambda *_: 19)
         monkeypatch.setattr("airflow_provider_sfstream.salesforce.soql.ids_in_body", lambda *_: 20)
@@ -151,7 +151,9 @@ def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_dirty_rows_are_fetched_by_record_id(
+    fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture
+) -> None:
     listed = {record_id: number for number, record_id in enumerate([*accounts.values(), NEVER], 5)}
     fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream")}
     before = len(fetching.org.requests("http"))
@@ -172,7 +174,7 @@ def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, capl
     assert moments.count("") == 1
     of = {name: lines[record_id] for name, record_id in accounts.items()}
     assert of["one"] == {**SYSTEM, "Id": accounts["one"], "_sequence": "5", "Name": "one", "AnnualRevenue": "1.5"}
-    # SOQL says "Ada Lovelace"; a change event of a person account has no Name.
+    # SOQL returns the Name "Ada Lovelace"; a change event of a person account has no Name.
     assert of["Ada"] == {
         **SYSTEM, "Id": accounts["Ada"], "_sequence": "6", "FirstName": "Ada", "LastName": "Lovelace"
     }  # fmt: skip
@@ -185,7 +187,7 @@ def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, capl
 
 
 @pytest.mark.parametrize("bulk_threshold", [43, 44])
-def test_a_flagged_table(fetching: Fetching, accounts: dict[str, str], bulk_threshold: int) -> None:
+def test_a_flagged_table_is_fetched_in_full(fetching: Fetching, accounts: dict[str, str], bulk_threshold: int) -> None:
     assert len(accounts) == 43
     before = len(fetching.org.requests("http"))
     fetching.tables = {"Account": fetching.table(flagged=True)}
@@ -201,13 +203,15 @@ def test_a_flagged_table(fetching: Fetching, accounts: dict[str, str], bulk_thre
     assert any("/jobs/query" in method for method in asked) is (bulk_threshold == 43)
 
 
-def test_a_table_without_records(fetching: Fetching) -> None:
+def test_a_flagged_table_without_records_in_the_org_gets_no_files(fetching: Fetching) -> None:
     fetching.tables = {"Shipment__c": fetching.table(flagged=True)}
     fetching.run()
     assert fetching.document().tables["Shipment__c"].files == ()
 
 
-def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, caplog: pytest.LogCaptureFixture) -> None:
+def test_flagged_columns_hidden_from_the_user_start_no_job(
+    fetching: Fetching, caplog: pytest.LogCaptureFixture
+) -> None:
     table = fetching.table()
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Gone__c",))
     fetching.tables = {"Account": replace(table, flag=flag, fields=dict.fromkeys(COLUMNS, ""))}
@@ -228,7 +232,7 @@ HIDDEN = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Gone__c",))
 def test_a_hidden_field_causes_no_full_fetch(
     fetching: Fetching, accounts: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Dirty rows are fetched by id, and the flag stays until the user may read the field."""
+    """The refresh fetches dirty rows by record ID, and keeps the flag until the user may read the field."""
     table = replace(fetching.table({accounts["one"]: 5}), flag=HIDDEN, fields=dict.fromkeys(COLUMNS, ""))
     fetching.tables = {"Account": table}
     assert fetching.run()["tables"]["Account"]["mode"] == "records"
@@ -267,7 +271,7 @@ def test_a_field_of_another_type_is_fetched_for_its_new_column(
     )
 
 
-def test_nothing_to_do(fetching: Fetching) -> None:
+def test_a_refresh_without_dirty_rows_is_skipped_without_calls(fetching: Fetching) -> None:
     fetching.tables = {"Account": fetching.table()}
     before = len(fetching.org.requests("http"))
     for arguments, reason in (
@@ -281,29 +285,33 @@ def test_nothing_to_do(fetching: Fetching) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "text"),
     [
         ({"tables": ["Acount"]}, r"no table Acount; it has Account(?s:.*)Nothing was fetched"),
         ({"tables": "Account"}, r"tables='Account' must be a list"),
         ({"output_url": " "}, r"output_url is empty"),
     ],
 )
-def test_arguments_that_cannot_be_used(fetching: Fetching, arguments: dict[str, Any], said: str) -> None:
+def test_invalid_refresh_arguments_are_refused_without_calls(
+    fetching: Fetching, arguments: dict[str, Any], text: str
+) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
     before = len(fetching.org.requests("http"))
-    with pytest.raises(AirflowFailException, match=said):
+    with pytest.raises(AirflowFailException, match=text):
         fetching.run(**arguments)
     assert (len(fetching.org.requests("http")), fetching.submitted) == (before, None)
 
 
 @pytest.mark.parametrize("argument", ["bulk_threshold", "bulk_page_records", "keep_snapshots"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "10"])
-def test_numbers_that_are_none(argument: str, value: Any) -> None:
+def test_invalid_numbers_are_refused_when_the_refresh_is_parsed(argument: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"{argument}=.* must be a whole number above zero"):
         SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url="s3://lake", **{argument: value})
 
 
-def test_another_org(fetching: Fetching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_to_another_org_is_refused(
+    fetching: Fetching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
     with LocalOrg.running(tmp_path / "other") as other:
         set_connection(monkeypatch, "sf", **other.airflow_connection())
@@ -315,7 +323,7 @@ def test_another_org(fetching: Fetching, tmp_path: Path, monkeypatch: pytest.Mon
     assert (asked, fetching.submitted) == ({"POST /services/oauth2/token"}, None)
 
 
-def test_an_object_that_the_user_does_not_see(fetching: Fetching) -> None:
+def test_an_object_hidden_from_the_user_fails_the_refresh(fetching: Fetching) -> None:
     fetching.tables = {"Secret__c": fetching.table(flagged=True)}
     with pytest.raises(
         AirflowFailException, match=r"(?s)Secret__c: its fields: .*'View All'.*The replica is as it was"
@@ -323,14 +331,16 @@ def test_an_object_that_the_user_does_not_see(fetching: Fetching) -> None:
         fetching.run()
 
 
-def test_a_list_of_dirty_rows_that_is_gone(fetching: Fetching, accounts: dict[str, str]) -> None:
+def test_a_missing_list_of_dirty_rows_fails_the_refresh(fetching: Fetching, accounts: dict[str, str]) -> None:
     fetching.tables = {"Account": fetching.table({accounts["one"]: 1})}
     shutil.rmtree(fetching.output / "_sfstream/replica/dirty")
     with pytest.raises(LandingError, match=r"The list of dirty rows .*dirty/Account/list cannot be read"):
         fetching.run()
 
 
-def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_without_simple_salesforce_names_the_extra(
+    fetching: Fetching, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
     monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.salesforce.rest.records")
     monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
@@ -343,17 +353,17 @@ SECRET = "Sekretnaja"
 
 @pytest.mark.parametrize("part", ["FirstName", "LastName"])
 @pytest.mark.parametrize(("how", "stored"), [("exclude", None), ("mask", "***")])
-def test_a_name_shows_no_part_that_is_protected(
+def test_a_fetched_name_contains_no_protected_part(
     part: str, how: str, stored: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SOQL makes the name of a contact, and of a person account, of parts that may be protected."""
+    """SOQL builds the name of a contact and of a person account from parts that may be protected."""
     other = next(name for name in ("FirstName", "LastName") if name != part)
     rules = FieldRules.of(*([part] if how == each else [] for each in ("exclude", "mask", "hash"))).recorded()
     flag = Flag("new", "2026-01-01T00:00:00+00:00", 1)
     kept = {name: "string" for name in ("FirstName", "LastName") if (name, how) != (part, "exclude")}
     hidden = {part.lower(): how}
     person = TableState("stream", columns=ColumnRegistry(kept), flag=flag, rules=rules, hidden=hidden)
-    # As a job records them: without the fields that get no column.
+    # A job records only the fields that have a column.
     parts = dict.fromkeys(kept, "Data:PersonName")
     switchable = dict.fromkeys(("Name", *kept), SWITCHABLE_NAME)
     with LocalOrg.running(tmp_path / "org") as org:
@@ -373,7 +383,7 @@ def test_a_name_shows_no_part_that_is_protected(
 
 
 @pytest.mark.parametrize("how", ["mask", "hash"])
-def test_a_protected_number_is_null(
+def test_a_masked_or_hashed_number_is_null(
     how: str, fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "a key of sixteen or more characters"
@@ -386,7 +396,9 @@ def test_a_protected_number_is_null(
 
 
 @pytest.mark.extended
-def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_refresh_by_spark_submit(
+    fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in short_lived_environment().items():
         monkeypatch.setenv(name, value)
     set_connection(monkeypatch, "spark_local", conn_type="spark", host=MASTER)
@@ -395,7 +407,7 @@ def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypat
     check_full_refresh(operator, fetching, accounts)
 
 
-def test_in_the_worker(fetching: Fetching, accounts: dict[str, str]) -> None:
+def test_full_refresh_in_the_worker(fetching: Fetching, accounts: dict[str, str]) -> None:
     operator = RefreshReplicaOperator(task_id="refresh", output_url=fetching.output.as_uri(), salesforce_conn_id="sf")
     check_full_refresh(operator, fetching, accounts)
     with pytest.raises(AirflowSkipException):
@@ -403,7 +415,7 @@ def test_in_the_worker(fetching: Fetching, accounts: dict[str, str]) -> None:
 
 
 def check_full_refresh(operator: Any, fetching: Fetching, accounts: dict[str, str]) -> None:
-    """Run an operator for a flagged table, and compare the table with the org."""
+    """Run a refresh operator for a flagged table; compare the table with the org."""
     fetching.tables = {"Account": fetching.table(flagged=True)}
     fetching.publish()
     result = operator.execute(context_for("refresh"))

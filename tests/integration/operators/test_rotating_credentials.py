@@ -1,4 +1,4 @@
-"""Credentials that are rotated under a running drain, a wait on the triggerer and a retry, for every login flow."""
+"""Credentials rotated during a drain, during a wait on the triggerer and before a retry, for every login flow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["org", "shared_org"]
 
 EVENTS = 1_000
 WAITING = 200
-"""How many events a client reads ahead here; usually more than are there."""
+"""Number of prefetched events in these tests; the default exceeds the number of published events."""
 
 Extra = dict[str, Any]
 
@@ -60,7 +60,7 @@ class PrivateKey:
 
 
 class PrivateKeyFile(PrivateKey):
-    """The key is replaced in its file; the connection stays as it is."""
+    """Rotation of the key file's content, without a change of the connection."""
 
     def first(self, org: SharedOrg) -> Extra:
         return {"private_key_file_path": str(org.jwt_private_key_file)}
@@ -105,7 +105,7 @@ CREDENTIALS = [ClientSecret, PrivateKey, RefreshToken, AccessToken]
 
 @pytest.fixture(autouse=True)
 def events(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Publish the events, have clients read few of them ahead, and put the org's key back afterwards."""
+    """Publish the events, limit the prefetch of clients, and restore the org's keys after the test."""
     org.publish_many(org.topic, EVENTS, {"Number__c": "{n}"})
     monkeypatch.setattr(subscription, "MOST_EVENTS_WAITING", WAITING)
     keys = [org.data_dir / PUBLIC_KEY_FILE, Path(org.jwt_private_key_file)]
@@ -144,9 +144,9 @@ def drain(org: SharedOrg, tmp_path: Path) -> DrainReplayWindowOperator:
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Do something once, when the first 500 events have been written.
+    """Call ``act`` once, after the first 500 events were written.
 
-    What clients read ahead is less than the rest: or everything might have been read by then.
+    The prefetch is smaller than the remaining events, so the client still has to read after ``act``.
     """
     append, written = ParquetWindowWriter.append, []
 
@@ -169,7 +169,7 @@ def everything_landed_once(org: SharedOrg, tmp_path: Path) -> bool:
 
 
 @pytest.mark.parametrize("credentials", [*CREDENTIALS, PrivateKeyFile])
-def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
+def test_a_running_drain_logs_in_again_with_the_rotated_credentials(
     credentials: Any,
     org: SharedOrg,
     connect: Any,
@@ -188,7 +188,7 @@ def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
         secrets.append(rotating.rotated(org))
         connect(secrets[-1])
         org.revoke()
-        if credentials is AccessToken:  # the new one must outlive the revocation of all
+        if credentials is AccessToken:  # org.revoke() revokes every token, so create the new one afterwards
             secrets.append(rotating.first(org))
             connect(secrets[-1])
 
@@ -203,12 +203,12 @@ def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
     assert not any(value in caplog.text for value in values if value)
 
 
-def test_a_drain_of_the_streaming_api_does_too(
+def test_a_running_streaming_api_drain_logs_in_again_with_the_rotated_secret(
     org: SharedOrg, connect: Any, store: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     channel = "/u/notifications/Orders"
     org.generic_channel(channel)
-    events = 4 * EVENTS  # more than this client reads ahead
+    events = 4 * EVENTS  # more than the prefetch of this client
     org.publish(channel, [{"payload": str(number)} for number in range(events)])
     org.knobs(cometd_batch_events=50)
     connect({})
@@ -218,7 +218,7 @@ def test_a_drain_of_the_streaming_api_does_too(
         org.revoke()
 
     in_the_middle(monkeypatch, rotate)
-    # A client that logs in again is silent meanwhile, for longer than one wants to wait at the end of the stream.
+    # The client receives nothing while it logs in again, so idle_timeout must be longer than a login.
     drain = DrainReplayWindowOperator(
         task_id="drain",
         topic=channel,
@@ -237,7 +237,7 @@ SECRET_FIELDS = ("consumer_secret", "private_key", "refresh_token", "access_toke
 
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)
-def test_a_connection_that_was_not_edited_fails_the_task_and_the_next_try_loses_nothing(
+def test_an_outdated_connection_fails_the_task_and_the_next_try_lands_all_events(
     credentials: Any, org: SharedOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     rotating = credentials()
@@ -259,7 +259,7 @@ def test_a_connection_that_was_not_edited_fails_the_task_and_the_next_try_loses_
     assert everything_landed_once(org, tmp_path)
 
 
-def test_a_new_secret_alone_ends_no_session(
+def test_a_rotated_secret_without_revoked_tokens_ends_no_session(
     org: SharedOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     connect({})
@@ -271,7 +271,9 @@ def test_a_new_secret_alone_ends_no_session(
 
 @pytest.mark.parametrize("is_edited", [True, False])
 @pytest.mark.parametrize("credentials", [ClientSecret, PrivateKey])
-async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: SharedOrg, connect: Any) -> None:
+async def test_a_wait_on_the_triggerer_uses_rotated_credentials_or_names_the_remedy(
+    credentials: Any, is_edited: bool, org: SharedOrg, connect: Any
+) -> None:
     rotating = credentials()
     connect(rotating.first(org))
     waiting = asyncio.create_task(fired(SalesforceEventTrigger(topic=org.topic)))
@@ -283,7 +285,7 @@ async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: S
     await asyncio.to_thread(org.revoke)
 
     if is_edited:
-        # From the latest on: what is published after the request and before the stream would not be seen.
+        # The trigger starts at the latest event, so events published before the new stream opens would be missed.
         def again() -> bool:
             return len(org.requests("grpc", "Subscribe")) > 1 and org.open_streams() > 0
 

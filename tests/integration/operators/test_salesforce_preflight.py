@@ -1,4 +1,4 @@
-"""What a drain needs is tried on a real org, landing, database and Spark master, and what does not work is named."""
+"""Preflight operator against a local org, landing, database and Spark master: it names each failing requirement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.salesforce_preflight import SalesforcePreflightOperator
 from tests.support.localorg import LocalOrg, org
 from tests.support.spark import spark_environment
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 __all__ = ["org"]
 TOPIC = "/event/Order__e"
@@ -24,7 +24,7 @@ TOPIC = "/event/Order__e"
 
 @pytest.fixture
 def spark_master(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A port that answers as a master's does, which is all that is asked of it."""
+    """Open a port that accepts connections, as the preflight checks only the port of the Spark master."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         set_connection(monkeypatch, "spark_default", conn_type="spark", host="spark://127.0.0.1", port=port)
@@ -48,7 +48,9 @@ def preflight(tmp_path: Path, *topics: str, **arguments: Any) -> SalesforcePrefl
     return SalesforcePreflightOperator(task_id="preflight", topics=topics or [TOPIC], **given)
 
 
-def test_all_that_works_is_seen_and_nothing_moves(org: LocalOrg, spark_master: int, tmp_path: Path) -> None:
+def test_working_requirements_are_reported_and_no_position_moves(
+    org: LocalOrg, spark_master: int, tmp_path: Path
+) -> None:
     org.publish(TOPIC, [{"Number__c": 1.0}] * 3)
     operator = preflight(tmp_path, TOPIC, "/data/AccountChangeEvent", "/topic/OrderUpdates")
     org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
@@ -77,7 +79,7 @@ def test_all_that_works_is_seen_and_nothing_moves(org: LocalOrg, spark_master: i
     assert org.streams() == []
 
 
-def test_each_thing_that_does_not_work_is_named_and_the_rest_is_looked_at(
+def test_each_failing_requirement_is_reported_and_the_others_are_checked(
     org: LocalOrg, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "landing").write_text("a file in the place of the folder")
@@ -87,37 +89,37 @@ def test_each_thing_that_does_not_work_is_named_and_the_rest_is_looked_at(
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="http", host="nothing")
     with pytest.raises(AirflowFailException) as caught:
         preflight(tmp_path, "/event/Missing__e", TOPIC).execute(context_for("preflight"))
-    assert "/event/Missing__e does not work: Topic permission" in told(caught.value)
-    assert "And 3 more, which the log has." in told(caught.value)
+    assert "/event/Missing__e does not work: Topic permission" in error_text(caught.value)
+    assert "And 3 more, which the log has." in error_text(caught.value)
     assert re.findall("(?:works|FAILS)  [^:]+", capsys.readouterr().out) == [
         *("FAILS  /event/Missing__e", f"works  {TOPIC}", "works  clock", "works  allocations"),
         *("FAILS  landing", "FAILS  replay store", "FAILS  Spark connection spark_default"),
     ]
 
 
-def test_a_refused_login_is_named_by_each_that_needs_it(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_refused_login_is_reported_for_each_topic(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
     wrong: dict[str, Any] = org.airflow_connection()
     wrong["extra"] = {**wrong["extra"], "consumer_secret": "not-the-secret-at-all"}
     set_connection(monkeypatch, "salesforce_default", **wrong)
     with pytest.raises(AirflowFailException) as caught:
         preflight(tmp_path, spark_conn_id=None).execute(context_for("preflight"))
-    assert f"{TOPIC} does not work: Login: " in told(caught.value)
-    assert "not-the-secret-at-all" not in told(caught.value)
+    assert f"{TOPIC} does not work: Login: " in error_text(caught.value)
+    assert "not-the-secret-at-all" not in error_text(caught.value)
 
 
-def test_connections_that_are_not_there_are_named_and_the_rest_is_looked_at(
+def test_missing_connections_are_reported_and_the_others_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = dict.fromkeys(("salesforce_conn_id", "replay_store_conn_id", "spark_conn_id"), "missing")
     with pytest.raises(AirflowFailException) as caught:
         preflight(tmp_path, **names).execute(context_for("preflight"))
-    assert "missing" in told(caught.value)
+    assert "missing" in error_text(caught.value)
     failed = [f"FAILS  {name}" for name in (TOPIC, "clock", "allocations")]
     lines = re.findall("(?:works|FAILS)  [^:]+", capsys.readouterr().out)
     assert lines == [*failed, "works  landing", "FAILS  replay store", "works  Spark connection missing"]
 
 
-def test_what_cannot_be_is_refused_when_the_dag_is_parsed(tmp_path: Path) -> None:
+def test_invalid_preflight_arguments_are_refused_when_the_dag_is_parsed(tmp_path: Path) -> None:
     with pytest.raises(InvalidTopicError):
         preflight(tmp_path, "Order__e")
     with pytest.raises(ConfigurationError, match="must be a list"):

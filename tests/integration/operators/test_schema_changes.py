@@ -1,4 +1,4 @@
-"""What a drain says of schemas that change, against a local org whose events get other fields."""
+"""Schema changes reported by a drain, against a local org whose events change their fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 __all__ = ["org", "shared_org"]
 
@@ -37,7 +37,7 @@ Drain = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def drain(org: SharedOrg, store: TableReplayStore, tmp_path: Path) -> Drain:
-    """Run a drain, and see that the asset event says the same of schemas as the result."""
+    """Return a function that runs a drain and asserts that its asset event has the schema changes of its result."""
 
     def run(
         run_id: str, *, hour: int = 1, run_fields: dict[str, Any] | None = None, **arguments: Any
@@ -61,24 +61,24 @@ def event_of(org: SharedOrg) -> str:
     return org.topic.removeprefix("/event/")
 
 
-def get_a_note(org: SharedOrg) -> None:
-    """Give the event a field, and publish one that has it."""
+def add_note_field(org: SharedOrg) -> None:
+    """Add a field to the event definition and publish an event that has it."""
     org.define(event_of(org), Number__c="double", Note__c="string")
     publish(org, Note__c="new")
 
 
-def test_json_events_of_the_streaming_api_have_schemas_too(org: SharedOrg, drain: Drain) -> None:
+def test_schema_changes_of_streaming_api_events_are_reported(org: SharedOrg, drain: Drain) -> None:
     publish(org)
     assert drain("run-1", api="streaming")["schema_changes"] == []
-    get_a_note(org)
+    add_note_field(org)
     [change] = drain("run-2", hour=2, api="streaming")["schema_changes"]
     assert (change["event"], change["added"]) == (event_of(org), ADDED)
 
 
-def test_a_new_field_is_told_once(org: SharedOrg, drain: Drain, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_field_is_reported_once(org: SharedOrg, drain: Drain, caplog: pytest.LogCaptureFixture) -> None:
     publish(org)
     assert drain("run-1")["schema_changes"] == []
-    get_a_note(org)
+    add_note_field(org)
     result = drain("run-2", hour=2)
     [change] = result["schema_changes"]
     assert (change["event"], change["added"], change["removed"], change["retyped"]) == (event_of(org), ADDED, [], [])
@@ -86,10 +86,10 @@ def test_a_new_field_is_told_once(org: SharedOrg, drain: Drain, caplog: pytest.L
     assert "Note__c added (string (Text))" in caplog.text
     publish(org, Note__c="again")
     assert drain("run-3", hour=3)["schema_changes"] == []
-    assert drain("run-2", hour=2) == {**result, "drained": False}, "cleared, a task says the same again"
+    assert drain("run-2", hour=2) == {**result, "drained": False}, "a cleared task returns the same result"
 
 
-def test_a_field_that_went_and_one_of_another_type(org: SharedOrg, drain: Drain) -> None:
+def test_a_removed_field_and_a_retyped_field_are_reported(org: SharedOrg, drain: Drain) -> None:
     org.define(event_of(org), Number__c="double", Note__c="string")
     publish(org, Note__c="first")
     drain("run-1")
@@ -101,15 +101,15 @@ def test_a_field_that_went_and_one_of_another_type(org: SharedOrg, drain: Drain)
     assert (retyped["name"], retyped["from"][:6], retyped["to"][:6]) == ("Number__c", "double", "string")
 
 
-def test_a_drain_fails_for_it_once_and_everything_is_stored(
+def test_fail_on_schema_change_fails_one_drain_after_its_events_are_stored(
     org: SharedOrg, store: TableReplayStore, drain: Drain
 ) -> None:
     publish(org)
     drain("run-1", fail_on=["schema_change"])
-    get_a_note(org)
+    add_note_field(org)
     with pytest.raises(AirflowFailException, match="SchemaChangedError") as caught:
         drain("run-2", hour=2, fail_on=["schema_change"])
-    text = told(caught.value)
+    text = error_text(caught.value)
     assert f"schemas changed ({event_of(org)}, 1 fields added: Note__c)" in text
     assert "Lost: Nothing: all events are stored, with their schemas." in text
     last = org.record(org.topic)[-1]["replay_id"]
@@ -121,11 +121,11 @@ def test_a_drain_fails_for_it_once_and_everything_is_stored(
     assert drain("run-3", hour=3, fail_on=["schema_change"])["schema_changes"] == []
 
 
-def test_an_interval_and_a_backfill_tell_of_what_they_drained(org: SharedOrg, drain: Drain) -> None:
+def test_interval_runs_and_backfills_report_schema_changes_of_their_events(org: SharedOrg, drain: Drain) -> None:
     now = datetime.now(UTC)
     publish(org)
     drain("run-1")
-    get_a_note(org)
+    add_note_field(org)
     hour = {"data_interval_start": now - timedelta(hours=1), "data_interval_end": now + timedelta(seconds=1)}
     backfill = {"run_type": "backfill", **hour}
     result = drain("backfill", hour=2, run_fields=backfill, reuse=False)
@@ -138,30 +138,30 @@ def test_an_interval_and_a_backfill_tell_of_what_they_drained(org: SharedOrg, dr
         drain("next", hour=4, run_fields=hour, mode="interval", reuse=False, fail_on=["schema_change"])
 
 
-def test_a_schema_that_cannot_be_compared_is_said_to_be_unknown(
+def test_a_schema_change_that_cannot_be_determined_is_reported_as_unknown(
     org: SharedOrg, drain: Drain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(org)
     drain("run-1")
     for schema in (tmp_path / "landing").rglob("*.avsc"):
         schema.unlink()
-    get_a_note(org)
+    add_note_field(org)
     with pytest.raises(AirflowFailException, match="whether schemas changed could not be seen"):
         drain("run-2", hour=2, fail_on=["schema_change"])
     assert drain("run-2", hour=2)["schema_changes"] is None
     assert "whether schemas changed is not known" in caplog.text
 
 
-def test_a_lost_stretch_and_a_changed_schema_are_told_together(org: SharedOrg, drain: Drain) -> None:
+def test_a_gap_and_a_schema_change_are_reported_in_one_error(org: SharedOrg, drain: Drain) -> None:
     publish(org)
     drain("run-1")
     org.fault("expire", topic=org.topic, replay_id=org.record(org.topic)[-1]["replay_id"].hex())
-    get_a_note(org)
+    add_note_field(org)
     lost = {"on_invalid_replay": "earliest", "fail_on": ["gap", "schema_change"]}
     with pytest.raises(AirflowFailException, match="EventsLostError") as caught:
         drain("run-2", hour=2, **lost)
-    assert "Beside that, " in told(caught.value)
-    assert "schemas changed" in told(caught.value)
+    assert "Beside that, " in error_text(caught.value)
+    assert "schemas changed" in error_text(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,6 @@ def test_a_lost_stretch_and_a_changed_schema_are_told_together(org: SharedOrg, d
         ("gap", r"fail_on='gap' must be a list: fail_on=\['gap'\]"),
     ],
 )
-def test_another_word_is_refused_when_the_dag_is_parsed(wrong: Any, message: str) -> None:
+def test_an_invalid_fail_on_is_refused_when_the_dag_is_parsed(wrong: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", fail_on=wrong)

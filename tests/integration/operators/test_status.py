@@ -1,4 +1,4 @@
-"""What tasks leave for people to see is what the org's record says, and never why a task fails."""
+"""Status documents of tasks: they match the org's record, and an error in storing them never fails a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions.status import tell_of_event_log
+from airflow_provider_sfstream.actions.status import report_event_log
 from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -42,32 +42,34 @@ def sections(statuses: TableStatusStore) -> dict[str, Any]:
     return {each.section: each.document for each in statuses.statuses(subject=URI)}
 
 
-def test_a_drain_leaves_what_the_org_says(org: LocalOrg, statuses: TableStatusStore, tmp_path: Path) -> None:
+def test_the_status_of_a_drain_matches_the_record_of_the_org(
+    org: LocalOrg, statuses: TableStatusStore, tmp_path: Path
+) -> None:
     for number in (1, 2):
         org.publish(TOPIC, [{"Number__c": float(number)}] * 3)
         result = drain(tmp_path).execute(context_for("drain", run_id=f"run-{number}"))
-    left = sections(statuses)
+    stored = sections(statuses)
     record = org.record(TOPIC)
-    assert left["drain"]["position"] == record[-1]["replay_id"].hex() == result["through"]
-    assert sum(left["drain"]["hours"].values()) == len(record) == 6
-    assert left["drain"].get("confirmed_at") == result["confirmed_at"]
-    assert [line["event_count"] for line in left["windows"]["windows"]] == [3, 3]
-    assert left["windows"]["windows"][-1]["manifest_url"] == result["manifest_url"]
-    assert left["drain"]["task"]["run_id"] == "run-2"
+    assert stored["drain"]["position"] == record[-1]["replay_id"].hex() == result["through"]
+    assert sum(stored["drain"]["hours"].values()) == len(record) == 6
+    assert stored["drain"].get("confirmed_at") == result["confirmed_at"]
+    assert [line["event_count"] for line in stored["windows"]["windows"]] == [3, 3]
+    assert stored["windows"]["windows"][-1]["manifest_url"] == result["manifest_url"]
+    assert stored["drain"]["task"]["run_id"] == "run-2"
     assert result["asset_uri"] == URI
-    assert "failed" not in left
+    assert "failed" not in stored
 
 
-def test_an_event_log_leaves_the_last_run_that_put_rows_into_quarantine(statuses: TableStatusStore) -> None:
+def test_the_status_of_an_event_log_names_the_last_run_with_quarantined_rows(statuses: TableStatusStore) -> None:
     for run, quarantined in (("run-1", 2), ("run-2", 0)):
         context = context_for("event_log", run_id=run)
-        tell_of_event_log(URI, "s3://lake/tables", context, {"quarantined": quarantined}, replayed=False)
-    [left] = [document for section, document in sections(statuses).items() if section.startswith("event_log.")]
-    assert (left["task"]["run_id"], left["quarantined"], left["output_url"]) == ("run-2", 0, "s3://lake/tables")
-    assert (left["set_aside"]["rows"], left["set_aside"]["task"]["run_id"]) == (2, "run-1")
+        report_event_log(URI, "s3://lake/tables", context, {"quarantined": quarantined}, replayed=False)
+    [stored] = [document for section, document in sections(statuses).items() if section.startswith("event_log.")]
+    assert (stored["task"]["run_id"], stored["quarantined"], stored["output_url"]) == ("run-2", 0, "s3://lake/tables")
+    assert (stored["set_aside"]["rows"], stored["set_aside"]["task"]["run_id"]) == (2, "run-1")
 
 
-def test_a_failure_is_left_too(
+def test_the_status_of_a_failed_drain_has_its_failure_report(
     org: LocalOrg, statuses: TableStatusStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("drain", run_id="run-9"))
@@ -78,13 +80,13 @@ def test_a_failure_is_left_too(
     set_connection(monkeypatch, "salesforce_default", **connection)
     with pytest.raises(AirflowFailException):
         drain(tmp_path).execute(context_for("drain", run_id="run-9"))
-    left = sections(statuses)
-    assert "refused the login" in left["failed"]["report"]["What"]
-    assert left["failed"]["task"]["run_id"] == "run-9"
-    assert left["drain"]["task"]["run_id"] == "run-1"
+    stored = sections(statuses)
+    assert "refused the login" in stored["failed"]["report"]["What"]
+    assert stored["failed"]["task"]["run_id"] == "run-9"
+    assert stored["drain"]["task"]["run_id"] == "run-1"
 
 
-def test_a_task_does_its_work_without_a_place_for_status(
+def test_a_drain_succeeds_when_its_status_cannot_be_stored(
     org: LocalOrg, statuses: TableStatusStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "nowhere")
@@ -94,7 +96,7 @@ def test_a_task_does_its_work_without_a_place_for_status(
     assert "could not be left for others to see" in caplog.text
 
 
-def test_a_password_in_a_url_is_left_nowhere(statuses: TableStatusStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_in_a_url_is_in_no_status(statuses: TableStatusStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("event_log"))
     url = "s3://name:hush-hush@lake/tables"
     operator = SparkSubmitEventLogOperator(task_id="event_log", windows=["file:///m.json"], output_url=url)

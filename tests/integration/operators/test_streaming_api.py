@@ -1,4 +1,4 @@
-"""Drain, sensor and trigger over the Streaming API, against a local org: the same promises for every kind of topic."""
+"""Drain, sensor and trigger on the Streaming API, against a local org: the same guarantees for every kind of topic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 def publish(org: LocalOrg, topic: str, count: int) -> None:
-    """Publish ``count`` events as an org's user would: change events and PushTopic events by writing records."""
+    """Publish ``count`` events as a user of the org does: change events and PushTopic events by writing records."""
     if topic == PLATFORM:
         org.publish(topic, [{"Number__c": float(n)} for n in range(count)])
     elif topic == GENERIC:
@@ -84,7 +84,7 @@ def landed(result: dict[str, Any]) -> tuple[Manifest, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_windows_hold_what_the_org_sent_byte_for_byte(
+def test_windows_contain_the_events_of_the_org_byte_for_byte(
     topic: str, org: LocalOrg, drain: Any, store: TableReplayStore
 ) -> None:
     publish(org, topic, 450)
@@ -108,7 +108,7 @@ def test_windows_hold_what_the_org_sent_byte_for_byte(
     assert (empty["event_count"], empty["through"]) == (0, rest["through"])
 
 
-def test_limits_and_until_hold(org: LocalOrg, drain: Any) -> None:
+def test_limits_until_and_start_of_a_streaming_api_drain_are_exact(org: LocalOrg, drain: Any) -> None:
     publish(org, GENERIC, 50)
     record = org.record(GENERIC)
     by_bytes = drain(GENERIC, subscription="bytes", max_bytes=1_000).execute(context_for("drain"))
@@ -120,7 +120,7 @@ def test_limits_and_until_hold(org: LocalOrg, drain: Any) -> None:
     assert (later["after"], later["through"]) == (start, record[14]["replay_id"].hex())
 
 
-def test_a_filter_is_a_stream_of_its_own(org: LocalOrg, drain: Any) -> None:
+def test_a_filtered_topic_is_a_separate_stream(org: LocalOrg, drain: Any) -> None:
     publish(org, PUSH, 20)
     org.publish(PUSH, [{"sobject": {"Id": "001", "Name": "Seven"}}, {"sobject": {"Id": "002", "Name": "Eight"}}])
     result = drain(PUSH + "?Name='Seven'").execute(context_for("drain"))
@@ -147,7 +147,7 @@ def test_an_expired_replay_id_stops_the_task_or_is_a_gap(org: LocalOrg, drain: A
     assert (gap.after, gap.resumed_at) == (ids[2], ids[6])
 
 
-def test_a_position_of_the_other_api_is_refused_before_anything_happens(org: LocalOrg, drain: Any, store: Any) -> None:
+def test_a_replay_id_of_the_other_api_is_refused_without_effect(org: LocalOrg, drain: Any, store: Any) -> None:
     with pytest.raises(AirflowFailException, match="eight bytes"):
         drain(GENERIC, start_from="00" * 10).execute(context_for("drain"))
     reset = ResetReplayPositionOperator(
@@ -161,7 +161,7 @@ def test_a_position_of_the_other_api_is_refused_before_anything_happens(org: Loc
 
 
 @pytest.mark.parametrize("topic", [PUSH, GENERIC])
-def test_a_sensor_looks_and_a_trigger_waits(
+def test_sensor_and_trigger_of_the_streaming_api_wait_for_min_events(
     topic: str, org: LocalOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(org, topic, 5)

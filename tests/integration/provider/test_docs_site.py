@@ -1,4 +1,4 @@
-"""The documentation's site: built as it is published, every link leads somewhere, and one that does not is an error."""
+"""Documentation site, built as for publication: every page is built, and a broken link fails the build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, timeout=300)
 
 
-def test_every_page_is_there_and_found(tmp_path: Path) -> None:
+def test_every_page_is_built_and_indexed(tmp_path: Path) -> None:
     built = build(ROOT, tmp_path / "site")
     assert built.returncode == 0, built.stdout + built.stderr
     for page in (ROOT / "docs").rglob("*.md"):
@@ -36,7 +36,7 @@ def test_every_page_is_there_and_found(tmp_path: Path) -> None:
     assert 'href="../reference/errors/"' in texts[2]
     index = json.loads((tmp_path / "site/search/search_index.json").read_text())["docs"]
     assert any("ReplayIdLostError" in entry["text"] and "reference/errors" in entry["location"] for entry in index)
-    # A reader's browser asks nobody else.
+    # A page must load no script or style from another host: it would see who reads the documentation.
     assert not re.findall(r'<(?:link|script)[^>]+(?:href|src)="https?://(?!github\.com)[^"]+\.(?:css|js)', texts[0])
 
 
@@ -48,11 +48,11 @@ def test_every_page_is_there_and_found(tmp_path: Path) -> None:
         ("README.md", "[a file that is not there](dags/sfstream_nothing.py)"),
     ],
 )
-def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, page: str, text: str) -> None:
+def test_broken_link_fails_the_build(tmp_path: Path, page: str, text: str) -> None:
     for name in OUTSIDE:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
-    for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "benchmarks"):  # that links lead to
+    for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "benchmarks"):  # targets of links
         (tmp_path / name).touch()
     with (tmp_path / page).open("a") as file:
         file.write(f"\n{text}\n")

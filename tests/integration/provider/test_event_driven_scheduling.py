@@ -1,4 +1,4 @@
-"""What Airflow's DAG processor and scheduler make of watched topics: its own code, on a database of its own."""
+"""Event-driven scheduling: Airflow's real DAG processor and scheduler with watched topics, on a separate database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAYLOAD = {"reason": "events", "event_count": 3}
 
 @pytest.fixture(scope="module")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of Airflow's, for each test to have a copy of: making one takes seconds."""
+    """Create an Airflow database that each test copies, because its creation takes seconds."""
     path = tmp_path_factory.mktemp("airflow") / "airflow.db"
     with scheduling.airflow_database(path):
         return path
@@ -37,7 +37,7 @@ def database(empty_database: Path, tmp_path: Path) -> Iterator[None]:
 
 
 def dag_file(folder: Path, dag_id: str, schedule: str, task: str = "EmptyOperator(task_id='drain')") -> Path:
-    """Write a DAG file of one task with that schedule."""
+    """Write a DAG file with one task and the given schedule."""
     file = folder / f"{dag_id}.py"
     file.write_text(
         "from datetime import datetime, timedelta\n"
@@ -58,7 +58,7 @@ def on_topic(folder: Path, dag_id: str, arguments: str = "") -> Path:
 
 
 def watch_of(uri: str) -> int:
-    """Return the one trigger that watches this asset."""
+    """Return the ID of the only trigger that watches the asset."""
     [(trigger_id, _)] = watches()[uri]
     return trigger_id
 
@@ -101,8 +101,8 @@ def test_two_dag_files_on_one_topic_share_one_watch_at_every_parse(tmp_path: Pat
 
 def test_a_message_queue_trigger_on_the_same_asset_is_the_same_watch(tmp_path: Path) -> None:
     trigger = "MessageQueueTrigger(scheme='sfstream', topic='/event/Order__e')"
-    theirs = f"[Asset({ORDERS!r}, watchers=[AssetWatcher(name='orders', trigger={trigger})])]"
-    files = [on_topic(tmp_path, "one"), dag_file(tmp_path, "two", theirs)]
+    assets = f"[Asset({ORDERS!r}, watchers=[AssetWatcher(name='orders', trigger={trigger})])]"
+    files = [on_topic(tmp_path, "one"), dag_file(tmp_path, "two", assets)]
     for file in files:
         parse(file)
     first = watch_of(ORDERS)
@@ -113,7 +113,7 @@ def test_a_message_queue_trigger_on_the_same_asset_is_the_same_watch(tmp_path: P
     assert queued() == ["one", "two"]
 
 
-def test_other_conditions_are_another_watch_that_no_parse_takes_away(tmp_path: Path) -> None:
+def test_other_conditions_create_a_second_watch_that_every_parse_retains(tmp_path: Path) -> None:
     files = [on_topic(tmp_path, "one"), on_topic(tmp_path, "two", "min_events=100, max_wait=60")]
     for file in files:
         parse(file)
@@ -126,7 +126,7 @@ def test_other_conditions_are_another_watch_that_no_parse_takes_away(tmp_path: P
     assert queued() == ["one"]
 
 
-def test_a_drain_does_not_wake_its_own_dag_but_those_on_what_it_landed(tmp_path: Path) -> None:
+def test_drain_triggers_dags_of_its_landed_asset_but_not_its_own_dag(tmp_path: Path) -> None:
     drain = "DrainReplayWindowOperator(task_id='drain', topic='/event/Order__e', landing_url='file:///tmp/l')"
     parse(dag_file(tmp_path, "one", "[salesforce_topic_asset('/event/Order__e')]", drain))
     parse(dag_file(tmp_path, "after", "[landed_stream_asset('salesforce_default', '/event/Order__e')]"))
@@ -137,7 +137,7 @@ def test_a_drain_does_not_wake_its_own_dag_but_those_on_what_it_landed(tmp_path:
     assert queued() == ["after"]
 
 
-def test_the_watch_ends_when_all_are_paused_and_comes_back_on_the_same_asset(tmp_path: Path) -> None:
+def test_watch_ends_when_all_dags_are_paused_and_returns_after_unpausing(tmp_path: Path) -> None:
     files = [on_topic(tmp_path, "one"), on_topic(tmp_path, "two")]
     for file in files:
         parse(file)
@@ -154,7 +154,7 @@ def test_the_watch_ends_when_all_are_paused_and_comes_back_on_the_same_asset(tmp
     assert scheduling.asset_ids()[ORDERS] == asset
 
 
-def test_a_paused_dag_beside_an_active_one_is_not_told_until_the_next_event(tmp_path: Path) -> None:
+def test_unpaused_dag_is_triggered_only_by_the_next_event(tmp_path: Path) -> None:
     for dag_id in ("active", "paused"):
         parse(on_topic(tmp_path, dag_id))
     pause("paused")
@@ -167,7 +167,7 @@ def test_a_paused_dag_beside_an_active_one_is_not_told_until_the_next_event(tmp_
     assert len(runs("paused")) == 1
 
 
-def test_wake_ups_during_a_run_become_one_run_after_it(tmp_path: Path) -> None:
+def test_events_during_a_run_cause_one_run_after_it(tmp_path: Path) -> None:
     parse(on_topic(tmp_path, "one"))
     watch = watch_of(ORDERS)
     fire(watch, PAYLOAD)
@@ -188,7 +188,7 @@ def test_wake_ups_during_a_run_become_one_run_after_it(tmp_path: Path) -> None:
     assert (len(runs("one")), queued()) == (2, [])
 
 
-def test_a_wake_up_queued_before_a_pause_runs_after_it(tmp_path: Path) -> None:
+def test_run_queued_before_a_pause_starts_after_unpausing(tmp_path: Path) -> None:
     parse(on_topic(tmp_path, "one"))
     fire(watch_of(ORDERS), PAYLOAD)
     pause("one")
@@ -206,7 +206,7 @@ SAFETY_NET: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("assets", SAFETY_NET.values(), ids=SAFETY_NET)
-def test_a_clock_as_safety_net_beside_the_watch(tmp_path: Path, assets: str) -> None:
+def test_cron_timetable_can_be_combined_with_the_watch(tmp_path: Path, assets: str) -> None:
     timetable = "CronTriggerTimetable('0 * * * *', timezone='UTC')"
     bag = parse(dag_file(tmp_path, "one", f"AssetOrTimeSchedule(timetable={timetable}, assets={assets})"))
     encoded = DagSerialization.to_dict(bag.dags["one"])

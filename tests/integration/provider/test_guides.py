@@ -1,4 +1,4 @@
-"""The Python of the guides that no DAG runs, as it stands there, against a local org."""
+"""Python snippets of the guides that are not DAGs, run unchanged against a local org."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERS = {
     "reference/spark-source-2": "test_source",
     "reference/spark-source-3": "the tests' own Spark session",
 }
-"""Snippets whose lines these do, with tables that are there."""
+"""Snippets that these tests cover, because they have the tables that the snippets read."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def connected(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def run(name: str, lake: Path) -> dict[str, object]:
-    """Run a snippet, its storage in ``lake``, and return its names."""
+    """Run a snippet with its storage in ``lake`` and return its global names."""
     code = SNIPPETS[name].replace("s3://lake", str(lake))
     code = code.replace(', landing_conn_id="lake_storage"', "")
     names: dict[str, object] = {}
@@ -75,7 +75,7 @@ def test_managed_event_subscriptions_are_listed_made_and_deleted(connected: Loca
     assert list(names["hook"].list()) == []  # type: ignore[attr-defined]
 
 
-def test_a_client_of_ones_own(connected: LocalOrg, tmp_path: Path) -> None:
+def test_snippet_with_its_own_client_receives_events(connected: LocalOrg, tmp_path: Path) -> None:
     connected.admin("DELETE", "/requests")
     code = SNIPPETS["streaming-api-4"].replace("order_updates", str(tmp_path / "order_updates"))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as client:
@@ -85,13 +85,15 @@ def test_a_client_of_ones_own(connected: LocalOrg, tmp_path: Path) -> None:
             wait_until(lambda: connected.requests(method="/meta/subscribe"), what="a subscription")
             connected.rest("POST", "/sobjects/Account", {"Name": "Acme"})
             assert client.stdout is not None
-            assert any(b"'Name': 'Acme'" in line for line in client.stdout), "until it is ended"
+            assert any(b"'Name': 'Acme'" in line for line in client.stdout), (
+                "the client ended before it received the event"
+            )
         finally:
             impatient.cancel()
             client.kill()
 
 
-def test_nothing_is_left_out() -> None:
+def test_every_snippet_of_the_guides_is_covered() -> None:
     here = {"connection-1", "streaming-api-3", "landing-2", "managed-subscriptions-3", "streaming-api-4"}
     dags = {name for name in LIVE if "with DAG(" in SNIPPETS[name]}
     assert set(LIVE) - dags == here | set(OTHERS)

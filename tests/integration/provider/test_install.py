@@ -1,4 +1,4 @@
-"""What pip makes of the README's install command, with nothing installed before."""
+"""The install command of the README, run by pip in an empty environment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ shared = [path for path in one.keys() & other.keys() if ".dist-info" not in path
 print(len(shared), sum(one[path] != other[path] for path in shared))
 import airflow_provider_sfstream.operators.spark_submit_event_log, pyspark.sql
 """
-"""Prints how many files of the two packages are at one path, and how many of these differ."""
+"""Print the number of paths that both packages contain, and the number of those whose files differ."""
 
 
 def command() -> str:
-    """Return what the README installs, such as ``airflow-provider-sfstream[pyspark,salesforce]``."""
+    """Return the requirement that the README installs, like ``airflow-provider-sfstream[pyspark,salesforce]``."""
     found = re.search(r"^\$ pip install '(airflow-provider-sfstream\[.*?\])'", (ROOT / "README.md").read_text(), re.M)
     assert found is not None
     return found[1]
@@ -39,20 +39,20 @@ def built(folder: Path) -> str:
 
 
 @pytest.mark.extended
-def test_the_wheel_has_the_page_of_streams(tmp_path: Path) -> None:
+def test_wheel_contains_the_streams_page(tmp_path: Path) -> None:
     wheel = Path(built(tmp_path).partition("[")[0])
     page = ROOT / "airflow_provider_sfstream" / "plugins" / "page"
     files = {str(path.relative_to(ROOT)) for path in (page / "static").iterdir()}
     assert len(files) > 10
     with ZipFile(wheel) as archive:
         assert files <= set(archive.namelist())
-        assert "pyspark_sfstream/__init__.py" in archive.namelist()  # which Spark finds by its name
+        assert "pyspark_sfstream/__init__.py" in archive.namelist()  # Spark finds it by its name
         (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         assert "[airflow.plugins]" in archive.read(name).decode()
 
 
 @pytest.mark.extended
-def test_the_two_packages_of_spark_are_of_one_version(tmp_path: Path) -> None:
+def test_pyspark_and_pyspark_client_have_the_same_version(tmp_path: Path) -> None:
     report, what = tmp_path / "report.json", built(tmp_path)
     options = ["--dry-run", "--ignore-installed", "--report", str(report)]
     subprocess.run([*PIP, "install", *options, what], check=True, timeout=600)
@@ -65,7 +65,7 @@ def test_the_two_packages_of_spark_are_of_one_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other(tmp_path: Path) -> None:
+def test_pyspark_and_pyspark_client_do_not_overwrite_each_other(tmp_path: Path) -> None:
     what = built(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
     python = tmp_path / "venv/bin/python"

@@ -1,5 +1,7 @@
-"""Landed windows read without Spark, as a notebook does. That its tables are those of the Spark job is compared in
-``tests/support/event_log.py``, after the first job of each test there."""
+"""Landed windows read without Spark, as in a notebook.
+
+``tests/support/event_log.py`` compares the tables with those of the Spark job, after the first job of each test there.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def drain(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     return run
 
 
-def test_a_drains_result_is_a_data_frame(org: SharedOrg, drain: Any) -> None:
+def test_result_of_a_drain_is_read_as_a_data_frame(org: SharedOrg, drain: Any) -> None:
     org.publish(org.topic, [{"Number__c": float(number)} for number in range(30)])
     tables = read_windows(drain())
     name = org.topic.removeprefix("/event/")
@@ -49,7 +51,7 @@ def test_a_drains_result_is_a_data_frame(org: SharedOrg, drain: Any) -> None:
     assert str(frame["_event_time"].dtype) == "timestamp[us, tz=UTC][pyarrow]"
 
 
-def test_the_windows_of_days(org: SharedOrg, drain: Any, tmp_path: Path) -> None:
+def test_manifest_urls_selects_windows_by_day(org: SharedOrg, drain: Any, tmp_path: Path) -> None:
     results = []
     for count in (3, 0, 4):
         org.publish(org.topic, [{"Number__c": float(number)} for number in range(count)] or [{}])
@@ -66,7 +68,7 @@ def test_the_windows_of_days(org: SharedOrg, drain: Any, tmp_path: Path) -> None
     assert len(part) == 4
 
 
-def test_what_was_changed_or_is_missing_is_refused(org: SharedOrg, drain: Any, tmp_path: Path) -> None:
+def test_changed_or_missing_files_are_refused(org: SharedOrg, drain: Any, tmp_path: Path) -> None:
     org.publish(org.topic, [{"Number__c": 1.0}])
     result = drain()
     (part,) = tmp_path.rglob("*.parquet")

@@ -1,4 +1,4 @@
-"""The tutorial, command by command, as somebody types it: only what is installed is taken from here."""
+"""The tutorial, command by command, as a user types it, with the packages of this environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORT = "8880"
 
 
 class Terminal:
-    """A shell in an empty folder, with this environment's programs."""
+    """Shell in an empty folder with the programs of this environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ def terminal(tmp_path: Path) -> Terminal:
 
 @pytest.fixture
 def printed(terminal: Terminal) -> Iterator[list[str]]:
-    """What the local org prints when it is ready: a line for programs, and three commands."""
+    """Start the local org and return the four lines that it prints: one for programs, and three commands."""
     process = terminal.start(ORG.replace("sfstream-localorg", "exec sfstream-localorg"), stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -62,7 +62,7 @@ def printed(terminal: Terminal) -> Iterator[list[str]]:
 
 
 @pytest.mark.extended
-def test_it_leads_from_nothing_to_a_table(terminal: Terminal, printed: list[str]) -> None:
+def test_commands_of_the_tutorial_produce_a_table(terminal: Terminal, printed: list[str]) -> None:
     installing = [line for line in INSTALL.splitlines() if "venv" not in line and not line.startswith("pip")]
     assert len(INSTALL.splitlines()) - len(installing) == 3
     terminal.environment |= {"AIRFLOW_HOME": str(terminal.folder / "airflow")}

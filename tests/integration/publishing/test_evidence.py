@@ -1,4 +1,4 @@
-"""What a real subscription shows of events in doubt."""
+"""Evidence from a real subscription about events that may not have been published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.publishing.evidence import look
-from airflow_provider_sfstream.publishing.ledger import Accepted
+from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
 from tests.support.clients import pubsub_client
 from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
@@ -18,37 +18,37 @@ AT_ONCE = 0.0
 ANOTHER = "00000000-0000-0000-0000-000000000000"
 
 
-def accepted(org: SharedOrg, count: int) -> list[Accepted]:
+def accepted(org: SharedOrg, count: int) -> list[AcceptedEvent]:
     with pubsub_client(org) as client:
         results = client.publish(org.topic, client.encode(org.topic, [{"Number__c": 1.0}] * count))
-    return [Accepted(result.correlation_key, result.replay_id or b"") for result in results]
+    return [AcceptedEvent(result.correlation_key, result.replay_id or b"") for result in results]
 
 
-def test_what_is_there_is_found_and_what_is_not_is_known_to_be_absent(org: SharedOrg) -> None:
+def test_published_events_are_found_and_others_are_proven_absent(org: SharedOrg) -> None:
     org.knobs(keepalive_seconds=0.3)
-    *trail, there = accepted(org, 3)
-    in_doubt = {there.event_id, ANOTHER}
+    *trail, published = accepted(org, 3)
+    in_doubt = {published.event_id, ANOTHER}
     with pubsub_client(org) as client:
         evidence = look(client, org.topic, trail, in_doubt, latest_arrival=AT_ONCE)
-        assert evidence.found == {there.event_id: there.replay_id}
+        assert evidence.found == {published.event_id: published.replay_id}
         assert evidence.others_are_absent
         began = time.monotonic()
         later = look(client, org.topic, trail, in_doubt, latest_arrival=1.0)
         assert later.others_are_absent
-        assert time.monotonic() > began + 1.0, "an answer that came earlier was not taken for one"
+        assert time.monotonic() > began + 1.0, "a response before the latest arrival time proves nothing"
     wait_until(lambda: not org.open_streams(), what="the end of the subscriptions")
 
 
-def test_without_a_witness_nothing_is_known_to_be_absent(org: SharedOrg) -> None:
+def test_trail_of_one_event_does_not_prove_absence(org: SharedOrg) -> None:
     org.knobs(keepalive_seconds=0.3)
-    only, there = accepted(org, 2)
+    only, published = accepted(org, 2)
     with pubsub_client(org) as client:
-        evidence = look(client, org.topic, [only], {there.event_id, ANOTHER}, latest_arrival=AT_ONCE)
-    assert evidence.found == {there.event_id: there.replay_id}
+        evidence = look(client, org.topic, [only], {published.event_id, ANOTHER}, latest_arrival=AT_ONCE)
+    assert evidence.found == {published.event_id: published.replay_id}
     assert not evidence.others_are_absent
 
 
-def test_a_place_that_aged_out_shows_nothing(org: SharedOrg) -> None:
+def test_expired_trail_raises_replay_id_lost(org: SharedOrg) -> None:
     trail = accepted(org, 2)
     org.fault("expire", topic=org.topic, replay_id=trail[0].replay_id.hex())
     with pubsub_client(org) as client, pytest.raises(ReplayIdLostError):

@@ -1,4 +1,4 @@
-"""The stores that the suites in this folder run against."""
+"""Fixtures of the stores that the suites in this folder test."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
 from tests.support.replay_stores import DictVariables, StoreUnderTest, landing_store, table_store, variable_store
 
 ON_SERVERS = [pytest.param(name, marks=pytest.mark.extended) for name in ("postgres", "mariadb")]
-"""The database servers, left to ``make test-all``: what holds on them holds on SQLite nearly always."""
+"""Database servers. Only ``make test-all`` uses them, because their results nearly always equal those of SQLite."""
 
 
 @pytest.fixture(params=["sqlite", *ON_SERVERS])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
-    """An empty database of each kind."""
+    """Create an empty database of each kind."""
     if request.param == "sqlite":
         return URL.create("sqlite", database=str(tmp_path / "positions.db"))
     url: URL = request.getfixturevalue(f"{request.param}_server").new_database()
@@ -40,7 +40,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
     ]
 )
 def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
-    """Each store, with nothing recorded in it."""
+    """Create an empty store of each kind."""
     landing = tmp_path / "landing"
     if request.param == "variables":
         under_test = variable_store(landing)
@@ -57,7 +57,7 @@ def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store
 
 @pytest.fixture
 def empty_store(request: pytest.FixtureRequest, under_test: StoreUnderTest, tmp_path: Path) -> Callable[[], Any]:
-    """Makes a store of the same kind with nothing in it, over the same landing: what is left after a loss."""
+    """Return a function that creates an empty store of the same kind over the same landing, as after a loss."""
     kind = request.node.callspec.params["under_test"]
 
     def make() -> ReplayStore:

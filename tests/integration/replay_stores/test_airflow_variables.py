@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
-from tests.support.airflow_names import TELLS_OF_ABSENCE
+from tests.support.airflow_names import REPORTS_MISSING_VARIABLES
 from tests.support.replay_stores import DictVariables
 
 REPOSITORY = Path(__file__).parents[3]
@@ -45,9 +45,9 @@ def test_two_runs_of_a_dag_move_the_position_in_a_variable(tmp_path: Path) -> No
 
     key = DocumentReplayStore(variables=DictVariables()).key(STREAM)
     run("-m", "airflow", "db", "migrate")
-    if not TELLS_OF_ABSENCE:
-        told = run(str(REPOSITORY / "tests" / "support" / "variable_store_dag.py"), ends=1)
-        assert f"airflow variables set {key} new" in " ".join(told.split())
+    if not REPORTS_MISSING_VARIABLES:
+        output = run(str(REPOSITORY / "tests" / "support" / "variable_store_dag.py"), ends=1)
+        assert f"airflow variables set {key} new" in " ".join(output.split())
         run("-m", "airflow", "variables", "set", key, "new")
     run(str(REPOSITORY / "tests" / "support" / "variable_store_dag.py"))
     run("-m", "airflow", "variables", "export", "variables.json")

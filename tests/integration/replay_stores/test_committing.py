@@ -1,4 +1,4 @@
-"""Windows that wait for their commit, while the store comes back from a backup: for every store."""
+"""Commits of windows that were drained before the store was restored from a backup, for every store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, 
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.drained_minutes import Minutes, event
 from tests.support.replay_stores import StoreUnderTest, minute, run_at
-from tests.support.scripted_source import ScriptedSource, in_time, replay_id
+from tests.support.scripted_source import ScriptedSource, replay_id, use_clock
 
 
 def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
@@ -22,11 +22,11 @@ def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
     first = minutes.drain(2)
     minutes.drain(8)
     waiting = minutes.drain(10, advance=False)
-    minutes.store = empty_store()  # as it was after the first window
+    minutes.store = empty_store()  # restored from a backup that ends with the first window
     minutes.restore(first.manifest.window.window_id)
     second = minutes.drain(4)
     before = minutes.store.read(minutes.stream)
-    assert before.fence == waiting.manifest.fence, "as in a backup, the fence is that of another position before"
+    assert before.fence == waiting.manifest.fence, "after a restored backup, another position has the same fence"
 
     with pytest.raises(PositionConflictError) as raised:
         commit_window(waiting.manifest, store=minutes.store, catalog=under_test.catalog)
@@ -38,12 +38,12 @@ def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
     assert minutes.landed(first, second, last) == [replay_id(number) for number in range(1, 11)]
 
 
-def test_a_later_run_on_a_worker_whose_clock_is_slow_hides_no_window_from_a_retry(under_test: StoreUnderTest) -> None:
+def test_later_run_with_a_slow_clock_hides_no_window_from_a_retry(under_test: StoreUnderTest) -> None:
     minutes = Minutes(under_test)
     first = minutes.drain(300)
     source = ScriptedSource([event(number) for number in range(1, 304)], began=minute(301))
     request = WindowRequest(run_at(301), DrainLimits())
-    with in_time(source.time):
+    with use_clock(source.time):
         drain_window(minutes.landed_stream, request, source=source, now=lambda: minute(100))
 
     retry = minutes.drain(300, try_number=2)

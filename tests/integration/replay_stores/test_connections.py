@@ -1,4 +1,4 @@
-"""The commands of docs/replay-stores.md that make the connection of a table store, in a real Airflow."""
+"""Commands of docs/replay-stores.md that create the connection of a table store, run with a real Airflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "replay-stores.md").read_text().replace("\\\n", " ")
 COMMANDS = re.findall(r"^airflow (connections add sfstream_replay_store .*)$", GUIDE, re.MULTILINE)
-MEANT = [
+EXPECTED = [
     "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
     "sqlite:////srv/airflow/positions.db",
     "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
@@ -26,7 +26,7 @@ MEANT = [
 
 
 @pytest.mark.extended
-def test_each_command_makes_a_connection_of_the_database_that_it_names(tmp_path: Path) -> None:
+def test_each_documented_command_creates_the_expected_connection(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     environment |= {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
@@ -45,4 +45,4 @@ def test_each_command_makes_a_connection_of_the_database_that_it_names(tmp_path:
         extra = json.loads(stored["extra"]) if stored["extra"] else {}
         urls.append(sqlalchemy_url(*fields, extra).render_as_string(hide_password=False))
         airflow("connections", "delete", "sfstream_replay_store")
-    assert urls == MEANT
+    assert urls == EXPECTED

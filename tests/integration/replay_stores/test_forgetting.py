@@ -1,4 +1,4 @@
-"""Forgetting windows that are about to be removed, in every store."""
+"""Deletion of the records of windows that are about to be removed, in every store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
 
-def test_forgotten_windows_are_gone_once_their_files_are(under_test: StoreUnderTest) -> None:
+def test_forgotten_windows_are_gone_after_their_files_are_removed(under_test: StoreUnderTest) -> None:
     stream, other = new_stream(), new_stream()
     windows = [
         under_test.advance(stream, bytes([number]), run_at(number), events=(number, number + 0.5), gap=gap_at(number))
         for number in range(1, 5)
     ]
     elsewhere = under_test.advance(other, b"\x01", run_at(1), events=(1, 2))
-    stands = under_test.store.read(stream)
+    position = under_test.store.read(stream)
     ids = [window.window_id for window in windows[:2]]
 
     under_test.store.forget_windows(stream, [*ids, elsewhere.window_id, "20261120T000000Z-unknown"])
@@ -25,7 +25,7 @@ def test_forgotten_windows_are_gone_once_their_files_are(under_test: StoreUnderT
     under_test.store.forget_windows(stream, ids)
 
     store = under_test.open()
-    assert store.read(stream) == stands
+    assert store.read(stream) == position
     assert store.windows_overlapping(stream, minute(0), minute(99)) == windows[2:]
     assert store.window_before(stream, minute(2)) is None
     assert store.windows_of_run(stream, run_at(1)) == []

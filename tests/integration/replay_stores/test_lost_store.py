@@ -1,4 +1,4 @@
-"""A store that is lost, or another one than before, while the landing has the stream's windows: for every store."""
+"""Lost or replaced stores while the landing has windows of the stream, for every store."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.scripted_source import ScriptedSource, replay_id
 BY = "somebody"
 
 
-class NotToBeRead(ScriptedSource):
-    """A source that must not be asked."""
+class ForbiddenSource(ScriptedSource):
+    """Source that fails the test when a drain subscribes."""
 
     def subscribe(self, *arguments: Any, **named: Any) -> Any:
-        pytest.fail("Salesforce was asked")
+        pytest.fail("The drain subscribed at Salesforce.")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def minutes(under_test: StoreUnderTest) -> Minutes:
 
 
 @pytest.mark.parametrize("start_from", [StartFrom.EARLIEST, StartFrom.LATEST, replay_id(1)], ids=str)
-def test_a_drain_with_a_lost_store_says_so_and_reads_nothing(
+def test_drain_with_a_lost_store_raises_and_reads_nothing(
     minutes: Minutes, empty_store: Callable[[], Any], start_from: StartFrom | bytes
 ) -> None:
     before = [minutes.drain(3), minutes.drain(5)]
@@ -41,7 +41,7 @@ def test_a_drain_with_a_lost_store_says_so_and_reads_nothing(
 
     for _ in range(2):
         with pytest.raises(ReplayStoreLostError) as raised:
-            minutes.drain(9, NotToBeRead([]), start_from=start_from)
+            minutes.drain(9, ForbiddenSource([]), start_from=start_from)
 
     for part in (
         str(minutes.stream),
@@ -59,7 +59,9 @@ def test_a_drain_with_a_lost_store_says_so_and_reads_nothing(
     assert minutes.landed(*before, after) == [replay_id(number) for number in range(1, 10)]
 
 
-def test_so_does_an_interval_and_no_hour_is_called_missing(minutes: Minutes, empty_store: Callable[[], Any]) -> None:
+def test_interval_with_a_lost_store_raises_and_reports_no_missing_hour(
+    minutes: Minutes, empty_store: Callable[[], Any]
+) -> None:
     minutes.drain(5)
     minutes.store = empty_store()
 
@@ -67,7 +69,9 @@ def test_so_does_an_interval_and_no_hour_is_called_missing(minutes: Minutes, emp
         minutes.backfill(3, at=90 * 60)
 
 
-def test_a_position_that_was_forgotten_by_hand_is_a_decision(minutes: Minutes, empty_store: Callable[[], Any]) -> None:
+def test_stream_restarts_after_a_reset_that_forgets_the_position(
+    minutes: Minutes, empty_store: Callable[[], Any]
+) -> None:
     minutes.drain(3)
     minutes.store.reset(minutes.stream, None, reason="anew", updated_by=BY)
     assert minutes.landed(minutes.drain(4)) == [replay_id(number) for number in range(1, 5)]
@@ -77,7 +81,7 @@ def test_a_position_that_was_forgotten_by_hand_is_a_decision(minutes: Minutes, e
     assert minutes.landed(minutes.drain(5)) == [replay_id(number) for number in range(1, 6)]
 
 
-def test_a_backfill_before_the_first_live_run_is_no_sign_of_a_loss(minutes: Minutes) -> None:
+def test_backfill_before_the_first_live_run_is_not_a_lost_store(minutes: Minutes) -> None:
     minutes.backfill(3, at=6)
     minutes.backfill(4, at=6)
     assert {manifest.window.kind for manifest in minutes.windows()} == {"backfill"}
@@ -85,18 +89,18 @@ def test_a_backfill_before_the_first_live_run_is_no_sign_of_a_loss(minutes: Minu
     assert minutes.landed(minutes.drain(7)) == [replay_id(number) for number in range(1, 8)]
 
 
-def test_the_first_window_of_a_killed_try_is_adopted_by_its_own_run_alone(minutes: Minutes) -> None:
+def test_first_window_of_a_killed_try_is_adopted_only_by_its_own_run(minutes: Minutes) -> None:
     minutes.die_before_recording(3)
 
     with pytest.raises(ReplayStoreLostError, match=r"scheduled__3.*RestoreReplayPositionOperator"):
-        minutes.drain(5, NotToBeRead([]), start_from=StartFrom.LATEST)
+        minutes.drain(5, ForbiddenSource([]), start_from=StartFrom.LATEST)
 
-    outcome = minutes.drain(3, NotToBeRead([]))
+    outcome = minutes.drain(3, ForbiddenSource([]))
     assert not outcome.drained
     assert minutes.landed(outcome, minutes.drain(5)) == [replay_id(number) for number in range(1, 6)]
 
 
-def test_the_first_window_of_a_run_that_failed_for_good_is_restored(minutes: Minutes) -> None:
+def test_first_window_of_a_failed_run_can_be_restored(minutes: Minutes) -> None:
     minutes.die_before_recording(3)
 
     minutes.restore()
@@ -106,28 +110,28 @@ def test_the_first_window_of_a_run_that_failed_for_good_is_restored(minutes: Min
     assert minutes.drain(5).manifest.window.after == first.window.through
 
 
-def test_a_cleared_first_run_does_not_go_back(minutes: Minutes, empty_store: Callable[[], Any]) -> None:
+def test_cleared_first_run_with_a_lost_store_raises(minutes: Minutes, empty_store: Callable[[], Any]) -> None:
     minutes.drain(3)
     minutes.drain(5)
     minutes.store = empty_store()
 
     with pytest.raises(ReplayStoreLostError):
-        minutes.drain(3, NotToBeRead([]))
+        minutes.drain(3, ForbiddenSource([]))
 
     assert minutes.store.read(minutes.stream) == Position()
 
 
-def test_a_first_window_that_waits_for_its_commit_stops_the_next_run(minutes: Minutes) -> None:
+def test_uncommitted_first_window_stops_the_next_run(minutes: Minutes) -> None:
     waiting = minutes.drain(3, advance=False)
 
     with pytest.raises(ReplayStoreLostError, match="CommitReplayPositionOperator"):
-        minutes.drain(5, NotToBeRead([]), start_from=StartFrom.LATEST, advance=False)
+        minutes.drain(5, ForbiddenSource([]), start_from=StartFrom.LATEST, advance=False)
 
     commit_window(waiting.manifest, store=minutes.store, catalog=minutes.under_test.catalog)
     assert minutes.landed(waiting, minutes.drain(5)) == [replay_id(number) for number in range(1, 6)]
 
 
-def test_a_first_run_that_is_only_slower_is_no_loss(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slower_first_run_is_not_a_lost_store(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
     read, others = minutes.store.read, []
 
     def overtaken(stream: Stream) -> Position:
@@ -142,8 +146,8 @@ def test_a_first_run_that_is_only_slower_is_no_loss(minutes: Minutes, monkeypatc
     assert minutes.drain(5).manifest.window.after == replay_id(3)
 
 
-def test_two_first_runs_at_once_still_end_with_one_winner(minutes: Minutes) -> None:
-    """Both looked before either had landed anything."""
+def test_only_one_of_two_concurrent_first_runs_advances(minutes: Minutes) -> None:
+    """Both runs read the store before either of them has landed a window."""
     others: list[WindowOutcome] = []
 
     class Overtaken(ScriptedSource):
@@ -157,7 +161,7 @@ def test_two_first_runs_at_once_still_end_with_one_winner(minutes: Minutes) -> N
     assert minutes.landed(others[0], minutes.drain(5)) == [replay_id(number) for number in range(1, 6)]
 
 
-def test_nothing_is_listed_once_the_store_knows_the_stream(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_landing_is_not_listed_when_the_store_has_the_stream(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
     minutes.drain(3)
     monkeypatch.setattr(minutes.under_test.catalog, "newest_live", lambda stream: pytest.fail("listed"))
 

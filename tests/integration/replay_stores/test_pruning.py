@@ -1,4 +1,4 @@
-"""Pruning landed windows, with every store: what goes, what stays, and what a kill in the middle leaves."""
+"""Pruning of landed windows with every store: removed and kept windows, and recovery from kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.scripted_source import ScriptedSource
 
 @pytest.fixture(params=["variables", "table", "memory"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
-    """A store whose records are the manifests, one that has its own, and one beside a landing that is not local."""
+    """Create a store that reads manifests, a store with its own records, and a store with a landing in memory."""
     if request.param == "variables":
         return variable_store(tmp_path / "landing")
     under_test = table_store(tmp_path / "landing", f"sqlite:///{tmp_path}/positions.db")
@@ -42,23 +42,23 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
     return under_test
 
 
-def test_old_windows_go_and_the_rest_is_as_before(under_test: StoreUnderTest) -> None:
+def test_old_windows_are_removed_and_the_others_remain_unchanged(under_test: StoreUnderTest) -> None:
     windows = DailyWindows(under_test, days=10)
     old_backfill, new_backfill = windows.backfill(1), windows.backfill(2, due=9)
     other = DailyWindows(under_test, days=2)
-    before, stands = windows.files(), under_test.store.read(windows.stream)
+    before, position_before = windows.files(), under_test.store.read(windows.stream)
 
     outcome = windows.prune(today=10.5, older_than=5)
 
-    gone = [*windows.live[:5], old_backfill]
-    assert {window.window_id for window in outcome.removed} == {window.window_id for window in gone}
+    removed = [*windows.live[:5], old_backfill]
+    assert {window.window_id for window in outcome.removed} == {window.window_id for window in removed}
     assert outcome.removed[0].window_id == windows.live[0].window_id
     assert (outcome.kept, outcome.kept_because, outcome.finished) == (0, None, 0)
     assert windows.recorded() == [*windows.live[5:], new_backfill]
     assert before - windows.files() == {
-        path for path in before for window in gone if path.split("/")[-2] == window.window_id
+        path for path in before for window in removed if path.split("/")[-2] == window.window_id
     }
-    assert under_test.open().read(windows.stream) == stands
+    assert under_test.open().read(windows.stream) == position_before
     assert under_test.store.window_before(windows.stream, day(2)) is None
     assert under_test.store.window_before(windows.stream, day(6)) == windows.live[5]
     assert other.recorded() == other.live
@@ -67,7 +67,7 @@ def test_old_windows_go_and_the_rest_is_as_before(under_test: StoreUnderTest) ->
     assert windows.land(10) in windows.recorded()
 
 
-def test_empty_folders_of_days_go_too(tmp_path: Path) -> None:
+def test_empty_folders_of_days_are_removed(tmp_path: Path) -> None:
     windows = DailyWindows(variable_store(tmp_path / "landing"), days=10)
     catalog = windows.under_test.catalog
     landing = catalog.landing
@@ -88,7 +88,7 @@ KILLED_TOO = [("variables", True), ("table", False), ("memory", True)]
     [*KILLED, *(pytest.param(*case, marks=pytest.mark.extended) for case in KILLED_TOO)],
     indirect=["either"],
 )
-def test_killed_anywhere_the_next_run_finishes(
+def test_pruning_that_is_killed_at_any_step_is_finished_by_the_next_run(
     either: StoreUnderTest, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "AT_ONCE", 2)
@@ -123,7 +123,7 @@ def test_killed_anywhere_the_next_run_finishes(
     assert nth > 15
 
 
-def test_a_dry_run_changes_nothing(either: StoreUnderTest) -> None:
+def test_dry_run_of_pruning_changes_nothing(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
     files = windows.files()
 
@@ -135,7 +135,7 @@ def test_a_dry_run_changes_nothing(either: StoreUnderTest) -> None:
     assert read_pruned(either.catalog.landing, windows.stream) is None
 
 
-def test_the_last_windows_stay_however_old(either: StoreUnderTest) -> None:
+def test_last_windows_are_kept_at_any_age(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
 
     assert windows.prune(today=99, keep_last=4).kept_because == (
@@ -147,7 +147,7 @@ def test_the_last_windows_stay_however_old(either: StoreUnderTest) -> None:
     assert windows.land(6, covered=(5 * DAY, 7 * DAY)) in windows.recorded()
 
 
-def test_what_somebody_needs_stays_with_all_that_follows(either: StoreUnderTest) -> None:
+def test_windows_that_a_table_needs_are_kept_with_all_later_windows(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=8)
     held, last = windows.live[3], windows.live[5]
 
@@ -164,7 +164,7 @@ def test_what_somebody_needs_stays_with_all_that_follows(either: StoreUnderTest)
     assert outcome.kept_because == "nobody read it"
 
 
-def test_a_need_that_this_landing_does_not_have_stops_it(either: StoreUnderTest) -> None:
+def test_needed_window_that_is_not_in_the_landing_stops_pruning(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
 
     with pytest.raises(ConfigurationError, match=r"replica at A stands on window 20261120T000000Z-0.*landing"):
@@ -173,7 +173,7 @@ def test_a_need_that_this_landing_does_not_have_stops_it(either: StoreUnderTest)
     assert windows.recorded() == windows.live
 
 
-def test_a_store_that_does_not_know_the_stream_stops_it(either: StoreUnderTest, tmp_path: Path) -> None:
+def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path: Path) -> None:
     windows = DailyWindows(either, days=6)
     wrong = landing_store(tmp_path / "landing").store
 
@@ -189,14 +189,14 @@ def test_a_store_that_does_not_know_the_stream_stops_it(either: StoreUnderTest, 
     assert windows.recorded() == windows.live
 
 
-def test_nothing_landed_is_nothing_to_do(either: StoreUnderTest) -> None:
+def test_pruning_of_an_empty_landing_removes_nothing(either: StoreUnderTest) -> None:
     outcome = prune_windows(
         PruneRequest(new_stream(), timedelta(days=5)), store=either.store, catalog=either.catalog, pruned_by="me"
     )
     assert outcome == pruning.PruneOutcome((), 0, None, 0)
 
 
-def test_windows_of_before_a_reset_go_first(either: StoreUnderTest) -> None:
+def test_windows_before_a_reset_are_removed_first(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=3)
     either.store.reset(windows.stream, b"\x01", reason="again", updated_by="me")
     later = [windows.land(number) for number in (3, 4, 5)]
@@ -207,22 +207,22 @@ def test_windows_of_before_a_reset_go_first(either: StoreUnderTest) -> None:
     assert windows.recorded() == later[1:]
 
 
-def test_a_window_stays_where_the_one_before_it_does(either: StoreUnderTest) -> None:
+def test_window_is_kept_when_the_window_before_it_is_kept(either: StoreUnderTest) -> None:
     stream = new_stream()
     windows = DailyWindows(either, days=2, stream=stream)
-    # Triggered by hand with a date in the future: its folder is not among those of old days.
+    # Triggered by a user with a date in the future: its folder is not one of the old days.
     ahead = either.advance(stream, b"\x02", run_at(90 * DAY), events=(DAY * 2, DAY * 2 + 1))
     windows.write_files(ahead)
     later = [windows.land(number) for number in (3, 4, 5)]
 
     outcome = windows.prune(today=80)
 
-    # That window was finished when its run was due, by the clock of this test: what follows it is older, and stays.
+    # By the clock of this test, that window ended when its run was due. The later windows are older and are kept.
     assert outcome.kept_because == f"window {ahead.window_id}, before {later[0].window_id}, stays"
     assert windows.recorded() == [ahead, *later]
 
 
-def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
+def test_backfill_of_pruned_hours_raises_an_error_about_pruning(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=8)
     stream = windows.stream
 
@@ -230,9 +230,9 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
     def only_the_time() -> Iterator[ScriptedSource]:
         source = ScriptedSource([], began=day(8))
         yield source
-        assert source.starts == [], "nothing of this can be drained"
+        assert source.starts == [], "a backfill of pruned hours must not subscribe"
 
-    def give(number: int, interval: Span) -> list[str]:
+    def backfill(number: int, interval: Span) -> list[str]:
         outcome = drain_interval(
             LandedStream(stream, either.catalog, either.store),
             IntervalRequest(run_at(number), interval, True, DrainLimits(idle_timeout=1)),
@@ -242,25 +242,25 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
         return [window.manifest.window.window_id for window in outcome.windows]
 
     second_day = Span(day(1.25), day(1.5))
-    assert give(1, second_day) == [windows.live[1].window_id]
+    assert backfill(1, second_day) == [windows.live[1].window_id]
     windows.prune(today=8)
 
     with pytest.raises(ReplayIdLostError, match=r"is not landed \(windows finished before .* were pruned, .*prune run"):
-        give(2, second_day)
+        backfill(2, second_day)
     with pytest.raises(ManifestError, match=r"manifest was removed \(windows finished before"):
-        give(1, second_day)
+        backfill(1, second_day)
     with pytest.raises(ReplayIdLostError, match="is not landed"):
-        give(3, Span(day(2.5), day(4.5)))
-    assert give(4, Span(day(4.25), day(4.5))) == [windows.live[4].window_id]
+        backfill(3, Span(day(2.5), day(4.5)))
+    assert backfill(4, Span(day(4.25), day(4.5))) == [windows.live[4].window_id]
 
 
-def test_an_age_at_which_windows_are_still_looked_back_at_is_refused(either: StoreUnderTest) -> None:
+def test_minimum_age_below_four_days_is_refused(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=2)
     with pytest.raises(ConfigurationError, match="at least 4 days"):
         windows.prune(today=99, older_than=LEAST_WINDOW_AGE / timedelta(days=1) - 0.01)
 
 
-def test_a_record_of_pruned_windows_that_was_spoilt_stops_it(either: StoreUnderTest) -> None:
+def test_invalid_record_of_pruned_windows_stops_pruning(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
     landing = either.catalog.landing
     landing.filesystem.pipe_file(landing.pruned_path(windows.stream), b'{"format": "something"}')
@@ -271,16 +271,16 @@ def test_a_record_of_pruned_windows_that_was_spoilt_stops_it(either: StoreUnderT
     assert windows.recorded() == windows.live
 
 
-def test_a_store_that_is_lost_after_pruning_is_restored(either: StoreUnderTest, tmp_path: Path) -> None:
+def test_store_that_is_lost_after_pruning_can_be_restored(either: StoreUnderTest, tmp_path: Path) -> None:
     windows = DailyWindows(either, days=8)
-    stands = either.store.read(windows.stream)
+    position_before = either.store.read(windows.stream)
     windows.prune(today=8.5)
     lost = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{tmp_path}/new.db"), either.catalog)
 
     restored = restore_position(windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me")
 
     position = lost.store.read(windows.stream)
-    assert (position.replay_id, position.window_id) == (stands.replay_id, stands.window_id)
+    assert (position.replay_id, position.window_id) == (position_before.replay_id, position_before.window_id)
     assert restored.live_windows == 4
     assert [window.window_id for window in lost.store.windows_overlapping(windows.stream, day(0), day(99))] == [
         window.window_id for window in windows.live[4:]
@@ -288,7 +288,7 @@ def test_a_store_that_is_lost_after_pruning_is_restored(either: StoreUnderTest, 
     lost.store.close()
 
 
-def test_a_stream_is_pruned_by_itself(either: StoreUnderTest) -> None:
+def test_pruning_one_stream_does_not_change_another(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
     neighbour = Stream(windows.stream.org_id, "pubsub", windows.stream.topic, windows.stream.subscription + "-2")
     beside = DailyWindows(either, days=6, stream=neighbour)

@@ -1,4 +1,4 @@
-"""What every replay store promises, against every store."""
+"""Contract of replay stores, tested with every store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
 
-def test_nothing_is_recorded_at_first(under_test: StoreUnderTest) -> None:
+def test_new_stream_has_no_records(under_test: StoreUnderTest) -> None:
     stream = new_stream()
 
     assert under_test.store.read(stream) == Position(None, 0, None, None, None)
@@ -28,7 +28,7 @@ def test_nothing_is_recorded_at_first(under_test: StoreUnderTest) -> None:
     assert under_test.store.resets(stream) == []
 
 
-def test_advance_moves_the_position_and_says_who_did(under_test: StoreUnderTest) -> None:
+def test_advance_moves_the_position_and_records_the_run(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     before = datetime.now(UTC)
 
@@ -42,7 +42,7 @@ def test_advance_moves_the_position_and_says_who_did(under_test: StoreUnderTest)
     assert before <= returned.updated_at <= datetime.now(UTC)
 
 
-def test_streams_are_apart(under_test: StoreUnderTest) -> None:
+def test_positions_of_different_streams_are_separate(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     others = [
         replace(stream, org_id="00D000000000002EAA"),
@@ -56,7 +56,7 @@ def test_streams_are_apart(under_test: StoreUnderTest) -> None:
     assert [under_test.store.read(other) for other in others] == [Position()] * 4
 
 
-def test_text_of_any_script_is_kept(under_test: StoreUnderTest) -> None:
+def test_text_in_any_script_is_stored_unchanged(under_test: StoreUnderTest) -> None:
     stream = replace(new_stream(), subscription="注文-🚚")
     run = replace(run_at(1), dag_id="διαταγές", run_id="manuell__Grüße-🚚")
     gap = replace(gap_at(1), reason="вышел срок 🚚")
@@ -70,7 +70,7 @@ def test_text_of_any_script_is_kept(under_test: StoreUnderTest) -> None:
     assert [reset.reason for reset in under_test.store.resets(stream)] == ["nochmal, 再び 🚚"]
 
 
-def test_a_position_moves_along(under_test: StoreUnderTest) -> None:
+def test_position_follows_each_advance(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     for number in range(1, 6):
         under_test.advance(stream, bytes([number]), run_at(number))
@@ -79,40 +79,40 @@ def test_a_position_moves_along(under_test: StoreUnderTest) -> None:
     assert (position.replay_id, position.fence) == (b"\x05", 5)
 
 
-def test_the_loser_of_a_race_is_told_who_won(under_test: StoreUnderTest) -> None:
+def test_conflict_error_names_the_run_that_advanced_first(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
     winner = under_test.land(stream, start, b"\x01", run_at(1), events=(0, 1))
     loser = under_test.land(stream, start, b"\x02", run_at(2), events=(0, 1))
     under_test.store.advance(stream, start, winner)
-    stands = under_test.store.read(stream)
+    position = under_test.store.read(stream)
 
     with pytest.raises(PositionConflictError) as raised:
         under_test.open().advance(stream, start, loser)
 
     assert str(winner.run) in str(raised.value)
     assert "01, fence 1" in str(raised.value)
-    assert stands.updated_at is not None
-    assert stands.updated_at.isoformat() in str(raised.value)
+    assert position.updated_at is not None
+    assert position.updated_at.isoformat() in str(raised.value)
     assert raised.value.retriable
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.read(stream) == position
     assert under_test.store.windows_of_run(stream, loser.run) == []
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [winner]
 
 
 @pytest.mark.parametrize("other", [b"\x63", None])
-def test_the_replay_id_is_compared_beside_the_fence(under_test: StoreUnderTest, other: bytes | None) -> None:
+def test_advance_compares_replay_id_and_fence(under_test: StoreUnderTest, other: bytes | None) -> None:
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
-    stands = under_test.store.read(stream)
-    window = under_test.land(stream, replace(stands, replay_id=other), b"\x02", run_at(2))
+    position = under_test.store.read(stream)
+    window = under_test.land(stream, replace(position, replay_id=other), b"\x02", run_at(2))
 
     with pytest.raises(PositionConflictError):
-        under_test.store.advance(stream, replace(stands, replay_id=other), window)
-    assert under_test.store.read(stream) == stands
+        under_test.store.advance(stream, replace(position, replay_id=other), window)
+    assert under_test.store.read(stream) == position
 
 
-def test_a_lost_window_stays_lost_when_the_stream_goes_on(under_test: StoreUnderTest) -> None:
+def test_window_of_a_refused_advance_is_never_recorded(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
     loser = under_test.land(stream, start, b"\x02", run_at(2), events=(0, 1))
@@ -126,7 +126,7 @@ def test_a_lost_window_stays_lost_when_the_stream_goes_on(under_test: StoreUnder
     assert under_test.store.windows_of_run(stream, run_at(2)) == [retry]
 
 
-def test_advancing_again_changes_nothing(under_test: StoreUnderTest) -> None:
+def test_repeated_advance_changes_nothing(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
     window = under_test.land(stream, start, b"\x01", run_at(1), gap=gap_at(1))
@@ -138,16 +138,16 @@ def test_advancing_again_changes_nothing(under_test: StoreUnderTest) -> None:
     assert under_test.store.gaps(stream) == [gap_at(1)]
 
 
-def test_advancing_with_a_window_recorded_long_ago_changes_nothing(under_test: StoreUnderTest) -> None:
+def test_advance_with_an_older_recorded_window_changes_nothing(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
     first = under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
     second = under_test.advance(stream, b"\x02", run_at(2), events=(1, 2))
-    stands = under_test.store.read(stream)
+    position = under_test.store.read(stream)
 
-    assert under_test.store.advance(stream, start, first) == stands
-    assert under_test.store.advance(stream, stands, first) == stands
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.advance(stream, start, first) == position
+    assert under_test.store.advance(stream, position, first) == position
+    assert under_test.store.read(stream) == position
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [first, second]
 
 
@@ -155,15 +155,15 @@ def test_one_window_cannot_be_recorded_with_two_ends(under_test: StoreUnderTest)
     stream = new_stream()
     start = under_test.store.read(stream)
     window = under_test.land(stream, start, b"\x01", run_at(1))
-    stands = under_test.store.advance(stream, start, window)
+    position = under_test.store.advance(stream, start, window)
 
     with pytest.raises(PositionConflictError):
         under_test.store.advance(stream, start, replace(window, through=b"\x02"))
 
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.read(stream) == position
 
 
-def test_an_empty_window_keeps_the_replay_id_and_grows_the_fence(under_test: StoreUnderTest) -> None:
+def test_empty_window_keeps_the_replay_id_and_increments_the_fence(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     at_first = under_test.advance(stream, None, run_at(1))
     under_test.advance(stream, b"\x01", run_at(2))
@@ -175,7 +175,7 @@ def test_an_empty_window_keeps_the_replay_id_and_grows_the_fence(under_test: Sto
     assert under_test.store.windows_overlapping(stream, minute(-99), minute(99)) == []
 
 
-def test_an_empty_window_guards_the_position_too(under_test: StoreUnderTest) -> None:
+def test_advance_from_a_position_before_an_empty_window_is_refused(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
     empty = under_test.land(stream, start, None, run_at(1))
@@ -186,21 +186,21 @@ def test_an_empty_window_guards_the_position_too(under_test: StoreUnderTest) -> 
         under_test.store.advance(stream, start, late)
 
 
-def test_a_reset_to_the_same_replay_id_stops_a_drain_under_way(under_test: StoreUnderTest) -> None:
+def test_reset_to_the_same_replay_id_stops_a_running_drain(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
     seen = under_test.store.read(stream)
-    under_way = under_test.land(stream, seen, b"\x02", run_at(2))
+    running = under_test.land(stream, seen, b"\x02", run_at(2))
 
     after = under_test.store.reset(stream, seen.replay_id, reason="test", updated_by="ann")
 
     assert (after.replay_id, after.fence, after.window_id) == (b"\x01", 2, None)
     with pytest.raises(PositionConflictError, match="ann"):
-        under_test.store.advance(stream, seen, under_way)
+        under_test.store.advance(stream, seen, running)
     assert under_test.store.read(stream) == after
 
 
-def test_resets_are_audited(under_test: StoreUnderTest) -> None:
+def test_resets_are_recorded_with_user_and_reason(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     store = under_test.store
     store.reset(stream, b"\x07", reason="begin here", updated_by="ann")
@@ -220,7 +220,7 @@ def test_resets_are_audited(under_test: StoreUnderTest) -> None:
 
 
 @pytest.mark.parametrize(("replay_id", "reason", "by"), [(b"", "x", "x"), (b"1" * 65, "x", "x")])
-def test_a_reset_to_what_is_no_replay_id_is_refused(
+def test_reset_to_an_invalid_replay_id_is_refused(
     under_test: StoreUnderTest, replay_id: bytes, reason: str, by: str
 ) -> None:
     stream = new_stream()
@@ -230,7 +230,7 @@ def test_a_reset_to_what_is_no_replay_id_is_refused(
 
 
 @pytest.mark.parametrize(("reason", "by"), [("", "ann"), ("test", " ")])
-def test_a_reset_without_who_and_why_is_refused(under_test: StoreUnderTest, reason: str, by: str) -> None:
+def test_reset_without_user_or_reason_is_refused(under_test: StoreUnderTest, reason: str, by: str) -> None:
     stream = new_stream()
     with pytest.raises(ConfigurationError, match="give both"):
         under_test.store.reset(stream, b"\x01", reason=reason, updated_by=by)
@@ -251,14 +251,14 @@ def test_windows_stay_recorded_after_resets(under_test: StoreUnderTest) -> None:
 def test_a_window_recorded_before_a_reset_is_not_recorded_again(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     window = under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
-    stands = under_test.store.reset(stream, None, reason="again", updated_by="ann")
+    position = under_test.store.reset(stream, None, reason="again", updated_by="ann")
 
-    assert under_test.store.advance(stream, stands, window) == stands
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.advance(stream, position, window) == position
+    assert under_test.store.read(stream) == position
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [window]
 
 
-def test_windows_of_a_run_are_those_of_all_its_tries(under_test: StoreUnderTest) -> None:
+def test_windows_of_a_run_include_those_of_all_its_tries(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     first = under_test.advance(stream, b"\x01", run_at(5, try_number=1), events=(1, 2))
     under_test.advance(stream, b"\x02", run_at(6), events=(2, 3))
@@ -287,7 +287,7 @@ def test_windows_overlap_a_half_open_interval(under_test: StoreUnderTest) -> Non
     assert overlapping(3, 4) == [early]
 
 
-def test_windows_overlap_what_they_answer_for(under_test: StoreUnderTest) -> None:
+def test_windows_overlap_their_covered_span(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     empty = under_test.advance(stream, None, run_at(10), covered=(0, 10))
     early = under_test.advance(stream, b"\x01", run_at(20), covered=(10, 20), events=(8, 12))
@@ -301,15 +301,15 @@ def test_windows_overlap_what_they_answer_for(under_test: StoreUnderTest) -> Non
     assert overlapping(-9, 99) == [empty, early, no_length, backfill]
     assert overlapping(0, 2) == [empty]
     assert overlapping(3, 4) == [empty, backfill]
-    assert overlapping(4, 9) == [empty], "an event of minute 8 counts from minute 10 on"
+    assert overlapping(4, 9) == [empty], "an event of minute 8 counts from minute 10"
     assert overlapping(10, 12) == [early]
     assert overlapping(13, 20) == [early]
-    assert overlapping(20, 22) == [early, no_length], "what came with the last answer is in them"
+    assert overlapping(20, 22) == [early, no_length], "both windows have events of their last response"
     assert overlapping(20.001, 23) == []
     assert overlapping(-9, 0) == []
 
 
-def test_a_window_is_returned_with_its_span(under_test: StoreUnderTest) -> None:
+def test_window_is_returned_with_its_covered_span(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     window = under_test.advance(stream, b"\x01", run_at(10), covered=(0.001, 9.999), gap=gap_at(1))
 
@@ -319,7 +319,7 @@ def test_a_window_is_returned_with_its_span(under_test: StoreUnderTest) -> None:
     assert under_test.store.windows_of_run(stream, run_at(10)) == [window]
 
 
-def test_the_window_before_a_time_ends_last(under_test: StoreUnderTest) -> None:
+def test_window_before_a_time_is_the_one_that_ends_last(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     windows = [
         under_test.advance(stream, bytes([n]), run_at(10 * n), covered=(10 * n - 10, 10 * n), events=(10 * n, 10 * n))
@@ -351,7 +351,7 @@ def test_a_window_of_unknown_span_ends_after_its_last_event(under_test: StoreUnd
     assert under_test.store.windows_overlapping(stream, minute(20), minute(21)) == [unknown]
 
 
-def test_a_window_without_an_end_to_go_on_from_is_passed_over(under_test: StoreUnderTest) -> None:
+def test_window_without_a_replay_id_is_never_the_window_before_a_time(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     under_test.advance(stream, None, run_at(5), covered=(0, 5))
     assert under_test.store.window_before(stream, minute(99)) is None
@@ -362,7 +362,7 @@ def test_a_window_without_an_end_to_go_on_from_is_passed_over(under_test: StoreU
     assert under_test.store.window_before(stream, minute(99)) == first
 
 
-def test_of_windows_that_end_together_the_live_one_recorded_last_counts(under_test: StoreUnderTest) -> None:
+def test_latest_live_window_precedes_other_windows_with_the_same_end(under_test: StoreUnderTest) -> None:
     stream = new_stream()
 
     def backfilled(due: float, covered: tuple[float, float]) -> ReplayWindow:
@@ -389,7 +389,7 @@ def test_of_windows_that_end_together_the_live_one_recorded_last_counts(under_te
     assert [before(11), before(11.001)] == [known, unknown_again]
 
 
-def test_the_window_before_a_time_may_be_one_of_before_a_reset(under_test: StoreUnderTest) -> None:
+def test_window_before_a_time_may_precede_a_reset(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     early = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10))
     late = under_test.advance(stream, b"\x02", run_at(20), covered=(10, 20))
@@ -403,7 +403,7 @@ def test_the_window_before_a_time_may_be_one_of_before_a_reset(under_test: Store
     assert under_test.store.window_before(stream, minute(20)) == late
 
 
-def test_times_keep_their_microsecond_in_any_zone(under_test: StoreUnderTest) -> None:
+def test_times_are_stored_to_the_microsecond_in_any_time_zone(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     elsewhere = timezone(timedelta(hours=5, minutes=45))
     exact = (MICROSECOND + minute(1)).astimezone(elsewhere)
@@ -421,7 +421,7 @@ def test_times_keep_their_microsecond_in_any_zone(under_test: StoreUnderTest) ->
 MICROSECOND = timedelta(microseconds=1)
 
 
-def test_gaps_are_kept_once_each_in_the_order_they_were_detected(under_test: StoreUnderTest) -> None:
+def test_gaps_are_recorded_once_and_ordered_by_detection(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     under_test.store.record_gap(stream, gap_at(3))
     window = under_test.advance(stream, b"\x01", run_at(2), gap=gap_at(2))
@@ -440,7 +440,7 @@ def test_gaps_are_kept_once_each_in_the_order_they_were_detected(under_test: Sto
 def test_a_backfill_never_moves_the_position(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     live = under_test.advance(stream, b"\x05", run_at(5), events=(4, 5))
-    stands = under_test.store.read(stream)
+    position = under_test.store.read(stream)
     backfill = under_test.land(
         stream, Position(b"\x01"), b"\x03", run_at(3), kind="backfill", events=(2, 3), gap=gap_at(3)
     )
@@ -448,13 +448,13 @@ def test_a_backfill_never_moves_the_position(under_test: StoreUnderTest) -> None
     under_test.store.record_backfill(stream, backfill)
     under_test.store.record_backfill(stream, backfill)
 
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.read(stream) == position
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [live, backfill]
     assert under_test.store.windows_of_run(stream, run_at(3)) == [backfill]
     assert under_test.store.gaps(stream) == [gap_at(3)]
 
 
-def test_a_backfill_before_anything_else_records_no_position(under_test: StoreUnderTest) -> None:
+def test_backfill_as_first_window_records_no_position(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     backfill = under_test.land(stream, Position(), b"\x03", run_at(3), kind="backfill", events=(2, 3))
 
@@ -464,7 +464,7 @@ def test_a_backfill_before_anything_else_records_no_position(under_test: StoreUn
     under_test.advance(stream, b"\x01", run_at(4))
 
 
-def test_kinds_are_not_mixed_up(under_test: StoreUnderTest) -> None:
+def test_live_and_backfill_windows_need_their_own_method(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     live = under_test.land(stream, Position(), b"\x01", run_at(1))
     backfill = under_test.land(stream, Position(), b"\x01", run_at(1), kind="backfill")
@@ -484,7 +484,7 @@ def test_a_closed_store_can_be_used_again(under_test: StoreUnderTest) -> None:
     assert under_test.store.read(stream).replay_id == b"\x01"
 
 
-def test_names_at_their_longest_fit(under_test: StoreUnderTest) -> None:
+def test_names_of_maximum_length_are_stored(under_test: StoreUnderTest) -> None:
     stream = replace(new_stream("/event/" + "O" * 240 + "__e"), org_id="o" * 255, subscription="ü" * 255)
     run = replace(run_at(1), dag_id="d" * 250, task_id="t" * 250, run_id="r" * 250)
     window = under_test.advance(stream, b"\xff" * 64, run)

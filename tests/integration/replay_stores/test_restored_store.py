@@ -1,4 +1,4 @@
-"""A store that was restored from a backup while the landing has windows that it lacks: for every store."""
+"""Stores restored from a backup that lacks windows of the landing, for every store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.streams.source import StartFrom
-from tests.integration.replay_stores.test_lost_store import NotToBeRead
+from tests.integration.replay_stores.test_lost_store import ForbiddenSource
 from tests.support.drained_minutes import Minutes
 from tests.support.killed import Killed, killed_at
 from tests.support.replay_stores import StoreUnderTest, minute, run_at
@@ -30,32 +30,34 @@ def minutes(under_test: StoreUnderTest) -> Minutes:
 
 
 @pytest.fixture
-def put_back(minutes: Minutes, empty_store: Callable[[], Any]) -> Callable[[WindowOutcome], None]:
-    """Replaces the store by its backup that ends with a window."""
+def restore_backup(minutes: Minutes, empty_store: Callable[[], Any]) -> Callable[[WindowOutcome], None]:
+    """Return a function that replaces the store by a backup that ends with the given window."""
 
-    def put_back_to(last: WindowOutcome) -> None:
+    def restore_backup_to(last: WindowOutcome) -> None:
         minutes.store = empty_store()
-        # Not with Minutes.restore: the landing does not change when a store is put back.
+        # Minutes.restore also writes the recorded position, but restoring a backup does not change the landing.
         recorded = read_recorded(minutes.under_test.catalog.landing, minutes.stream)
         minutes.restore(last.manifest.window.window_id)
         if recorded is not None:
             write_recorded(minutes.under_test.catalog.landing, recorded)
 
-    return put_back_to
+    return restore_backup_to
 
 
-def numbers(*given: int) -> list[bytes]:
-    return [replay_id(number) for number in given]
+def numbers(*values: int) -> list[bytes]:
+    return [replay_id(number) for number in values]
 
 
-def test_a_drain_with_a_restored_store_reads_nothing(minutes: Minutes, put_back: Callable[..., None]) -> None:
+def test_drain_with_a_restored_store_raises_and_reads_nothing(
+    minutes: Minutes, restore_backup: Callable[..., None]
+) -> None:
     before = [minutes.drain(due) for due in (3, 5, 7)]
-    put_back(before[0])
+    restore_backup(before[0])
     position = minutes.store.read(minutes.stream)
 
     for due in (9, 7, 5):
         with pytest.raises(ReplayStoreLostError) as raised:
-            minutes.drain(due, NotToBeRead([]), try_number=2)
+            minutes.drain(due, ForbiddenSource([]), try_number=2)
     for part in (str(minutes.stream), before[2].manifest.window.window_id, "RestoreReplayPositionOperator", "Nothing"):
         assert part in str(raised.value)
     with pytest.raises(ReplayStoreLostError):
@@ -64,28 +66,30 @@ def test_a_drain_with_a_restored_store_reads_nothing(minutes: Minutes, put_back:
     assert minutes.windows() == [outcome.manifest for outcome in before]
 
     minutes.restore()
-    again = minutes.drain(7, NotToBeRead([]), try_number=3)
+    again = minutes.drain(7, ForbiddenSource([]), try_number=3)
     assert again.manifest == before[2].manifest
     assert minutes.landed(*before, minutes.drain(9)) == numbers(*range(1, 10))
     assert minutes.landed(minutes.drain(11)) == numbers(10, 11)
 
 
-def test_a_reset_after_the_backup_was_restored_is_a_decision(minutes: Minutes, put_back: Callable[..., None]) -> None:
+def test_reset_after_restoring_a_backup_allows_drains(minutes: Minutes, restore_backup: Callable[..., None]) -> None:
     before = [minutes.drain(due) for due in (3, 5, 7)]
-    put_back(before[0])
+    restore_backup(before[0])
     minutes.store.reset(minutes.stream, replay_id(3), reason="drain again", updated_by=BY)
 
     assert minutes.landed(minutes.drain(9)) == numbers(*range(4, 10))
     assert minutes.landed(minutes.drain(11)) == numbers(10, 11)
 
 
-def test_a_killed_drain_after_such_a_reset_stops_nobody(minutes: Minutes, put_back: Callable[..., None]) -> None:
+def test_killed_drain_after_a_reset_of_a_restored_store_stops_no_run(
+    minutes: Minutes, restore_backup: Callable[..., None]
+) -> None:
     before = [minutes.drain(due) for due in (3, 5, 7)]
-    put_back(before[0])
+    restore_backup(before[0])
     minutes.store.reset(minutes.stream, replay_id(3), reason="drain again", updated_by=BY)
     kill_before_recorded(minutes, 9)
 
-    assert minutes.landed(minutes.drain(9, NotToBeRead([]), try_number=2)) == numbers(*range(4, 10))
+    assert minutes.landed(minutes.drain(9, ForbiddenSource([]), try_number=2)) == numbers(*range(4, 10))
     assert minutes.landed(minutes.drain(11)) == numbers(10, 11)
 
 
@@ -95,7 +99,7 @@ def kill_before_recorded(minutes: Minutes, due: int) -> None:
 
 
 @pytest.mark.parametrize("to", [None, 1, 3])
-def test_a_position_that_was_set_back_by_hand_is_a_decision(minutes: Minutes, to: int | None) -> None:
+def test_drain_follows_a_position_that_a_user_set_back(minutes: Minutes, to: int | None) -> None:
     minutes.drain(3)
     minutes.drain(5)
     minutes.store.reset(minutes.stream, None if to is None else replay_id(to), reason="once more", updated_by=BY)
@@ -104,37 +108,39 @@ def test_a_position_that_was_set_back_by_hand_is_a_decision(minutes: Minutes, to
     assert minutes.landed(minutes.drain(9)) == numbers(8, 9)
 
 
-def test_killed_after_the_position_moved_nobody_is_stopped(minutes: Minutes) -> None:
+def test_drains_killed_after_advancing_the_position_stop_no_run(minutes: Minutes) -> None:
     first = minutes.drain(3)
     kill_before_recorded(minutes, 5)
     kill_before_recorded(minutes, 7)
     recorded = read_recorded(minutes.under_test.catalog.landing, minutes.stream)
     assert recorded is not None
-    assert recorded.window_id == first.manifest.window.window_id, "two windows behind the store"
+    assert recorded.window_id == first.manifest.window.window_id, (
+        "the recorded position is two windows behind the store"
+    )
 
-    assert minutes.landed(minutes.drain(5, NotToBeRead([]), try_number=2)) == numbers(4, 5)
+    assert minutes.landed(minutes.drain(5, ForbiddenSource([]), try_number=2)) == numbers(4, 5)
     assert minutes.landed(minutes.drain(9)) == numbers(8, 9)
 
 
-def test_a_window_of_a_killed_try_is_adopted_by_its_own_run(minutes: Minutes) -> None:
+def test_window_of_a_killed_try_is_adopted_by_its_own_run(minutes: Minutes) -> None:
     first = minutes.drain(3)
     minutes.die_before_recording(5)
 
-    adopted = minutes.drain(5, NotToBeRead([]), try_number=2)
+    adopted = minutes.drain(5, ForbiddenSource([]), try_number=2)
     assert minutes.landed(first, adopted, minutes.drain(7)) == numbers(*range(1, 8))
 
 
-def test_a_window_of_a_killed_try_stops_no_other_run(minutes: Minutes) -> None:
+def test_window_of_a_killed_try_does_not_stop_other_runs(minutes: Minutes) -> None:
     first = minutes.drain(3)
     minutes.die_before_recording(5)
 
     assert minutes.landed(first, minutes.drain(7), minutes.drain(9)) == numbers(*range(1, 10))
 
 
-def test_a_window_that_waits_for_its_commit_stops_nobody(minutes: Minutes) -> None:
+def test_uncommitted_window_stops_no_run(minutes: Minutes) -> None:
     first = minutes.drain(3)
     waiting = minutes.drain(5, advance=False)
-    assert minutes.landed(minutes.drain(5, NotToBeRead([]), try_number=2, advance=False)) == numbers(4, 5)
+    assert minutes.landed(minutes.drain(5, ForbiddenSource([]), try_number=2, advance=False)) == numbers(4, 5)
     minutes.drain(7, advance=False)
 
     commit_window(waiting.manifest, store=minutes.store, catalog=minutes.under_test.catalog)
@@ -144,13 +150,13 @@ def test_a_window_that_waits_for_its_commit_stops_nobody(minutes: Minutes) -> No
     assert minutes.landed(first, waiting, minutes.drain(9)) == numbers(*range(1, 10))
 
 
-def test_a_window_that_another_one_replaced_is_not_committed_to_a_restored_store(
-    minutes: Minutes, put_back: Callable[..., None]
+def test_replaced_window_is_not_committed_to_a_restored_store(
+    minutes: Minutes, restore_backup: Callable[..., None]
 ) -> None:
     first = minutes.drain(3)
     late = minutes.drain(5, advance=False)
     recorded = minutes.drain(7)
-    put_back(first)
+    restore_backup(first)
 
     with pytest.raises(ReplayStoreLostError, match=recorded.manifest.window.window_id):
         commit_window(late.manifest, store=minutes.store, catalog=minutes.under_test.catalog)
@@ -159,7 +165,7 @@ def test_a_window_that_another_one_replaced_is_not_committed_to_a_restored_store
     assert minutes.landed(first, recorded, minutes.drain(9)) == numbers(*range(1, 10))
 
 
-def test_a_window_that_lost_the_race_stops_nobody(minutes: Minutes) -> None:
+def test_window_of_a_refused_advance_stops_no_run(minutes: Minutes) -> None:
     first = minutes.drain(3)
     advance = minutes.store.advance
 
@@ -172,18 +178,18 @@ def test_a_window_that_lost_the_race_stops_nobody(minutes: Minutes) -> None:
     with pytest.raises(PositionConflictError):
         minutes.drain(5)
 
-    assert minutes.landed(minutes.drain(7, NotToBeRead([]), try_number=2)) == numbers(4, 5, 6, 7)
+    assert minutes.landed(minutes.drain(7, ForbiddenSource([]), try_number=2)) == numbers(4, 5, 6, 7)
     assert minutes.landed(first, minutes.drain(9)) == numbers(1, 2, 3, 8, 9)
 
 
-def test_backfill_windows_are_not_compared(minutes: Minutes) -> None:
+def test_backfill_windows_are_not_compared_with_the_store(minutes: Minutes) -> None:
     minutes.drain(3)
     minutes.backfill(5, at=6)
 
     assert minutes.landed(minutes.drain(7)) == numbers(4, 5, 6, 7)
 
 
-def test_a_landing_of_an_earlier_version_is_used_as_before(minutes: Minutes) -> None:
+def test_landing_of_an_earlier_version_can_be_used(minutes: Minutes) -> None:
     for due in (3, 5):
         minutes.drain(due)
     landing = minutes.under_test.catalog.landing
@@ -193,22 +199,22 @@ def test_a_landing_of_an_earlier_version_is_used_as_before(minutes: Minutes) -> 
     assert read_recorded(landing, minutes.stream) is not None
 
 
-def test_restoring_that_is_killed_before_its_last_write_is_repeated(
-    minutes: Minutes, put_back: Callable[..., None]
+def test_restore_that_is_killed_before_its_last_write_can_be_repeated(
+    minutes: Minutes, restore_backup: Callable[..., None]
 ) -> None:
     before = [minutes.drain(due) for due in (3, 5, 7)]
-    put_back(before[0])
+    restore_backup(before[0])
     with killed_at([(recorded_positions, "write_recorded")], 1, after=False), pytest.raises(Killed):
         minutes.restore(before[1].manifest.window.window_id)
     with pytest.raises(ReplayStoreLostError):
-        minutes.drain(9, NotToBeRead([]))
+        minutes.drain(9, ForbiddenSource([]))
 
     minutes.restore(before[1].manifest.window.window_id)
     assert minutes.landed(*before[:2], minutes.drain(9)) == numbers(*range(1, 10))
 
 
-def test_killed_at_each_write_of_the_landing_and_the_store_no_drain_is_stopped(minutes: Minutes) -> None:
-    """Up to the limit that is documented: a backup that lacks only the last window, of a run that was killed."""
+def test_drain_killed_at_any_write_of_landing_or_store_stops_no_run(minutes: Minutes) -> None:
+    """The documented exception is not tested: a backup that lacks only the last window, of a killed run."""
     expected, last = minutes.landed(minutes.drain(1)), 1
     calls = [
         (minutes.under_test.catalog, "write_manifest"),
@@ -226,7 +232,7 @@ def test_killed_at_each_write_of_the_landing_and_the_store_no_drain_is_stopped(m
     assert expected == numbers(*range(1, last + 1))
 
 
-def test_a_recorded_position_that_cannot_be_written_fails_no_drain(
+def test_drain_succeeds_when_the_recorded_position_cannot_be_written(
     minutes: Minutes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:
@@ -237,19 +243,19 @@ def test_a_recorded_position_that_cannot_be_written_fails_no_drain(
     assert "The disk is full" in caplog.text
 
 
-def test_a_broken_recorded_position_stops_the_drain_and_names_the_remedy(minutes: Minutes) -> None:
+def test_invalid_recorded_position_stops_the_drain_and_names_the_remedy(minutes: Minutes) -> None:
     minutes.drain(3)
     landing = minutes.under_test.catalog.landing
     landing.filesystem.pipe_file(landing.recorded_path(minutes.stream), b"{}")
 
     with pytest.raises(LandingError, match="remove the file"):
-        minutes.drain(5, NotToBeRead([]))
+        minutes.drain(5, ForbiddenSource([]))
 
     landing.filesystem.rm_file(landing.recorded_path(minutes.stream))
     assert minutes.landed(minutes.drain(5)) == numbers(4, 5)
 
 
-def test_between_two_runs_one_small_document_is_read(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_position_reads_no_manifests_or_resets(minutes: Minutes, monkeypatch: pytest.MonkeyPatch) -> None:
     drained = minutes.drain(3)
     catalog = minutes.under_test.catalog
     monkeypatch.setattr(catalog, "chain", lambda *_: pytest.fail("manifests were read"))
@@ -259,10 +265,10 @@ def test_between_two_runs_one_small_document_is_read(minutes: Minutes, monkeypat
     assert position.window_id == drained.manifest.window.window_id
 
 
-def test_a_store_of_another_landing_is_refused(
+def test_second_store_of_one_landing_is_refused(
     minutes: Minutes, empty_store: Callable[[], Any], under_test: StoreUnderTest
 ) -> None:
-    """Two stores over one landing: each has windows that the other lacks."""
+    """Two stores over one landing, where each has windows that the other lacks."""
     for due in (3, 5, 7):
         minutes.drain(due)
     minutes.store = empty_store()
@@ -273,12 +279,12 @@ def test_a_store_of_another_landing_is_refused(
         pytest.skip("the landing holds one store")
 
     with pytest.raises(ReplayStoreLostError):
-        minutes.drain(11, NotToBeRead([]), start_from=StartFrom.EARLIEST)
+        minutes.drain(11, ForbiddenSource([]), start_from=StartFrom.EARLIEST)
 
 
-def test_pruning_refuses_a_store_that_was_put_back(minutes: Minutes, put_back: Callable[..., None]) -> None:
+def test_pruning_refuses_a_restored_store(minutes: Minutes, restore_backup: Callable[..., None]) -> None:
     before = [minutes.drain(due) for due in (3, 5, 7)]
-    put_back(before[0])
+    restore_backup(before[0])
 
     with pytest.raises(ReplayStoreLostError):
         prune_windows(

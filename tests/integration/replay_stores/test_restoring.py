@@ -1,4 +1,4 @@
-"""A store made anew from the landing, for every store: lost, from an old backup, interrupted, and what is refused."""
+"""Restoring a store from the landing, for every store: lost stores, old backups, kills and refusals."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
-from airflow_provider_sfstream.replay_windows.restoring import Restored, restore_position
+from airflow_provider_sfstream.replay_windows.restoring import RestoreResult, restore_position
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
 BY = "recovery.restore run manual"
 
 
-def restore(under_test: StoreUnderTest, store: ReplayStore, stream: Stream, last: str | None = None) -> Restored:
+def restore(under_test: StoreUnderTest, store: ReplayStore, stream: Stream, last: str | None = None) -> RestoreResult:
     return restore_position(
         stream, store=store, catalog=under_test.catalog, now=minute(60), updated_by=BY, last_window_id=last
     )
 
 
 @dataclass
-class Drained:
-    """Windows as live runs and a backfill made them, with a position that was set by hand in between."""
+class DrainedWindows:
+    """Windows of live runs and of a backfill, with a reset of the position between them."""
 
     live: list[ReplayWindow]
     backfill: ReplayWindow
 
 
-def drained(under_test: StoreUnderTest, stream: Stream) -> Drained:
+def drain_windows(under_test: StoreUnderTest, stream: Stream) -> DrainedWindows:
     first = under_test.advance(stream, b"\x01", run_at(1), events=(0, 1), covered=(0, 1))
     quiet = under_test.advance(stream, b"\x02", run_at(2), covered=(1, 2))
     gap = under_test.advance(stream, b"\x05", run_at(3), events=(2, 3), covered=(2, 3), gap=gap_at(3))
@@ -45,12 +45,14 @@ def drained(under_test: StoreUnderTest, stream: Stream) -> Drained:
         stream, Position(b"\x01"), b"\x02", run_at(9), kind="backfill", events=(5, 6), covered=(5, 6)
     )
     under_test.store.record_backfill(stream, backfill)
-    return Drained([first, quiet, gap, again], backfill)
+    return DrainedWindows([first, quiet, gap, again], backfill)
 
 
-def test_a_lost_store_answers_as_before(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
+def test_restored_store_returns_the_same_records_as_the_lost_store(
+    under_test: StoreUnderTest, empty_store: Callable[[], Any]
+) -> None:
     stream = new_stream()
-    made = drained(under_test, stream)
+    windows = drain_windows(under_test, stream)
     before = under_test.store.read(stream)
     overlapping = under_test.store.windows_overlapping(stream, minute(0), minute(60))
     store = empty_store()
@@ -60,53 +62,53 @@ def test_a_lost_store_answers_as_before(under_test: StoreUnderTest, empty_store:
     assert (restored.live_windows, restored.backfill_windows) == (4, 1)
     assert restored.after == store.read(stream)
     assert (restored.after.replay_id, restored.after.window_id) == (before.replay_id, before.window_id)
-    assert store.windows_overlapping(stream, minute(0), minute(60)) == overlapping == [*made.live, made.backfill]
-    for window in (*made.live, made.backfill):
+    assert store.windows_overlapping(stream, minute(0), minute(60)) == overlapping == [*windows.live, windows.backfill]
+    for window in (*windows.live, windows.backfill):
         assert store.windows_of_run(stream, window.run) == [window]
     assert store.window_before(stream, minute(3.5)) == under_test.store.window_before(stream, minute(3.5))
     assert store.gaps(stream) == [gap_at(3)]
     assert [(reset.to_replay_id, reset.reset_by) for reset in store.resets(stream)] == [(b"\x04", BY)]
     under_test.store = store
     following = under_test.advance(stream, b"\x09", run_at(11), events=(10, 11))
-    assert following.previous_window_id == made.live[-1].window_id
+    assert following.previous_window_id == windows.live[-1].window_id
 
 
-def test_again_it_changes_nothing(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
+def test_second_restore_changes_nothing(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
     stream = new_stream()
-    drained(under_test, stream)
+    drain_windows(under_test, stream)
     store = empty_store()
     once = restore(under_test, store, stream)
 
     twice = restore(under_test, store, stream)
 
-    assert twice == Restored(once.after, once.after, 0, 1)
+    assert twice == RestoreResult(once.after, once.after, 0, 1)
     assert len(store.resets(stream)) == 1
 
 
-def test_a_store_from_an_old_backup_is_brought_up_to_date(
+def test_restore_adds_the_windows_that_an_old_backup_lacks(
     under_test: StoreUnderTest, empty_store: Callable[[], Any]
 ) -> None:
     stream = new_stream()
-    made = drained(under_test, stream)
+    windows = drain_windows(under_test, stream)
     store = empty_store()
-    restore(under_test, store, stream, last=made.live[1].window_id)
+    restore(under_test, store, stream, last=windows.live[1].window_id)
     assert store.read(stream).replay_id == b"\x02"
 
     restored = restore(under_test, store, stream)
 
     assert (restored.before.replay_id, restored.after.replay_id, restored.live_windows) == (b"\x02", b"\x07", 2)
-    assert store.windows_of_run(stream, made.live[2].run) == [made.live[2]]
+    assert store.windows_of_run(stream, windows.live[2].run) == [windows.live[2]]
 
 
 class CrashError(Exception):
-    """Stands for a kill right after a write."""
+    """Simulated kill directly after a write."""
 
 
-def test_killed_after_each_write_and_tried_again_it_ends_the_same(
+def test_restore_killed_after_each_write_and_retried_has_the_same_result(
     under_test: StoreUnderTest, empty_store: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = new_stream()
-    made = drained(under_test, stream)
+    windows = drain_windows(under_test, stream)
     store = empty_store()
     written: set[Any] = set()
 
@@ -114,12 +116,12 @@ def test_killed_after_each_write_and_tried_again_it_ends_the_same(
         original = getattr(store, method)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            answered = original(*arguments, **named)
+            returned = original(*arguments, **named)
             write = (method, *(each.window_id for each in arguments if isinstance(each, ReplayWindow)))
             if write not in written:
                 written.add(write)
                 raise CrashError
-            return answered
+            return returned
 
         return call
 
@@ -133,14 +135,16 @@ def test_killed_after_each_write_and_tried_again_it_ends_the_same(
         except CrashError:
             crashes += 1
 
-    assert crashes == 6  # four windows, the position set by hand between them, the backfill window
+    assert crashes == 6  # four live windows, the reset between them, the backfill window
     position = store.read(stream)
-    assert (position.replay_id, position.window_id) == (b"\x07", made.live[-1].window_id)
+    assert (position.replay_id, position.window_id) == (b"\x07", windows.live[-1].window_id)
     found = store.windows_overlapping(stream, minute(0), minute(60))
-    assert [window.window_id for window in found] == [window.window_id for window in (*made.live, made.backfill)]
+    assert [window.window_id for window in found] == [window.window_id for window in (*windows.live, windows.backfill)]
 
 
-def test_the_loser_of_a_race_is_left_out(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
+def test_restore_leaves_out_the_window_of_a_refused_advance(
+    under_test: StoreUnderTest, empty_store: Callable[[], Any]
+) -> None:
     stream = new_stream()
     first = under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
     at_first = under_test.store.read(stream)
@@ -155,7 +159,7 @@ def test_the_loser_of_a_race_is_left_out(under_test: StoreUnderTest, empty_store
     assert store.read(stream).fence == 0
     assert restore(under_test, store, stream, last=winner.window_id).after.replay_id == b"\x02"
 
-    # Once one is followed, that decides.
+    # A following window decides which of the two was recorded.
     under_test.land(stream, Position(b"\x02", 2, winner.window_id), b"\x04", run_at(4), events=(3, 4))
     restored = restore(under_test, store, stream)
     assert (restored.live_windows, restored.after.replay_id) == (1, b"\x04")
@@ -163,7 +167,9 @@ def test_the_loser_of_a_race_is_left_out(under_test: StoreUnderTest, empty_store
     assert store.windows_of_run(stream, first.run) == [first]
 
 
-def test_the_last_recorded_position_decides_a_race(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
+def test_recorded_position_decides_between_two_last_windows(
+    under_test: StoreUnderTest, empty_store: Callable[[], Any]
+) -> None:
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
     at_first = under_test.store.read(stream)
@@ -178,7 +184,7 @@ def test_the_last_recorded_position_decides_a_race(under_test: StoreUnderTest, e
     assert store.windows_of_run(stream, loser.run) == []
 
 
-def test_the_oldest_windows_may_be_gone(
+def test_restore_works_without_the_oldest_windows(
     under_test: StoreUnderTest, empty_store: Callable[[], Any], tmp_path: Path
 ) -> None:
     stream = new_stream()
@@ -196,7 +202,7 @@ def test_the_oldest_windows_may_be_gone(
     ]
 
 
-def test_a_stream_that_began_anew_meanwhile_needs_its_position_forgotten_first(
+def test_restarted_stream_is_restored_after_its_position_is_reset(
     under_test: StoreUnderTest, empty_store: Callable[[], Any]
 ) -> None:
     stream = new_stream()
@@ -218,7 +224,9 @@ def test_a_stream_that_began_anew_meanwhile_needs_its_position_forgotten_first(
     assert following.after == b"\x08"
 
 
-def test_what_is_refused(under_test: StoreUnderTest, empty_store: Callable[[], Any], tmp_path: Path) -> None:
+def test_restore_refuses_other_streams_unknown_windows_and_reset_positions(
+    under_test: StoreUnderTest, empty_store: Callable[[], Any], tmp_path: Path
+) -> None:
     stream, other = new_stream(), new_stream("/event/Other__e")
     under_test.advance(stream, b"\x01", run_at(1))
     with pytest.raises(ConfigurationError, match="has no window of it"):
@@ -231,7 +239,9 @@ def test_what_is_refused(under_test: StoreUnderTest, empty_store: Callable[[], A
     assert under_test.store.read(stream).replay_id == b"\x99"
 
 
-def test_a_landing_that_the_position_does_not_know(under_test: StoreUnderTest, tmp_path: Path) -> None:
+def test_restore_refuses_a_landing_without_the_window_of_the_position(
+    under_test: StoreUnderTest, tmp_path: Path
+) -> None:
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
     elsewhere = StoreUnderTest(lambda: under_test.store, LandingCatalog(Landing.from_url(str(tmp_path / "elsewhere"))))

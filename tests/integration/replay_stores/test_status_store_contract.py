@@ -1,4 +1,4 @@
-"""What every status store promises, against every store."""
+"""Contract of status stores, tested with every store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = "s3://lake/replica"
 
 @pytest.fixture(params=["variables", "sqlite", *ON_SERVERS])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], StatusStore]]:
-    """Opens the same store again and again."""
+    """Return a function that opens the same store each time it is called."""
     if request.param == "variables":
         variables = DictVariables()
         yield lambda: VariableStatusStore(variables)
@@ -42,7 +42,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 
 
 def seen(store: StatusStore, subject: str, section: str) -> object:
-    """Return what the store holds, by the step that changes nothing."""
+    """Return the stored section, read by a change that changes nothing."""
     found: list[object] = []
 
     def look(before: object) -> dict[str, object]:
@@ -53,28 +53,28 @@ def seen(store: StatusStore, subject: str, section: str) -> object:
     return found[0]
 
 
-def test_a_section_is_what_the_last_step_made_of_the_one_before(opened: Callable[[], StatusStore]) -> None:
+def test_change_receives_and_replaces_the_stored_section(opened: Callable[[], StatusStore]) -> None:
     opened().change(SUBJECT, "drain", lambda before: {"runs": [1], "before": before})
     opened().change(SUBJECT, "drain", lambda before: {"runs": [*(before or {})["runs"], 2]})
     assert seen(opened(), SUBJECT, "drain") == {"runs": [1, 2]}
 
 
-def test_subjects_and_sections_are_apart(opened: Callable[[], StatusStore]) -> None:
+def test_sections_of_different_subjects_are_separate(opened: Callable[[], StatusStore]) -> None:
     for subject, section in ((SUBJECT, "drain"), (SUBJECT, "windows"), (OTHER, "drain")):
         opened().change(subject, section, lambda _, name=f"{subject} {section}": {"name": name})
     assert seen(opened(), SUBJECT, "drain") == {"name": f"{SUBJECT} drain"}
     assert seen(opened(), OTHER, "drain") == {"name": f"{OTHER} drain"}
 
 
-def test_large_documents_and_any_script_are_kept(opened: Callable[[], StatusStore]) -> None:
+def test_large_documents_in_any_script_are_stored_unchanged(opened: Callable[[], StatusStore]) -> None:
     document = {"windows": [{"name": "注文-🚚" * 40} for _ in range(1_000)]}
     opened().change(SUBJECT, "windows", lambda _: document)
     assert seen(opened(), SUBJECT, "windows") == document
 
 
-def test_a_table_lists_everything_but_windows(tmp_path: Path) -> None:
+def test_table_lists_all_sections_except_windows(tmp_path: Path) -> None:
     store = TableStatusStore(f"sqlite:///{tmp_path}/status.db")
-    assert store.statuses() == [], "there is no table yet"
+    assert store.statuses() == [], "the table does not exist yet"
     for subject, section in ((SUBJECT, "drain"), (SUBJECT, "windows"), (OTHER, "replica")):
         store.change(subject, section, lambda _: {"n": 1})
     assert {(each.subject, each.section) for each in store.statuses()} == {(SUBJECT, "drain"), (OTHER, "replica")}
@@ -83,7 +83,7 @@ def test_a_table_lists_everything_but_windows(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_table_store_of_a_version_before_has_no_status_yet(tmp_path: Path) -> None:
+def test_table_of_an_earlier_schema_version_has_no_status(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/status.db"
     TableReplayStore(url).read(new_stream())
     with create_engine(url).begin() as connection:
@@ -96,7 +96,7 @@ def test_a_table_store_of_a_version_before_has_no_status_yet(tmp_path: Path) -> 
     store.close()
 
 
-def test_something_else_in_the_place_of_a_status_is_named() -> None:
+def test_variable_with_an_unsupported_status_format_is_named() -> None:
     variables = DictVariables()
     variables.values[variable_key(SUBJECT, "drain")] = '{"format": "sfstream-status", "version": 99}'
     with pytest.raises(ReplayStoreError, match=r"sfstream-status 99.*Delete it"):

@@ -1,4 +1,4 @@
-"""Any sequence of calls, on every store, compared with a model that is too simple to be wrong."""
+"""Random sequences of calls on every store, compared with a simple model of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ details = st.fixed_dictionaries({"events": bounds, "covered": spans})
 
 
 def meet(window: ReplayWindow, first: datetime, last: datetime) -> bool:
-    """Return whether the window's span meets ``[first, last)``: bounds are whole minutes, so halves are enough."""
+    """Return whether the span of the window overlaps ``[first, last)``, by half minutes: bounds are whole minutes."""
     if window.covered_from is None or window.covered_until is None:
         return False
     halves = [minute(number + 0.5) for number in range(20)]
@@ -40,7 +40,7 @@ def holds(window: ReplayWindow, first: datetime, last: datetime) -> bool:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drains, late drains, retries, resets, backfills and gaps, by two clients in turn."""
+    """State machine of drains, late drains, retries, resets, backfills and gaps by two clients of one store."""
 
     under_test: StoreUnderTest
 
@@ -169,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.extended)])
-def test_every_store_behaves_as_the_model(under_test: StoreUnderTest, examples: int) -> None:
+def test_every_store_agrees_with_the_model(under_test: StoreUnderTest, examples: int) -> None:
     machine: Callable[[], StoreMachine] = type("Machine", (StoreMachine,), {"under_test": under_test})
     run_state_machine_as_test(
         machine,

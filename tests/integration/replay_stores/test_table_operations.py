@@ -1,4 +1,4 @@
-"""Upgrades of the replay table, and a login for tasks that may not change it, with the statements of the docs."""
+"""Upgrades of the replay table, and the documented database user for tasks, which cannot change its schema."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.replay_stores import gap_at, minute, new_stream, run_at, tabl
 GUIDE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 
-def tasks_login(url: URL) -> URL:
-    """Return the URL of a new login that may connect to the database, and nothing else yet."""
+def new_task_user(url: URL) -> URL:
+    """Create a database user that may only connect, and return its URL."""
     name, password = f"tasks_{uuid4().hex[:8]}", uuid4().hex
     database = create_engine(url)
     with database.begin() as connection:
@@ -32,11 +32,11 @@ def tasks_login(url: URL) -> URL:
 
 
 @pytest.mark.extended
-def test_tasks_need_no_right_to_change_the_schema(
+def test_tasks_need_no_privilege_to_change_the_schema(
     postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owner = postgres_server.new_database()
-    tasks = tasks_login(owner)
+    tasks = new_task_user(owner)
     under_test = table_store(tmp_path, tasks)
     stream = new_stream()
     with pytest.raises(ReplayStoreError, match="permission denied"):
@@ -66,7 +66,7 @@ def test_tasks_need_no_right_to_change_the_schema(
     under_test.store.close()
 
 
-def test_an_upgrade_that_failed_half_way_is_run_again(database_url: URL) -> None:
+def test_upgrade_that_failed_midway_can_be_repeated(database_url: URL) -> None:
     database = engine_for(database_url)
 
     def fail(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
@@ -77,9 +77,9 @@ def test_an_upgrade_that_failed_half_way_is_run_again(database_url: URL) -> None
     with pytest.raises(ConnectionResetError):
         schema.upgrade(database)
     event.remove(database, "before_cursor_execute", fail)
-    left = inspect(database).get_table_names()
+    tables = inspect(database).get_table_names()
     if database.dialect.name in ("sqlite", "postgresql"):
-        assert left == []
+        assert tables == []
 
     assert schema.upgrade(database) == schema.current(database) == schema.head()
     database.dispose()

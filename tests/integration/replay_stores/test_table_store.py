@@ -1,4 +1,4 @@
-"""What only a table store promises, on SQLite, PostgreSQL and MariaDB."""
+"""Contract of the table store only, on SQLite, PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from airflow_provider_sfstream.replay_stores.table.models import Base, UtcDateTi
 from tests.support.mariadb import MariaDBServer
 from tests.support.postgres import PostgresServer
 from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store
-from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
+from tests.support.store_processes import DEADLINE, hang_before_commit, processes, race, receive, upgrade_concurrently
 from tests.support.tasks import set_connection
 
 TABLES = {
@@ -52,18 +52,18 @@ def as_text(url: URL) -> str:
     ("database_url", "workers"),
     [
         ("sqlite", 3),
-        ("postgres", 3),  # the one test on a database server that `make test` runs
+        ("postgres", 3),  # the only test on a database server that `make test` runs
         *(pytest.param(database, 8, marks=pytest.mark.extended) for database in ("sqlite", "postgres", "mariadb")),
     ],
     indirect=["database_url"],
 )
-def test_of_many_processes_exactly_one_wins_each_time(database_url: URL, workers: int) -> None:
+def test_exactly_one_of_many_processes_advances_in_each_round(database_url: URL, workers: int) -> None:
     stream, rounds = new_stream(), 8
     barrier = multiprocessing.get_context("spawn").Barrier(workers)
     arguments = [(as_text(database_url), stream, worker, rounds, barrier) for worker in range(workers)]
 
     with processes(race, arguments) as started:
-        wins = [hear(pipe) for _, pipe in started]
+        wins = [receive(pipe) for _, pipe in started]
 
     assert sorted(number for won in wins for number in won) == list(range(rounds))
     store = TableReplayStore(database_url)
@@ -78,76 +78,76 @@ def test_of_many_processes_exactly_one_wins_each_time(database_url: URL, workers
     store.close()
 
 
-def test_a_process_killed_before_its_commit_leaves_nothing(database_url: URL, tmp_path: Path) -> None:
+def test_process_killed_before_its_commit_records_nothing(database_url: URL, tmp_path: Path) -> None:
     under_test = table_store(tmp_path / "landing", database_url)
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
-    stands = under_test.store.read(stream)
-    window = under_test.land(stream, stands, b"\x02", run_at(2), events=(1, 2), gap=gap_at(2))
+    position = under_test.store.read(stream)
+    window = under_test.land(stream, position, b"\x02", run_at(2), events=(1, 2), gap=gap_at(2))
 
     with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(process, pipe)]:
-        assert hear(pipe) == "about to commit"
+        assert receive(pipe) == "about to commit"
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join(DEADLINE)
 
     assert process.exitcode == -signal.SIGKILL
-    assert under_test.store.read(stream) == stands
+    assert under_test.store.read(stream) == position
     assert under_test.store.windows_of_run(stream, window.run) == []
     assert under_test.store.gaps(stream) == []
-    under_test.store.advance(stream, stands, window)
+    under_test.store.advance(stream, position, window)
     assert under_test.store.windows_of_run(stream, window.run) == [window]
     under_test.store.close()
 
 
-def test_reading_waits_for_no_writer(database_url: URL, tmp_path: Path) -> None:
+def test_read_does_not_wait_for_a_writer(database_url: URL, tmp_path: Path) -> None:
     under_test = table_store(tmp_path / "landing", database_url)
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
-    stands = under_test.store.read(stream)
-    window = under_test.land(stream, stands, b"\x02", run_at(2))
+    position = under_test.store.read(stream)
+    window = under_test.land(stream, position, b"\x02", run_at(2))
 
     with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(_, pipe)]:
-        assert hear(pipe) == "about to commit"
-        assert under_test.open().read(stream) == stands
+        assert receive(pipe) == "about to commit"
+        assert under_test.open().read(stream) == position
 
 
-def test_a_writer_that_hangs_is_not_waited_for_without_end(
+def test_wait_for_a_hanging_writer_ends_after_the_lock_timeout(
     database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
-    # Of SQLite it is the wait for the lock; of the servers, a limit on connecting that this is not about.
+    # On SQLite this is the wait for the lock. On the servers it limits connecting, which is not tested here.
     monkeypatch.setattr(engine, "CONNECT_SECONDS", 1 if database_url.get_backend_name() == "sqlite" else 60)
     under_test = table_store(tmp_path / "landing", database_url)
     stream = new_stream()
     under_test.advance(stream, b"\x01", run_at(1))
-    stands = under_test.store.read(stream)
-    window = under_test.land(stream, stands, b"\x02", run_at(2))
-    rival = under_test.land(stream, stands, b"\x03", run_at(3))
+    position = under_test.store.read(stream)
+    window = under_test.land(stream, position, b"\x02", run_at(2))
+    rival = under_test.land(stream, position, b"\x03", run_at(3))
 
     with processes(hang_before_commit, [(as_text(database_url), stream, rival)]) as [(_, pipe)]:
-        assert hear(pipe) == "about to commit"
+        assert receive(pipe) == "about to commit"
         with pytest.raises(ReplayStoreError, match=r"(?i)lock") as raised:
-            under_test.store.advance(stream, stands, window)
+            under_test.store.advance(stream, position, window)
 
     assert raised.value.retriable
     assert not isinstance(raised.value, PositionConflictError)
     under_test.store.close()
 
 
-def test_two_tasks_may_use_an_empty_database_first(database_url: URL) -> None:
+def test_several_tasks_may_create_the_tables_at_the_same_time(database_url: URL) -> None:
     barrier = multiprocessing.get_context("spawn").Barrier(3)
 
-    with processes(upgrade_at_once, [(as_text(database_url), barrier)] * 3) as started:
-        answers = [hear(pipe) for _, pipe in started]
+    with processes(upgrade_concurrently, [(as_text(database_url), barrier)] * 3) as started:
+        revisions = [receive(pipe) for _, pipe in started]
 
-    assert answers == [schema.head()] * 3
+    assert revisions == [schema.head()] * 3
     database = engine_for(database_url)
     assert set(inspect(database).get_table_names()) == TABLES
     database.dispose()
 
 
-def test_migrations_make_what_the_models_say(database_url: URL) -> None:
+def test_migrations_create_the_tables_of_the_models(database_url: URL) -> None:
     database = engine_for(database_url)
     assert schema.current(database) is None
     schema.upgrade(database)
@@ -160,7 +160,7 @@ def test_migrations_make_what_the_models_say(database_url: URL) -> None:
     database.dispose()
 
 
-def test_an_upgrade_that_was_cut_off_anywhere_is_finished_by_the_next(database_url: URL) -> None:
+def test_upgrade_interrupted_after_any_statement_is_finished_by_the_next(database_url: URL) -> None:
     class CutOffError(Exception):
         pass
 
@@ -191,8 +191,8 @@ def test_an_upgrade_that_was_cut_off_anywhere_is_finished_by_the_next(database_u
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("database_url", ["postgres", "mariadb"], indirect=True)  # SQLite holds text of any length
-def test_what_a_column_cannot_hold_is_refused_not_cut(database_url: URL, tmp_path: Path) -> None:
+@pytest.mark.parametrize("database_url", ["postgres", "mariadb"], indirect=True)  # SQLite stores text of any length
+def test_value_too_long_for_its_column_is_refused_and_not_truncated(database_url: URL, tmp_path: Path) -> None:
     under_test = table_store(tmp_path, database_url)
     stream = new_stream()
 
@@ -203,7 +203,7 @@ def test_what_a_column_cannot_hold_is_refused_not_cut(database_url: URL, tmp_pat
     under_test.store.close()
 
 
-def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path: Path) -> None:
+def test_rows_of_the_first_revision_are_read_after_an_upgrade(database_url: URL, tmp_path: Path) -> None:
     database = engine_for(database_url)
     config = Config()
     config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
@@ -249,7 +249,7 @@ def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path
     database.dispose()
 
 
-def test_tables_beside_others_are_left_alone(database_url: URL) -> None:
+def test_tables_of_others_in_the_database_remain_unchanged(database_url: URL) -> None:
     database = create_engine(database_url)
     with database.begin() as connection:
         connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
@@ -262,7 +262,7 @@ def test_tables_beside_others_are_left_alone(database_url: URL) -> None:
     database.dispose()
 
 
-def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> None:
+def test_store_without_migration_names_the_upgrade_command(database_url: URL) -> None:
     store = TableReplayStore(database_url, migrate=False)
     with pytest.raises(ReplayStoreError, match=r"stores\.table upgrade"):
         store.read(new_stream())
@@ -274,7 +274,7 @@ def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> Non
 
 
 @pytest.mark.parametrize("migrate", [True, False])
-def test_tables_of_a_newer_version_are_not_touched(database_url: URL, migrate: bool) -> None:
+def test_tables_of_a_newer_version_are_refused_and_not_changed(database_url: URL, migrate: bool) -> None:
     database = engine_for(database_url)
     schema.upgrade(database)
     with database.begin() as connection:
@@ -310,7 +310,7 @@ def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
 
 
 @pytest.mark.extended
-def test_a_wrong_password_is_reported_without_it(postgres_server: PostgresServer) -> None:
+def test_wrong_postgres_password_is_not_in_the_error(postgres_server: PostgresServer) -> None:
     store = TableReplayStore(postgres_server.url(password="not-the-password"))
 
     with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
@@ -320,7 +320,7 @@ def test_a_wrong_password_is_reported_without_it(postgres_server: PostgresServer
     assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
 
 
-def test_an_unreachable_server_is_named() -> None:
+def test_unreachable_database_server_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         port = taken.getsockname()[1]
@@ -335,7 +335,7 @@ def test_an_unreachable_server_is_named() -> None:
 
 
 @pytest.mark.extended
-def test_a_server_restart_between_two_calls_is_survived(postgres_server: PostgresServer, tmp_path: Path) -> None:
+def test_ended_postgres_sessions_are_reconnected(postgres_server: PostgresServer, tmp_path: Path) -> None:
     url = postgres_server.new_database()
     under_test = table_store(tmp_path, url)
     stream = new_stream()
@@ -356,9 +356,7 @@ def test_a_server_restart_between_two_calls_is_survived(postgres_server: Postgre
 
 
 @pytest.mark.extended
-def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
-    mariadb_server: MariaDBServer, tmp_path: Path
-) -> None:
+def test_ended_mariadb_sessions_are_reconnected(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
     url = mariadb_server.new_database()
     under_test = table_store(tmp_path, url)
     stream = new_stream()
@@ -377,7 +375,7 @@ def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
 
 
 @pytest.mark.extended
-def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
+def test_mysql_and_mariadb_urls_are_the_same_store(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
     url = mariadb_server.new_database()
     under_test = table_store(tmp_path, url.set(drivername="mariadb+pymysql"))
     stream = new_stream()
@@ -392,7 +390,7 @@ def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: Maria
 
 
 @pytest.mark.extended
-def test_an_airflow_connection_to_mariadb_without_its_provider(
+def test_airflow_connection_to_mariadb_works_without_the_mysql_provider(
     mariadb_server: MariaDBServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, stream = mariadb_server.new_database(), new_stream()
@@ -425,7 +423,7 @@ def test_an_airflow_connection_to_mariadb_without_its_provider(
 
 
 @pytest.mark.extended
-def test_a_wrong_password_of_mariadb_is_reported_without_it(mariadb_server: MariaDBServer) -> None:
+def test_wrong_mariadb_password_is_not_in_the_error(mariadb_server: MariaDBServer) -> None:
     store = TableReplayStore(mariadb_server.url(password="not-the-password"))
 
     with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
@@ -434,7 +432,7 @@ def test_a_wrong_password_of_mariadb_is_reported_without_it(mariadb_server: Mari
     assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
 
 
-def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> None:
+def test_query_of_the_window_before_a_time_uses_the_index(tmp_path: Path) -> None:
     database = engine_for(f"sqlite:///{tmp_path}/positions.db")
     under_test = table_store(tmp_path, database)
     stream = new_stream()
@@ -461,7 +459,7 @@ def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> Non
     under_test.store.close()
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_named(tmp_path: Path) -> None:
     file = tmp_path / "positions.db"
     file.write_bytes(b"not a database, but long enough to be taken for a broken one" * 20)
 

@@ -1,4 +1,4 @@
-"""Runs on a managed event subscription, killed and disturbed at every step, against the org's own record."""
+"""Runs on a managed event subscription with kills and faults at every step, compared with the events of the org."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 class Managed:
-    """One managed subscription to a topic of its own, and runs upon it; nothing but the landing outlives a run."""
+    """A managed subscription to its own topic, and runs on it. Only landing and store persist between runs."""
 
     def __init__(self, org: LocalOrg, folder: Path, kind: str = "landing", **settings: str) -> None:
         number = next(_numbers)
@@ -97,7 +97,7 @@ class Managed:
         return PubSubClient(token_provider(self.org), endpoint=f"http://{target or self.org.grpc_target}")
 
     def cut(self, network: Network) -> None:
-        """Cut the connection that a stream of this subscription is open on, without a close."""
+        """Cut the connection of an open stream of this subscription without closing it."""
         network.forget()
         self.org.fault("managed_half_open", developer_name=self.name)
 
@@ -119,7 +119,7 @@ class Managed:
 
 
 @pytest.mark.parametrize("kind", ["landing", "table"])
-def test_each_run_goes_on_after_what_the_one_before_committed(org: LocalOrg, tmp_path: Path, kind: str) -> None:
+def test_each_run_continues_after_the_commit_of_the_previous_run(org: LocalOrg, tmp_path: Path, kind: str) -> None:
     managed = Managed(org, tmp_path, kind)
     managed.publish(250)
     windows = [managed.run(number, max_events=100).manifest.window for number in (1, 2, 3)]
@@ -131,10 +131,10 @@ def test_each_run_goes_on_after_what_the_one_before_committed(org: LocalOrg, tmp
     managed.publish(7)
     assert managed.run(4).manifest.window.event_count == 7
     assert managed.landed() == managed.record()
-    wait_until(lambda: managed.slot() == "free", what="the place")
+    wait_until(lambda: managed.slot() == "free", what="the end of the stream of the last run")
 
 
-def test_a_quiet_subscription_is_drained_of_nothing_again_and_again(org: LocalOrg, tmp_path: Path) -> None:
+def test_repeated_drains_of_an_idle_subscription_are_empty(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(3)
     org.knobs(keepalive_seconds=120)
@@ -146,7 +146,7 @@ def test_a_quiet_subscription_is_drained_of_nothing_again_and_again(org: LocalOr
     assert managed.committed() == managed.record()[-1]
 
 
-def test_a_subscription_that_begins_at_latest_misses_nothing_after_its_first_run(org: LocalOrg, tmp_path: Path) -> None:
+def test_subscription_from_latest_misses_no_event_after_its_first_run(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path, default_replay="LATEST")
     managed.publish(5)
     first = managed.run(1).manifest.window
@@ -158,7 +158,7 @@ def test_a_subscription_that_begins_at_latest_misses_nothing_after_its_first_run
 
 
 @pytest.mark.parametrize(("recovery", "landed"), [("earliest", [5, 6, 7, 8, 9]), ("latest", [])])
-def test_a_committed_replay_id_that_cannot_be_read_is_a_gap(
+def test_expired_committed_replay_id_is_recorded_as_a_gap(
     org: LocalOrg, tmp_path: Path, recovery: str, landed: list[int]
 ) -> None:
     managed = Managed(org, tmp_path, error_recovery_replay=recovery.upper())
@@ -177,19 +177,19 @@ def test_a_committed_replay_id_that_cannot_be_read_is_a_gap(
 
 
 @pytest.mark.extended
-def test_a_lost_position_is_a_gap_however_slow_the_network_is(org: LocalOrg, tmp_path: Path) -> None:
+def test_expired_committed_replay_id_is_a_gap_on_a_slow_network(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path, error_recovery_replay="LATEST")
     ids = managed.publish(10)
     managed.run(1, max_events=3)
     org.fault("expire_before", topic=managed.topic, replay_id=ids[5].hex())
     with Network(org.grpc_port) as network:
-        network.delay(1.75)  # one way: a refusal takes longer than the 3 seconds that were waited for one once
+        network.delay(1.75)  # in each direction: a refusal arrives after more than 3 seconds, an earlier fixed timeout
         managed.run(2, target=network.target)
     (gap,) = managed.store().gaps(managed.stream)
     assert gap.after == ids[2]
 
 
-def test_stopped_and_started_again_it_begins_at_its_default(org: LocalOrg, tmp_path: Path) -> None:
+def test_restarted_subscription_begins_at_its_default_replay(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(5)
     managed.run(1)
@@ -223,7 +223,7 @@ STEPS = [
 @pytest.mark.parametrize("retried", [True, False], ids=["the same run tries again", "the next run goes on"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, len(STEPS) + 1))
-def test_killed_at_any_step_the_windows_hold_every_event_once(
+def test_windows_of_runs_killed_at_any_step_contain_every_event_once(
     org: LocalOrg, tmp_path: Path, nth: int, after: bool, retried: bool
 ) -> None:
     assert undisturbed(org, tmp_path / "undisturbed") == ([20, 10, 0], True)
@@ -231,7 +231,7 @@ def test_killed_at_any_step_the_windows_hold_every_event_once(
     managed.publish(30)
     with killed_at(STEPS, nth, after=after), pytest.raises(Killed):
         managed.run(1, max_events=20)
-    if not retried and (nth, after) in ((1, True), (2, False)):  # landed, and never recorded: as if the store were lost
+    if not retried and (nth, after) in ((1, True), (2, False)):  # landed but not recorded, as with a lost store
         with pytest.raises(ReplayStoreLostError):
             managed.run(2)
         now = datetime.now(UTC)
@@ -245,7 +245,7 @@ def test_killed_at_any_step_the_windows_hold_every_event_once(
 
 
 @pytest.mark.parametrize("fault", ["managed_lose_commit", "managed_lose_acknowledgement"])
-def test_a_lost_commit_or_acknowledgement_is_made_good(org: LocalOrg, tmp_path: Path, fault: str) -> None:
+def test_lost_commit_or_acknowledgement_is_repeated(org: LocalOrg, tmp_path: Path, fault: str) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(30)
     org.fault(fault, developer_name=managed.name)
@@ -255,7 +255,7 @@ def test_a_lost_commit_or_acknowledgement_is_made_good(org: LocalOrg, tmp_path: 
     assert managed.landed() == managed.record()
 
 
-def test_several_windows_that_salesforce_was_not_told_of_are_left_out(org: LocalOrg, tmp_path: Path) -> None:
+def test_events_of_several_uncommitted_windows_are_not_landed_again(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(50)
     for number in (1, 2, 3):
@@ -267,25 +267,23 @@ def test_several_windows_that_salesforce_was_not_told_of_are_left_out(org: Local
     assert managed.committed() == managed.record()[-1]
 
 
-def test_a_window_that_comes_again_in_many_responses_is_left_out_whole(org: LocalOrg, tmp_path: Path) -> None:
+def test_large_uncommitted_window_is_not_landed_again(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(400)
     with killed_at([(ManagedSource, "commit")], 1, after=False), pytest.raises(Killed):
-        managed.run(1, max_events=250)  # of which 100 come in one response
+        managed.run(1, max_events=250)  # a response has at most 100 of them
     assert managed.run(2).manifest.window.event_count == 150
     assert managed.landed() == managed.record()
 
 
-def test_a_network_that_is_cut_in_a_drain_leads_to_a_bounded_wait_and_loses_nothing(
-    org: LocalOrg, tmp_path: Path
-) -> None:
+def test_drain_on_a_cut_network_fails_in_bounded_time_and_loses_no_event(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(25)
     managed.run(1, max_events=10)
     with (
         Network(org.grpc_port) as network,
         killed_at([(ManagedSource, "commit")], 1, after=False),
-        pytest.raises(Killed),  # the worker is gone; its connection stays, and nobody tells Salesforce
+        pytest.raises(Killed),  # the worker is killed, and Salesforce still sees its connection as open
     ):
         managed.run(2, max_events=10, target=network.target, before_the_end=lambda: managed.cut(network))
     assert managed.slot() == "half_open"
@@ -301,7 +299,7 @@ def test_a_network_that_is_cut_in_a_drain_leads_to_a_bounded_wait_and_loses_noth
     assert managed.committed() == managed.record()[-1]
 
 
-def test_committing_a_head_that_is_known_to_be_committed_calls_nobody(org: LocalOrg, tmp_path: Path) -> None:
+def test_commit_of_an_already_committed_head_sends_no_request(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(5)
     managed.run(1)

@@ -1,6 +1,6 @@
-"""One local org for each module of client tests; every test leaves its faults, knobs and sessions as it found them.
+"""One local org for each module of client tests. Its faults, knobs and sessions are reset after each test.
 
-The contract of the event sources is asked twice: of an org on this machine, and of one behind a slow network.
+The contract of event sources is tested twice: with an org on this machine and with an org behind a slow network.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter
-from tests.support.left_behind import watched
-from tests.support.localorg import LocalOrg, put_back
+from tests.support.left_behind import leak_check
+from tests.support.localorg import LocalOrg, reset_org
 
 _numbers = itertools.count()
 
 SECONDS_EACH_WAY = 0.03
 BEHIND_NETWORK = (
     "test_every_event_once_in_order",
-    "test_a_revoked_token_costs_one_login_and_no_event",
-    "test_a_closed_subscription_ends_at_the_server_too",
+    "test_revoked_token_causes_one_login_and_loses_no_event",
+    "test_closed_subscription_ends_at_the_server",
 )
-"""The tests of the contract that ``make test`` has behind the network too. ``make test-all`` has all of them."""
+"""Contract tests that ``make test`` also runs behind the network. ``make test-all`` runs all of them there."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask the contract of an org on this machine, and of one behind a slow network."""
+    """Run the contract tests with an org on this machine and with an org behind a slow network."""
     if metafunc.module.__name__.rpartition(".")[2].startswith("test_event_source_"):
         marks = [] if metafunc.function.__name__ in BEHIND_NETWORK else [pytest.mark.extended]
         behind = pytest.param(SECONDS_EACH_WAY, marks=marks, id="behind_network")
@@ -48,31 +48,31 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def seconds_each_way() -> float | None:
-    """How long the network takes; ``None``: there is none."""
+    """Return the delay of the network in each direction, ``None`` without a network."""
     return None
 
 
 @pytest.fixture
 def org(running_org: LocalOrg, seconds_each_way: float | None) -> Iterator[LocalOrg | OrgBehindNetwork]:
-    running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
+    running_org.admin("DELETE", "/requests")  # tests read the whole log many times, so it must be short
     if seconds_each_way is None:
         yield running_org
     else:
         with OrgBehindNetwork.of(running_org) as behind:
             behind.delay(seconds_each_way)
             yield behind
-    put_back(running_org)
+    reset_org(running_org)
 
 
 @pytest.fixture
 def topic(org: LocalOrg) -> str:
-    """A new, empty topic."""
+    """Create a new, empty topic."""
     return str(org.define(f"Order{next(_numbers)}__e", Amount__c="double", Note__c="string")["name"])
 
 
 @pytest.fixture(params=EVENT_SOURCES, ids=lambda kind: kind.name)
 def source_kind(request: pytest.FixtureRequest) -> type[EventSourceAdapter]:
-    """Each implementation of an event source in turn."""
+    """Return each implementation of an event source in turn."""
     kind: type[EventSourceAdapter] = request.param
     return kind
 
@@ -81,36 +81,36 @@ def source_kind(request: pytest.FixtureRequest) -> type[EventSourceAdapter]:
 async def open_source(
     org: LocalOrg, source_kind: type[EventSourceAdapter], caplog: pytest.LogCaptureFixture
 ) -> AsyncIterator[Callable[..., EventSourceAdapter]]:
-    """Make event sources of that kind, with options of their clients. Nothing may be left of them after the test."""
+    """Create event sources of the given kind, with options of their clients, and check that they release everything."""
     opened: list[EventSourceAdapter] = []
 
     def open_source(**options: Any) -> EventSourceAdapter:
         opened.append(source_kind(org, **options))
         return opened[-1]
 
-    with watched(org, caplog) as left_behind:
+    with leak_check(org, caplog) as left_behind:
         yield open_source
         for source in opened:
             await source.aclose()
-        await left_behind.nothing()
+        await left_behind.assert_no_leaks()
 
 
 @pytest.fixture
 def source(open_source: Callable[..., EventSourceAdapter]) -> EventSourceAdapter:
-    """An event source of that kind."""
+    """Create an event source of the given kind."""
     return open_source()
 
 
 @pytest.fixture(scope="session")
 def other_private_key() -> str:
-    """An RSA key that no external client app knows."""
+    """Create an RSA key that no external client app knows."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 @pytest.fixture(scope="session")
 def other_authority(other_private_key: str) -> str:
-    """The certificate of an authority that signed nothing here, as PEM."""
+    """Create the certificate of an authority that signed no certificate of the org, as PEM."""
     key = load_pem_private_key(other_private_key.encode(), None)
     assert isinstance(key, rsa.RSAPrivateKey)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "another authority")])

@@ -1,4 +1,4 @@
-"""What remains of allocations, as a local org tells it."""
+"""Remaining allocations, read from a local org."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(org: LocalOrg) -> Iterator[AllocationClient]:
 
 
 class Tokens:
-    """Leads to the org through a proxy."""
+    """Token provider whose instance URL leads to the org through a proxy."""
 
     def __init__(self, org: LocalOrg, url: str) -> None:
         self._org, self._url = org, url
@@ -45,7 +45,7 @@ class Tokens:
         return self.token()
 
     def invalidate(self, token: AccessToken) -> None:
-        """Nothing is kept."""
+        """Do nothing: no token is cached."""
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ def test_delivered_events_are_counted(org: LocalOrg, topic: str, client: Allocat
     assert found.remaining == 97
 
 
-def test_a_look_is_one_request_however_many_are_asked_for(org: LocalOrg, client: AllocationClient) -> None:
+def test_several_allocations_are_read_with_one_request(org: LocalOrg, client: AllocationClient) -> None:
     (before,) = client.get("DailyApiRequests")
     after, events = client.get("DailyApiRequests", "HourlyPublishedPlatformEvents")
     assert (before.remaining - after.remaining, events.name) == (1, "HourlyPublishedPlatformEvents")
 
 
-def test_one_that_is_not_told_is_unknown_and_near_names_are_told(client: AllocationClient) -> None:
+def test_unknown_allocation_raises_an_error_with_similar_names(client: AllocationClient) -> None:
     with pytest.raises(AllocationUnknownError) as caught:
         client.get("DailyDeliveredPlatformEvent")
     assert "neither enough nor too little" in str(caught.value)
@@ -86,7 +86,7 @@ def test_one_that_is_not_told_is_unknown_and_near_names_are_told(client: Allocat
     assert not caught.value.retriable
 
 
-def test_a_refused_token_costs_one_login(org: LocalOrg, client: AllocationClient) -> None:
+def test_revoked_token_is_renewed_by_the_allocation_client(org: LocalOrg, client: AllocationClient) -> None:
     client.all()
     org.revoke()
     assert client.all()
@@ -101,7 +101,7 @@ def test_a_refused_token_costs_one_login(org: LocalOrg, client: AllocationClient
         (404, "NOT_FOUND", ConfigurationError),
     ],
 )
-def test_a_refusal_is_an_error_about_allocations(
+def test_refused_request_raises_an_error_about_allocations(
     proxied: AllocationClient, proxy: RestProxy, status: int, code: str, kind: type[SalesforceStreamError]
 ) -> None:
     proxy.error("GET", "/limits", status, code)
@@ -110,9 +110,7 @@ def test_a_refusal_is_an_error_about_allocations(
 
 
 @pytest.mark.parametrize("answer", [[], {"DailyApiRequests": "many"}, {}])
-def test_an_answer_that_tells_nothing_is_not_taken_for_one(
-    proxied: AllocationClient, proxy: RestProxy, answer: Any
-) -> None:
+def test_response_without_allocations_is_refused(proxied: AllocationClient, proxy: RestProxy, answer: Any) -> None:
     proxy.answer("GET", "/limits", 200, answer)
     with pytest.raises(ConfigurationError):
         proxied.get("DailyApiRequests")
@@ -121,34 +119,34 @@ def test_an_answer_that_tells_nothing_is_not_taken_for_one(
 NOW = datetime(2026, 11, 24, 11, 23, tzinfo=UTC)
 
 
-def test_delivered_events_are_asked_for_as_salesforce_documents_it(
+def test_delivered_events_are_queried_as_salesforce_documents_it(
     proxied: AllocationClient, proxy: RestProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The local org has no PlatformEventUsageMetric: its rows are those of the Platform Events guide."""
-    asked: list[str] = []
+    """The local org has no PlatformEventUsageMetric; the rows are from the Platform Events guide."""
+    queries: list[str] = []
     request = proxied._rest.request
     monkeypatch.setattr(
         proxied._rest,
         "request",
-        lambda *path, **how: asked.append(how["parameters"]["q"]) or request(*path, **how),
+        lambda *path, **how: queries.append(how["parameters"]["q"]) or request(*path, **how),
     )
     for value in (1_154, 15):
         row = {"attributes": {}, "Name": "X", "StartDate": "2026-11-23T11:00:00.000+0000", "Value": value}
         proxy.answer("GET", "/query", 200, {"totalSize": 1, "done": True, "records": [row]})
     assert proxied.delivered(NOW) == {"platform events": 1_154, "change events": 15}
-    assert asked[0] == (
+    assert queries[0] == (
         "SELECT Name, StartDate, EndDate, Value FROM PlatformEventUsageMetric WHERE Name = "
         "'PLATFORM_EVENTS_DELIVERED' AND StartDate = 2026-11-23T11:00:00.000Z AND EndDate = 2026-11-24T11:00:00.000Z"
     )
-    assert "'CHANGE_EVENTS_DELIVERED'" in asked[1]
+    assert "'CHANGE_EVENTS_DELIVERED'" in queries[1]
 
 
-def test_a_kind_without_a_number_is_left_out(proxied: AllocationClient, proxy: RestProxy) -> None:
+def test_event_kind_without_a_number_is_left_out(proxied: AllocationClient, proxy: RestProxy) -> None:
     proxy.answer("GET", "/query", 200, {"totalSize": 0, "done": True, "records": []})
     proxy.answer("GET", "/query", 200, {"totalSize": 1, "done": True, "records": [{"Value": 0}]})
     assert proxied.delivered(NOW) == {"change events": 0}
 
 
-def test_an_org_without_the_metric_says_so(client: AllocationClient) -> None:
+def test_org_without_the_usage_metric_raises(client: AllocationClient) -> None:
     with pytest.raises(SalesforceStreamError, match="the metric PLATFORM_EVENTS_DELIVERED of PlatformEventUsageMetric"):
         client.delivered(NOW)

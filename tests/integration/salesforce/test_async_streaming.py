@@ -1,4 +1,4 @@
-"""What is the asyncio Streaming API client's own, against a real server: rows, empty answers, schemas, proxies."""
+"""Asyncio Streaming API client against a real server: events, empty responses, schemas and proxies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from tests.support.clients import async_pubsub_client, async_streaming_client
-from tests.support.left_behind import watched
+from tests.support.left_behind import leak_check
 from tests.support.localorg import LocalOrg
 
 SECONDS = 60.0
@@ -27,9 +27,9 @@ async def client(org: LocalOrg) -> AsyncIterator[AsyncStreamingClient]:
 
 @pytest.fixture(autouse=True)
 async def nothing_left_behind(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    with watched(org, caplog) as left_behind:
+    with leak_check(org, caplog) as left_behind:
         yield
-        await left_behind.nothing()
+        await left_behind.assert_no_leaks()
 
 
 async def next_batch(client: AsyncStreamingClient, topic: str, start: bytes | StartFrom) -> EventBatch:
@@ -41,7 +41,9 @@ async def next_batch(client: AsyncStreamingClient, topic: str, start: bytes | St
 
 
 class TestEvents:
-    async def test_a_row_of_an_event(self, org: LocalOrg, client: AsyncStreamingClient, topic: str) -> None:
+    async def test_event_has_ids_schema_and_payload(
+        self, org: LocalOrg, client: AsyncStreamingClient, topic: str
+    ) -> None:
         org.publish(topic, [{"Amount__c": 1.5, "Note__c": "é\u2028\U0001f600"}])
         [event] = org.record(topic)
         batch = await next_batch(client, topic, StartFrom.EARLIEST)
@@ -53,12 +55,12 @@ class TestEvents:
 
 
 class TestSilence:
-    async def test_an_empty_answer_breaks_the_silence(
+    async def test_empty_response_resets_the_silence_timeout(
         self, org: LocalOrg, client: AsyncStreamingClient, topic: str
     ) -> None:
         org.knobs(cometd_connect_seconds=0.1)
         async with aclosing(client.subscribe(topic, StartFrom.LATEST, silence_timeout=SECONDS)) as stream:
-            for _ in range(4):  # each proves contact, and none the end of the stream
+            for _ in range(4):  # each batch proves contact, and none confirms the end of the stream
                 batch = await anext(stream)
                 assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)
 
@@ -68,19 +70,23 @@ class TestSchemas:
     def schema_id(self, org: LocalOrg, topic: str) -> str:
         return str(next(t["schema_id"] for t in org.admin("GET", "/topics")["topics"] if t["name"] == topic))
 
-    async def test_is_that_of_the_other_api(self, org: LocalOrg, client: AsyncStreamingClient, schema_id: str) -> None:
+    async def test_schema_equals_that_of_the_pubsub_api(
+        self, org: LocalOrg, client: AsyncStreamingClient, schema_id: str
+    ) -> None:
         async with async_pubsub_client(org) as pubsub:
             expected = await pubsub.schema(schema_id)
         assert json.loads(await client.schema(schema_id) or "") == json.loads(expected)
 
-    async def test_a_channel_has_none(self, org: LocalOrg, client: AsyncStreamingClient) -> None:
+    async def test_push_topic_and_generic_channel_have_no_schema(
+        self, org: LocalOrg, client: AsyncStreamingClient
+    ) -> None:
         before = len(org.requests())
         assert await client.schema("/topic/InvoiceUpdates") is None
         assert await client.schema("/u/notifications/Orders") is None
         assert len(org.requests()) == before
 
 
-async def test_an_unknown_schema_is_none_with_one_warning(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_schema_is_none_and_logs_one_warning(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
     async with async_streaming_client(org) as client:
         for _ in range(2):
             assert await client.schema("no-such-schema-id") is None
@@ -91,8 +97,8 @@ async def test_an_unknown_schema_is_none_with_one_warning(org: LocalOrg, caplog:
     assert "read without it" in warned[0]
 
 
-class TestWayThere:
-    async def test_through_a_proxy_whose_password_is_not_shown(self, org: LocalOrg, topic: str) -> None:
+class TestProxies:
+    async def test_proxy_password_is_not_in_the_error(self, org: LocalOrg, topic: str) -> None:
         proxies = {"http": "http://user:s3cret@127.0.0.1:1"}
         async with async_streaming_client(org, proxies=proxies) as client:
             with pytest.raises(ServiceUnavailableError) as caught:

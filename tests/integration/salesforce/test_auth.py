@@ -1,4 +1,4 @@
-"""Logging in to a real server: every flow, every refusal, one login for many callers."""
+"""Login to a real server: every flow, every refusal, and one login for many callers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_flow_logs_in(org: LocalOrg, flow: Callable[[LocalOrg], Fields]) -
     assert token.org_id == org.org_id
     assert token.instance_url == org.instance_url
     assert token.user_id
-    assert org.revoke(token.value) == 1, "the token is one that the org gave"
+    assert org.revoke(token.value) == 1, "the org has issued the token"
 
 
 @pytest.mark.parametrize("flow", FLOWS)
@@ -78,7 +78,7 @@ async def test_every_flow_logs_in_without_blocking(org: LocalOrg, flow: Callable
     assert (token.org_id, token.instance_url) == (org.org_id, org.instance_url)
 
 
-def test_over_tls_with_the_orgs_authority(org: LocalOrg) -> None:
+def test_login_over_tls_with_the_certificate_authority_of_the_org(org: LocalOrg) -> None:
     fields = {**app_fields(org), "login_url": org.https_instance_url}
     assert provider(fields, tls_ca=org.ca_file).token().instance_url == org.https_instance_url
     assert provider(fields, tls_ca=Path(org.ca_file).read_text()).token().org_id == org.org_id
@@ -106,29 +106,29 @@ def test_wrong_credentials_name_their_remedy(
     assert not caught.value.retriable
 
 
-def test_another_key_is_refused(org: LocalOrg, other_private_key: str) -> None:
+def test_unknown_private_key_is_refused(org: LocalOrg, other_private_key: str) -> None:
     fields = {**app_fields(org), "login": org.username, "private_key": other_private_key}
     with pytest.raises(AuthenticationError, match="certificate"):
         provider(fields).token()
 
 
-def test_a_wrong_clock_is_named(org: LocalOrg) -> None:
+def test_wrong_local_clock_is_named_in_the_error(org: LocalOrg) -> None:
     with pytest.raises(AuthenticationError, match="clock"):
         provider(jwt_bearer(org), now=lambda: 1_000_000.0).token()
 
 
-def test_client_credentials_on_a_login_host_point_to_my_domain(org: LocalOrg) -> None:
+def test_client_credentials_on_a_login_host_fail_with_a_hint_to_my_domain(org: LocalOrg) -> None:
     org.admin("POST", "/oauth", {"login_host": True})
     with pytest.raises(AuthenticationError, match="My Domain"):
         token_provider(org).token()
 
 
-def test_a_given_token_that_is_refused(org: LocalOrg) -> None:
+def test_refused_access_token_of_the_connection_raises(org: LocalOrg) -> None:
     with pytest.raises(IdentityError, match="expired, revoked"):
         provider({"access_token": "WRONG-s3cret", "instance_url": org.instance_url}).token()
 
 
-def test_a_given_token_cannot_be_renewed(org: LocalOrg) -> None:
+def test_access_token_of_the_connection_cannot_be_renewed(org: LocalOrg) -> None:
     given = provider(access_token(org))
     token = given.token()
     given.invalidate(token)
@@ -136,21 +136,21 @@ def test_a_given_token_cannot_be_renewed(org: LocalOrg) -> None:
         given.token()
 
 
-def test_another_org_than_the_connection_says(org: LocalOrg) -> None:
+def test_login_to_an_org_other_than_organization_id_is_refused(org: LocalOrg) -> None:
     assert token_provider(org, organization_id=org.org_id[:15]).token()
     with pytest.raises(AuthenticationError, match="organization_id '00D000000000001AAA'"):
         token_provider(org, organization_id="00D000000000001AAA").token()
 
 
-def test_a_login_host_in_maintenance_passes(org: LocalOrg) -> None:
+def test_login_succeeds_after_maintenance_of_the_login_host(org: LocalOrg) -> None:
     org.admin("POST", "/oauth", {"fail_next": 1})
     tokens = token_provider(org)
     with pytest.raises(LoginUnavailableError, match="HTTP 503"):
         tokens.token()
-    assert tokens.token().org_id == org.org_id, "a failure is not remembered"
+    assert tokens.token().org_id == org.org_id, "a failure is not cached"
 
 
-def test_an_empty_token_is_never_kept(org: LocalOrg) -> None:
+def test_empty_token_is_refused_and_not_cached(org: LocalOrg) -> None:
     org.admin("POST", "/oauth", {"empty_next": 1})
     tokens = token_provider(org)
     with pytest.raises(AuthenticationError, match="without an access token"):
@@ -158,7 +158,7 @@ def test_an_empty_token_is_never_kept(org: LocalOrg) -> None:
     assert tokens.token().value
 
 
-def test_an_unreachable_host(org: LocalOrg) -> None:
+def test_unreachable_login_host_raises(org: LocalOrg) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         fields = {**app_fields(org), "login_url": f"http://127.0.0.1:{unused.getsockname()[1]}"}
@@ -166,7 +166,7 @@ def test_an_unreachable_host(org: LocalOrg) -> None:
             provider(fields).token()
 
 
-def test_a_wrong_authority(org: LocalOrg, other_authority: str) -> None:
+def test_unknown_certificate_authority_is_refused(org: LocalOrg, other_authority: str) -> None:
     fields = {**app_fields(org), "login_url": org.https_instance_url}
     for options in ({}, {"tls_ca": other_authority}):
         with pytest.raises(AuthenticationError, match="tls_ca") as caught:
@@ -174,7 +174,7 @@ def test_a_wrong_authority(org: LocalOrg, other_authority: str) -> None:
         assert not caught.value.retriable
 
 
-def test_plain_http_where_tls_is_expected(org: LocalOrg) -> None:
+def test_plain_http_server_at_a_tls_url_is_refused(org: LocalOrg) -> None:
     fields = {**app_fields(org), "login_url": f"https://127.0.0.1:{org.http_port}"}
     with pytest.raises(AuthenticationError, match="TLS with"):
         provider(fields).token()
@@ -188,21 +188,21 @@ def test_proxies_are_used_and_their_password_is_not_shown(org: LocalOrg) -> None
             token_provider(org, proxies={"http": proxy}).token()
     assert "s3cret" not in str(caught.value)
     through = token_provider(org, proxies={"https": proxy}).token()
-    assert through.org_id == org.org_id, "the login is plain http, so that this proxy is not for it"
+    assert through.org_id == org.org_id, "the login uses plain HTTP, so the HTTPS proxy is not used"
 
 
 @pytest.mark.parametrize("proxies", [{"ftp": "http://x"}, {"https": "x:1"}, {"https": 5}])
-def test_unusable_proxies_are_refused(org: LocalOrg, proxies: dict[str, Any]) -> None:
+def test_invalid_proxies_are_refused(org: LocalOrg, proxies: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="proxies"):
         token_provider(org, proxies=proxies)
 
 
 class TestOneLogin:
-    def test_for_many_threads(self, org: LocalOrg) -> None:
-        tokens, together, before = token_provider(org), threading.Barrier(16), attempts(org)
+    def test_many_threads_share_one_login(self, org: LocalOrg) -> None:
+        tokens, barrier, before = token_provider(org), threading.Barrier(16), attempts(org)
 
         def get(_: int) -> AccessToken:
-            together.wait(60)
+            barrier.wait(60)
             return tokens.token()
 
         with ThreadPoolExecutor(16) as pool:
@@ -211,8 +211,8 @@ class TestOneLogin:
             assert attempts(org) == before + 1
 
             def get_anew(_: int) -> AccessToken:
-                together.wait(60)
-                tokens.invalidate(*first)  # all of them were refused with the same token
+                barrier.wait(60)
+                tokens.invalidate(*first)  # Salesforce refused the same token in all threads
                 return tokens.token()
 
             second = set(pool.map(get_anew, range(16)))
@@ -220,14 +220,14 @@ class TestOneLogin:
         assert second != first
         assert attempts(org) == before + 2
 
-    async def test_for_many_tasks_and_threads(self, org: LocalOrg) -> None:
+    async def test_many_tasks_and_threads_share_one_login(self, org: LocalOrg) -> None:
         tokens, before = token_provider(org), attempts(org)
         threads = [asyncio.to_thread(tokens.token) for _ in range(4)]
         values = await asyncio.gather(*(tokens.atoken() for _ in range(16)), *threads)
         assert len(set(values)) == 1
         assert attempts(org) == before + 1
 
-    async def test_a_cancelled_leader_hands_over(self, org: LocalOrg) -> None:
+    async def test_another_task_logs_in_when_the_first_is_cancelled(self, org: LocalOrg) -> None:
         tokens = token_provider(org)
         leader = asyncio.create_task(tokens.atoken())
         await asyncio.sleep(0)
@@ -238,7 +238,7 @@ class TestOneLogin:
         with pytest.raises(asyncio.CancelledError):
             await leader
 
-    async def test_a_cancelled_follower_harms_nobody(self, org: LocalOrg) -> None:
+    async def test_cancelled_waiting_task_does_not_affect_others(self, org: LocalOrg) -> None:
         tokens, before = token_provider(org), attempts(org)
         tasks = [asyncio.create_task(tokens.atoken()) for _ in range(3)]
         await asyncio.sleep(0)
@@ -246,12 +246,12 @@ class TestOneLogin:
         assert await tasks[0] == await tasks[2]
         assert attempts(org) == before + 1
 
-    def test_a_failure_reaches_everybody_and_the_next_caller_tries_anew(self, org: LocalOrg) -> None:
+    def test_failed_login_reaches_all_callers_and_the_next_call_logs_in_again(self, org: LocalOrg) -> None:
         org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
-        tokens, together = token_provider(org), threading.Barrier(4)
+        tokens, barrier = token_provider(org), threading.Barrier(4)
 
         def outcome(_: int) -> str:
-            together.wait(60)
+            barrier.wait(60)
             try:
                 return tokens.token().org_id
             except AuthenticationError:

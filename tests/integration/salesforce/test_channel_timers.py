@@ -1,4 +1,4 @@
-"""The timers of the connection to the Pub/Sub API, on a network that cuts idle connections, or answers nothing."""
+"""Timers of the connection to the Pub/Sub API, on a network that cuts idle connections or sends no response."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from tests.support.clients import token_provider
 from tests.support.event_sources import AsyncPubSub, EventSourceAdapter, PubSub, sources
 from tests.support.localorg import LocalOrg
-from tests.support.readers import next_events, until
+from tests.support.readers import next_events, wait_for
 
 PING = 17
-"""Bytes of an HTTP/2 ping, alone in what is sent at once."""
+"""Size of an HTTP/2 ping that is sent alone, in bytes."""
 
 
 @dataclass
 class IdleCutter:
-    """A way to ``127.0.0.1:port`` that closes connections on which nothing was sent for ``idle`` seconds."""
+    """Forwarder to ``127.0.0.1:port`` that closes connections after ``idle`` seconds without data."""
 
     port: int
     idle: float
     pings: list[int] = field(default_factory=list)
-    """How many each connection has carried from the client, by the order in which they were made."""
+    """Number of pings from the client on each connection, in the order of the connections."""
     cuts: int = 0
 
     @contextmanager
     def listening(self) -> Iterator[str]:
-        """Give the address to connect to."""
+        """Listen, and yield the URL to connect to."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -78,38 +78,38 @@ only_pubsub = sources(lambda kind: kind in (PubSub, AsyncPubSub))
 
 
 @only_pubsub
-async def test_pings_keep_a_connection_that_is_cut_when_idle(
+async def test_pings_keep_a_connection_open_on_a_network_that_cuts_idle_ones(
     org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
 ) -> None:
-    way = IdleCutter(org.grpc_port, idle=8.0)
-    with way.listening() as endpoint:
+    cutter = IdleCutter(org.grpc_port, idle=8.0)
+    with cutter.listening() as endpoint:
         source = source_kind(org, endpoint=endpoint, timers=Timers(keepalive_seconds=0.5))
         async with aclosing(source.subscribe(topic)) as batches:
             reading = asyncio.create_task(next_events(batches))
-            # That takes three seconds, and is more than gRPC pings unless told otherwise.
-            await until(lambda: sum(way.pings) >= 6, "pings")
+            # Six pings take three seconds; with default settings, gRPC sends fewer.
+            await wait_for(lambda: sum(cutter.pings) >= 6, "pings")
             org.publish(topic, [{"Amount__c": 1}])
             events = await reading
         await source.aclose()
     assert events.replay_ids == source.replay_ids(topic)
-    assert (len(way.pings), way.cuts) == (1, 0)
+    assert (len(cutter.pings), cutter.cuts) == (1, 0)
 
 
 @only_pubsub
-async def test_without_them_it_is_cut_and_the_fault_is_told(
+async def test_idle_connection_without_pings_is_cut_and_raises(
     org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
 ) -> None:
-    way = IdleCutter(org.grpc_port, idle=2.0)
-    with way.listening() as endpoint:
+    cutter = IdleCutter(org.grpc_port, idle=2.0)
+    with cutter.listening() as endpoint:
         source = source_kind(org, endpoint=endpoint)
         with pytest.raises(ServiceUnavailableError):
             await next_events(source.subscribe(topic))
         await source.aclose()
-    assert way.cuts == 1
+    assert cutter.cuts == 1
 
 
 @only_pubsub
-async def test_connecting_to_what_does_not_answer_ends_in_time(
+async def test_connecting_to_a_silent_server_times_out(
     org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -122,11 +122,11 @@ async def test_connecting_to_what_does_not_answer_ends_in_time(
     assert time.monotonic() - began < 15, "gRPC's own limit is 20 seconds"
 
 
-def test_a_server_that_wants_fewer_pings_gets_fewer(org: LocalOrg) -> None:
-    """It ends the connection, as gRPC servers do; the next connection of the channel is pinged half as often.
+def test_ping_rate_is_reduced_for_a_server_that_refuses_frequent_pings(org: LocalOrg) -> None:
+    """The server ends the connection, as gRPC servers do, and the client halves its ping rate for the next connection.
 
-    So one comes that the server leaves open. Which one depends on how late pings arrive: on a busy machine, pings that
-    were sent 400 ms apart were nearer than 150 ms when the server read them.
+    At some rate, the server keeps the connection open. The number of attempts depends on the delay of pings: on a busy
+    machine, the server read pings less than 150 ms apart that were sent 400 ms apart.
     """
     few_pings = [("grpc.http2.min_recv_ping_interval_without_data_ms", 150), ("grpc.http2.max_ping_strikes", 1)]
     closing = threading.Event()
@@ -138,16 +138,16 @@ def test_a_server_that_wants_fewer_pings_gets_fewer(org: LocalOrg) -> None:
     server = grpc.server(ThreadPoolExecutor(), options=few_pings)
     methods = {"Subscribe": grpc.stream_stream_rpc_method_handler(say_nothing)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("eventbus.v1.PubSub", methods),))
-    way = IdleCutter(server.add_insecure_port("127.0.0.1:0"), idle=60.0)
+    cutter = IdleCutter(server.add_insecure_port("127.0.0.1:0"), idle=60.0)
     server.start()
     faults: list[str] = []
-    with way.listening() as endpoint:
+    with cutter.listening() as endpoint:
         timers = Timers(keepalive_seconds=0.1)
         with PubSubClient(token_provider(org), endpoint=endpoint, timers=timers) as client:
-            while len(way.pings) < 2 or way.pings[-1] < 5:
+            while len(cutter.pings) < 2 or cutter.pings[-1] < 5:
                 try:
                     for _ in client.subscribe("/event/Order__e", StartFrom.EARLIEST, idle_timeout=0.1):
-                        if len(way.pings) > 1 and way.pings[-1] >= 5:
+                        if len(cutter.pings) > 1 and cutter.pings[-1] >= 5:
                             break
                 except ServiceUnavailableError as error:
                     faults.append(str(error))

@@ -1,4 +1,4 @@
-"""The CometD client against a local org, with a network in between that does what it is told."""
+"""The CometD client against a local org, through a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEADLINE = 60.0
 
 @dataclass
 class Scene:
-    """The org, a proxy before it, and a new topic."""
+    """Org with a proxy before it, and a new topic."""
 
     org: LocalOrg
     proxy: CometdProxy
@@ -57,7 +57,7 @@ class Scene:
                 await client.close()
 
     async def polling(self, action: Any) -> None:
-        """Let ``action`` answer the next poll, and wait until the client polls."""
+        """Set ``action`` as the response to the next poll, and wait until the client polls."""
         self.proxy.next("/meta/connect", action)
         await self.proxy.until(lambda: self.proxy.begun == 1)
 
@@ -83,7 +83,7 @@ async def received(client: CometdClient, count: int) -> list[Any]:
 # --- receiving
 
 
-async def test_messages_are_what_the_org_sent(scene: Scene) -> None:
+async def test_received_messages_equal_those_of_the_org(scene: Scene) -> None:
     replay_ids = scene.publish(1, 2)
     async with scene.client() as client:
         messages = await received(client, 2)
@@ -96,24 +96,24 @@ async def test_messages_are_what_the_org_sent(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-async def test_a_body_may_come_in_any_parts(scene: Scene, size: int) -> None:
+async def test_response_body_may_arrive_in_parts_of_any_size(scene: Scene, size: int) -> None:
     scene.publish(*range(1, 21))
     scene.proxy.next("/meta/connect", trickle(size))
     async with scene.client() as client:
         assert amounts(await received(client, 20)) == list(range(1, 21))
 
 
-async def test_a_response_is_not_taken_faster_than_the_application_takes_it(scene: Scene) -> None:
+async def test_response_is_read_no_faster_than_the_application_consumes_it(scene: Scene) -> None:
     scene.publish(*range(1, 201))
     async with scene.client(max_pending_count=10) as client:
-        taken: list[int] = []
-        while len(taken) < 200:
-            taken += amounts(await client.receive_many(3))
+        consumed: list[int] = []
+        while len(consumed) < 200:
+            consumed += amounts(await client.receive_many(3))
             assert client.pending_count <= 10
-    assert taken == list(range(1, 201))
+    assert consumed == list(range(1, 201))
 
 
-async def test_a_slow_application_does_not_make_a_response_late(scene: Scene) -> None:
+async def test_slow_application_does_not_cause_a_response_timeout(scene: Scene) -> None:
     scene.publish(*range(1, 2001))
     async with scene.client(max_pending_count=10, connection_timeout=6) as client:
         await client.receive()
@@ -121,7 +121,7 @@ async def test_a_slow_application_does_not_make_a_response_late(scene: Scene) ->
         assert amounts(await received(client, 1999)) == list(range(2, 2001))
 
 
-async def test_heartbeats_are_told(scene: Scene) -> None:
+async def test_heartbeats_are_counted_and_returned(scene: Scene) -> None:
     scene.org.knobs(cometd_connect_seconds=0.05)
     async with scene.client() as client:
         assert client.heartbeats == 0
@@ -135,7 +135,7 @@ async def test_heartbeats_are_told(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1])
-async def test_at_least_one_message_is_asked_for(scene: Scene, most: int) -> None:
+async def test_receive_many_requires_a_positive_count(scene: Scene, most: int) -> None:
     async with scene.client(subscribed=False) as client:
         with pytest.raises(ValueError, match="at least 1"):
             await client.receive_many(most)
@@ -158,7 +158,7 @@ async def test_iterating_ends_when_the_client_is_closed(scene: Scene) -> None:
     assert got == [1]
 
 
-async def test_what_waits_can_be_received_after_closing(scene: Scene) -> None:
+async def test_pending_messages_can_be_received_after_closing(scene: Scene) -> None:
     scene.publish(1, 2)
     async with scene.client() as client:
         assert amounts([await client.receive()]) == [1]
@@ -187,7 +187,7 @@ async def test_a_custom_json_library_parses_and_writes_every_message(scene: Scen
     assert [message["channel"] for message in written] == [message["channel"] for message in scene.proxy.requests]
 
 
-async def test_two_subscriptions_of_one_client(scene: Scene, org: LocalOrg) -> None:
+async def test_one_client_can_have_two_subscriptions(scene: Scene, org: LocalOrg) -> None:
     other = str(org.define("Other__e", Amount__c="double")["name"])
     scene.publish(1)
     org.publish(other, [{"Amount__c": 2.0}])
@@ -201,7 +201,7 @@ async def test_two_subscriptions_of_one_client(scene: Scene, org: LocalOrg) -> N
         assert client.subscriptions == {scene.topic}
 
 
-async def test_a_channel_is_subscribed_to_with_one_filter(scene: Scene) -> None:
+async def test_second_filter_on_a_subscribed_channel_is_refused(scene: Scene) -> None:
     async with scene.client(subscribed=False) as client:
         await client.open()
         scene.proxy.next("/meta/subscribe", reply(), times=2)
@@ -220,7 +220,7 @@ async def test_a_subscription_starts_after_a_replay_id(scene: Scene) -> None:
         assert amounts(await received(client, 2)) == [2, 3]
 
 
-async def test_markers_resume_a_client_that_is_opened_again(scene: Scene) -> None:
+async def test_markers_resume_a_reopened_client(scene: Scene) -> None:
     scene.publish(1, 2, 3)
     markers: dict[str, ReplayMarker] = {}
     async with scene.client(replay=ReplayOption.ALL_EVENTS) as client:
@@ -238,7 +238,7 @@ async def test_markers_resume_a_client_that_is_opened_again(scene: Scene) -> Non
             await client.close()
 
 
-async def test_the_automatic_policy_marks_what_is_returned(scene: Scene) -> None:
+async def test_automatic_policy_marks_returned_messages(scene: Scene) -> None:
     replay_ids = scene.publish(1, 2, 3)
     markers = {scene.topic: ReplayMarker("", replay_ids[0])}
     policy = ReplayMarkerStoragePolicy.AUTOMATIC
@@ -248,7 +248,7 @@ async def test_the_automatic_policy_marks_what_is_returned(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_event_is_missed_whatever_happens(scene: Scene, seed: int) -> None:
+async def test_no_event_is_missed_under_random_faults(scene: Scene, seed: int) -> None:
     chance = random.Random(seed)
     count = 60
     markers: dict[str, ReplayMarker] = {}
@@ -280,13 +280,15 @@ async def test_no_event_is_missed_whatever_happens(scene: Scene, seed: int) -> N
                 await read_until_an_error()
         await publishing
     assert sessions > 3
-    assert seen == list(range(1, count + 1))  # each is marked before the next: not even twice
+    assert seen == list(
+        range(1, count + 1)
+    )  # each event is marked before the next is received, so there are no duplicates either
 
 
 # --- the connection
 
 
-async def test_the_first_connect_is_not_held_and_the_version_is_in_the_address(scene: Scene) -> None:
+async def test_first_connect_is_not_held_and_the_url_has_the_api_version(scene: Scene) -> None:
     scene.org.knobs(cometd_connect_seconds=60)
     async with scene.client(api_version="v58.0") as client:
         assert client.url == f"{scene.proxy.url}/cometd/58.0"
@@ -294,18 +296,20 @@ async def test_the_first_connect_is_not_held_and_the_version_is_in_the_address(s
 
 
 @pytest.mark.parametrize("version", ["36.0", "latest", ""])
-def test_a_version_that_salesforce_has_not(version: str) -> None:
+def test_unsupported_api_version_is_refused(version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"37\.0"):
         CometdClient(SessionAuthenticator(None), api_version=version)  # type: ignore[arg-type]
 
 
-async def test_cookies_of_an_ip_address_that_is_this_machine(org: LocalOrg, topic: str) -> None:
+async def test_cookies_are_kept_for_a_local_ip_address(org: LocalOrg, topic: str) -> None:
     tokens = OrgTokens(org, f"http://127.0.0.1:{org.http_port}")
     async with CometdClient(SessionAuthenticator(tokens)) as client:
         await client.subscribe(topic)  # refused without the session's cookie
 
 
-async def test_over_tls(org: LocalOrg, topic: str, other_authority: str) -> None:
+async def test_events_are_received_over_tls_and_unknown_authorities_refused(
+    org: LocalOrg, topic: str, other_authority: str
+) -> None:
     tokens = OrgTokens(org, org.https_instance_url)
     org.publish(topic, [{"Amount__c": 1.0}])
     trusting = ssl_context(load_ca(org.ca_file))
@@ -326,7 +330,7 @@ async def test_plaintext_to_another_machine_is_refused_before_the_token_is_sent(
         await client.open()
 
 
-async def test_through_a_proxy(scene: Scene) -> None:
+async def test_client_connects_through_a_proxy_without_logging_its_password(scene: Scene) -> None:
     seen: list[str] = []
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -357,12 +361,12 @@ async def test_through_a_proxy(scene: Scene) -> None:
     ],
 )
 @pytest.mark.parametrize("channel", ["/meta/handshake", FIRST_CONNECT, "/meta/subscribe", "/meta/connect"])
-async def test_http_errors_have_their_status(
+async def test_http_error_has_status_and_body(
     scene: Scene, channel: str, status: int, body: str, content_type: str
 ) -> None:
     async with scene.client(subscribed=False) as client:
         scene.proxy.next(channel, answer(status, body, content_type))
-        if status == 401:  # then it is sent again, with another token
+        if status == 401:  # the client then repeats the request with another token
             scene.proxy.next(
                 "/meta/connect" if channel == FIRST_CONNECT else channel, answer(status, body, content_type)
             )
@@ -378,14 +382,14 @@ async def open_subscribe_receive(client: CometdClient, topic: str) -> None:
     await client.receive()
 
 
-async def test_a_page_instead_of_messages_is_an_error(scene: Scene) -> None:
+async def test_html_page_instead_of_messages_raises(scene: Scene) -> None:
     async with scene.client(subscribed=False) as client:
         scene.proxy.next("/meta/handshake", answer(200, "<html>Down for maintenance</html>"))
         with pytest.raises(TransportError, match="not a JSON array"):
             await client.open()
 
 
-async def test_bayeux_errors_of_an_http_error_are_told(scene: Scene) -> None:
+async def test_bayeux_error_in_an_http_error_is_reported(scene: Scene) -> None:
     async with scene.client(subscribed=False) as client:
         scene.proxy.next("/meta/handshake", reply(status=400, successful=False, error="400::API version is mandatory"))
         with pytest.raises(ServerError) as refused:
@@ -394,7 +398,7 @@ async def test_bayeux_errors_of_an_http_error_are_told(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("arriving", [0, 0.5, 0.9])
-async def test_what_came_before_a_response_broke_off_is_received(scene: Scene, arriving: float) -> None:
+async def test_messages_before_the_end_of_a_broken_response_are_received(scene: Scene, arriving: float) -> None:
     async with scene.client() as client:
         await scene.polling(lose(int(arriving * 20_000), lambda: scene.publish(*range(1, 101))))
         got: list[int] = []
@@ -410,7 +414,7 @@ async def test_what_came_before_a_response_broke_off_is_received(scene: Scene, a
         assert amounts(await received(client, 100)) == list(range(1, 101))
 
 
-async def test_a_message_that_cannot_be_read_is_an_error_that_names_it(scene: Scene) -> None:
+async def test_unreadable_message_raises_an_error_with_its_replay_id(scene: Scene) -> None:
     async with scene.client() as client:
         broken = (
             '[{"channel":"/x","data":{"event":{"replayId":1}}},{"channel":"/x","data":{"event":{"replayId":2},"n":-}}]'
@@ -429,21 +433,21 @@ async def test_a_message_after_the_reply_is_received(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("advice", ["none", "handshake"])
-async def test_advice_that_ends_a_session_does(scene: Scene, advice: str) -> None:
+async def test_advice_to_end_the_session_raises(scene: Scene, advice: str) -> None:
     async with scene.client() as client:
         await scene.polling(rewrite(lambda messages: [{**messages[0], "advice": {"reconnect": advice}}]))
         with pytest.raises(ServerError, match=advice):
             await client.receive()
 
 
-async def test_a_bare_disconnect_ends_a_session(scene: Scene) -> None:
+async def test_disconnect_message_without_advice_ends_the_session(scene: Scene) -> None:
     async with scene.client() as client:
         await scene.polling(answer(200, '[{"channel":"/meta/disconnect"}]', "application/json"))
         with pytest.raises(ServerError, match="ended the session"):
             await client.receive()
 
 
-async def test_a_response_without_a_reply_is_an_error(scene: Scene) -> None:
+async def test_poll_response_without_a_reply_raises(scene: Scene) -> None:
     async with scene.client() as client:
         await scene.polling(answer(200, "[]", "application/json"))
         with pytest.raises(TransportError, match="no reply"):
@@ -460,33 +464,33 @@ async def test_a_response_without_a_reply_is_an_error(scene: Scene) -> None:
         {"ext": {"sfdc": "busy"}, "error": ""},
     ],
 )
-async def test_a_refusal_in_a_strange_form_is_a_server_error(
-    scene: Scene, channel: str, fields: dict[str, Any]
-) -> None:
+async def test_malformed_refusal_raises_a_server_error(scene: Scene, channel: str, fields: dict[str, Any]) -> None:
     async with scene.client(subscribed=False) as client:
         scene.proxy.next(channel, reply(successful=False, **fields))
         with pytest.raises(ServerError):
             await open_subscribe_receive(client, scene.topic)
 
 
-async def test_the_first_subscription_is_answered_before_the_first_poll(scene: Scene) -> None:
+async def test_first_subscription_is_sent_before_the_first_held_poll(scene: Scene) -> None:
     async with scene.client() as client:
         await client.receive_many(1, heartbeats=True)
     channels = [request["channel"] for request in scene.proxy.requests]
     assert channels[:4] == ["/meta/handshake", "/meta/connect", "/meta/subscribe", "/meta/connect"]
 
 
-async def test_without_a_subscription_the_session_is_kept_alive(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_without_a_subscription_is_polled(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_sfstream.salesforce.streaming.cometd.transport.SUBSCRIBE_FIRST_SECONDS", 0.05)
     async with scene.client(subscribed=False) as client:
         await client.open()
         assert await client.receive_many(1, heartbeats=True) == []
 
 
-async def test_a_poll_that_is_held_too_long_is_an_error(scene: Scene) -> None:
+async def test_poll_without_a_response_times_out(scene: Scene) -> None:
     async with scene.client() as client:
         scene.proxy.next("/meta/connect", hang())
-        client._transport._http = replace(client._transport._http, timeout=0.2)  # opening had its time
+        client._transport._http = replace(
+            client._transport._http, timeout=0.2
+        )  # set after opening, which needs the longer timeout
         with pytest.raises(TransportError, match="did not answer in time"):
             await client.receive()
 
@@ -505,7 +509,7 @@ async def test_a_subscription_that_is_cancelled_ends_the_session(scene: Scene) -
     assert scene.proxy.requests[-1]["channel"] == "/meta/disconnect"
 
 
-async def test_a_refused_subscription_leaves_the_session(scene: Scene) -> None:
+async def test_refused_subscription_keeps_the_session_open(scene: Scene) -> None:
     scene.publish(1)
     async with scene.client(subscribed=False) as client:
         await client.open()
@@ -519,7 +523,7 @@ async def test_a_refused_subscription_leaves_the_session(scene: Scene) -> None:
 # --- opening and closing
 
 
-async def test_a_client_is_opened_once_at_a_time(scene: Scene) -> None:
+async def test_opening_an_open_client_is_refused(scene: Scene) -> None:
     async with scene.client() as client:
         with pytest.raises(ClientInvalidOperation, match="already open"):
             await client.open()
@@ -528,7 +532,7 @@ async def test_a_client_is_opened_once_at_a_time(scene: Scene) -> None:
         assert [type(outcome) for outcome in outcomes] == [type(None), ClientInvalidOperation]
 
 
-async def test_a_client_made_for_another_loop_says_so(scene: Scene) -> None:
+async def test_client_of_another_event_loop_is_refused(scene: Scene) -> None:
     loop = asyncio.new_event_loop()
     try:
         async with scene.client(subscribed=False, loop=loop) as client:
@@ -538,7 +542,7 @@ async def test_a_client_made_for_another_loop_says_so(scene: Scene) -> None:
         loop.close()
 
 
-async def test_a_closed_client_can_be_closed_and_subscribes_to_nothing(scene: Scene) -> None:
+async def test_closed_client_refuses_subscriptions_and_can_be_reopened(scene: Scene) -> None:
     async with scene.client(subscribed=False) as client:
         await client.close()
         with pytest.raises(ClientInvalidOperation):
@@ -551,7 +555,7 @@ async def test_a_closed_client_can_be_closed_and_subscribes_to_nothing(scene: Sc
 
 
 @pytest.mark.parametrize("channel", ["/meta/handshake", FIRST_CONNECT])
-async def test_opening_that_is_cancelled_leaves_nothing_behind(scene: Scene, channel: str) -> None:
+async def test_cancelled_open_leaves_no_task_running(scene: Scene, channel: str) -> None:
     before = asyncio.all_tasks()
     async with scene.client(subscribed=False) as client:
         scene.proxy.next(channel, hang())
@@ -561,12 +565,12 @@ async def test_opening_that_is_cancelled_leaves_nothing_behind(scene: Scene, cha
         with pytest.raises(asyncio.CancelledError):
             await opening
         assert client.closed
-        left = [task for task in asyncio.all_tasks() - before if "cometd_transport" in repr(task)]
-        assert left == []
+        running = [task for task in asyncio.all_tasks() - before if "cometd_transport" in repr(task)]
+        assert running == []
         await client.open()
 
 
-async def test_closing_ends_though_nobody_answers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_ends_without_a_response_of_the_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_sfstream.salesforce.streaming.cometd.transport.DISCONNECT_SECONDS", 0.1)
     async with scene.client() as client:
         scene.proxy.next("/meta/disconnect", hang())
@@ -574,7 +578,7 @@ async def test_closing_ends_though_nobody_answers(scene: Scene, monkeypatch: pyt
         assert client.closed
 
 
-async def test_the_org_knows_no_session_after_closing(scene: Scene) -> None:
+async def test_close_ends_the_session_at_the_org(scene: Scene) -> None:
     async with scene.client() as client:
         client_id = client._transport.client_id
         assert client_id in open_sessions(scene.org)
@@ -603,7 +607,7 @@ async def test_a_refused_token_is_renewed_once(scene: Scene) -> None:
         assert scene.tokens.logins == 3
 
 
-async def test_a_token_refused_at_the_handshake_is_renewed(scene: Scene) -> None:
+async def test_token_refused_at_the_handshake_is_renewed(scene: Scene) -> None:
     scene.publish(1)
     scene.tokens.token()
     scene.org.revoke()
@@ -612,7 +616,7 @@ async def test_a_token_refused_at_the_handshake_is_renewed(scene: Scene) -> None
     assert scene.tokens.logins == 2
 
 
-async def test_an_http_401_is_a_refused_token_too(scene: Scene) -> None:
+async def test_token_is_renewed_after_http_401(scene: Scene) -> None:
     scene.publish(1)
     async with scene.client(subscribed=False) as client:
         await client.open()
@@ -622,7 +626,9 @@ async def test_an_http_401_is_a_refused_token_too(scene: Scene) -> None:
         assert scene.tokens.logins == 2
 
 
-async def test_a_login_that_fails_keeps_our_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_login_error_is_the_cause_of_the_authentication_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with scene.client() as client:
 
         def unavailable() -> Any:
@@ -635,7 +641,7 @@ async def test_a_login_that_fails_keeps_our_error(scene: Scene, monkeypatch: pyt
         assert isinstance(failed.value.__cause__, LoginUnavailableError)
 
 
-async def test_no_token_is_logged_or_shown(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_token_in_cometd_logs_reprs_or_errors(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     shown = []
     scene.publish(1)

@@ -1,7 +1,7 @@
-"""What goes wrong with a CometD connection, and with replay markers: each with the stock aiosfstream, which loses
-events, or hangs, or hides it, and with ours, which does not.
+"""Faults of CometD connections and of replay markers, with the client of aiosfstream ("stock") and with our client.
 
-The stock client is expected to fail every one of these tests. Should one pass with it, the test proves nothing.
+The stock client loses events, hangs or hides the fault, so it is expected to fail each of these tests. If it passes
+one, that test proves nothing.
 """
 
 from __future__ import annotations
@@ -22,18 +22,28 @@ from aiosfstream.auth import PasswordAuthenticator
 from aiosfstream.exceptions import AuthenticationError, ReplayError, ServerError, TransportError
 
 from tests.support.cometd_clients import TokenAuthenticator, cometd_client
-from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, meanwhile, reply, rewrite
+from tests.support.cometd_proxy import (
+    FIRST_CONNECT,
+    CometdProxy,
+    answer,
+    call_before_forwarding,
+    drop,
+    hang,
+    lose,
+    reply,
+    rewrite,
+)
 from tests.support.localorg import LocalOrg
 
 DEADLINE = 60.0
-"""Seconds in which each test has what it waits for, or does not get it at all."""
+"""Seconds within which each awaited condition must become true."""
 
 STOCK_DEADLINE = 1.0
-"""The same where the stock client is expected to wait in vain."""
+"""Shorter deadline for the stock client, which is expected to wait in vain."""
 
 hazard = pytest.mark.parametrize(
     "kind",
-    [pytest.param("stock", marks=pytest.mark.xfail(strict=True, reason="this is what the stock client does")), "ours"],
+    [pytest.param("stock", marks=pytest.mark.xfail(strict=True, reason="known fault of the stock client")), "ours"],
 )
 REPLAY_ID_REFUSED = (
     "400::The replayId {7} you provided was invalid.  Please provide a valid ID, -2 to replay all events, or -1 to "
@@ -44,7 +54,7 @@ _amounts = itertools.count(1)
 
 @dataclass
 class Scene:
-    """The org, a proxy before it, and a new topic."""
+    """Org with a proxy before it, and a new topic."""
 
     org: LocalOrg
     proxy: CometdProxy
@@ -78,7 +88,7 @@ def amount_of(message: dict[str, Any]) -> int:
 
 
 async def amounts(client: aiosfstream.Client, count: int) -> list[int]:
-    """Receive and mark so many messages."""
+    """Receive and mark ``count`` messages, and return their amounts."""
     received = []
     async with asyncio.timeout(DEADLINE):
         while len(received) < count:
@@ -89,7 +99,7 @@ async def amounts(client: aiosfstream.Client, count: int) -> list[int]:
 
 
 async def amounts_over_errors(client: aiosfstream.Client, topic: str, count: int) -> list[int]:
-    """Do the same, opening the client again after an error, as every application does that keeps its position."""
+    """Do the same, but reopen the client after an error, as applications do that store their position."""
     received: list[int] = []
     async with asyncio.timeout(DEADLINE):
         while len(received) < count:
@@ -117,7 +127,7 @@ def markers_from_the_start() -> aiosfstream.DefaultMappingStorage:
 
 @hazard
 @pytest.mark.parametrize("arriving", [0, 40], ids=["nothing arrives", "a part arrives"])
-async def test_a_response_lost_on_the_wire_is_an_error_and_no_gap(scene: Scene, kind: str, arriving: int) -> None:
+async def test_lost_response_raises_and_no_event_is_missed(scene: Scene, kind: str, arriving: int) -> None:
     async with scene.client(kind, replay=markers_from_the_start()) as client:
         await opened(client, scene.topic)
         scene.publish(1)
@@ -132,7 +142,7 @@ async def test_a_response_lost_on_the_wire_is_an_error_and_no_gap(scene: Scene, 
 
 
 @hazard
-async def test_a_response_lost_while_the_application_is_busy_is_no_gap(scene: Scene, kind: str) -> None:
+async def test_no_event_is_missed_when_a_response_is_lost_during_processing(scene: Scene, kind: str) -> None:
     async with scene.client(kind, replay=markers_from_the_start()) as client:
         await opened(client, scene.topic)
         scene.proxy.next("/meta/connect", lose(happens=lambda: scene.publish(1)))
@@ -140,23 +150,23 @@ async def test_a_response_lost_while_the_application_is_busy_is_no_gap(scene: Sc
         await scene.proxy.until(lambda: scene.proxy.acted == 1)
         polls = len(scene.proxy.requests)
         scene.publish(2)
-        if kind == "stock":  # it polls on behind the application's back
+        if kind == "stock":  # the stock client polls again without the application
             await scene.proxy.until(lambda: len(scene.proxy.requests) > polls + 1)
         assert await amounts_over_errors(client, scene.topic, 2) == [1, 2]
 
 
 @hazard
-async def test_an_event_after_the_session_was_lost_is_not_skipped_silently(scene: Scene, kind: str) -> None:
+async def test_lost_session_raises_instead_of_skipping_events(scene: Scene, kind: str) -> None:
     async with scene.client(kind) as client:  # new events only: there is no marker yet
         await opened(client, scene.topic)
-        scene.proxy.next("/meta/handshake", meanwhile(lambda: scene.publish(1)))
+        scene.proxy.next("/meta/handshake", call_before_forwarding(lambda: scene.publish(1)))
         scene.org.fault("cometd_kill_sessions")
         with pytest.raises(ServerError, match="Unknown client"):
             await amounts(client, 1)
 
 
 @hazard
-async def test_nothing_is_replayed_again_behind_the_applications_back(scene: Scene, kind: str) -> None:
+async def test_lost_session_raises_instead_of_replaying_events(scene: Scene, kind: str) -> None:
     scene.publish(1, 2)
     async with scene.client(kind, replay=ReplayOption.ALL_EVENTS) as client:
         await opened(client, scene.topic)
@@ -167,7 +177,7 @@ async def test_nothing_is_replayed_again_behind_the_applications_back(scene: Sce
 
 
 @hazard
-async def test_a_subscription_that_cannot_be_resumed_is_an_error(scene: Scene, kind: str) -> None:
+async def test_subscription_that_cannot_be_resumed_raises(scene: Scene, kind: str) -> None:
     scene.publish(1)
     async with scene.client(kind, replay=markers_from_the_start()) as client:
         await opened(client, scene.topic)
@@ -179,7 +189,7 @@ async def test_a_subscription_that_cannot_be_resumed_is_an_error(scene: Scene, k
 
 
 @hazard
-async def test_the_advised_interval_is_milliseconds(scene: Scene, kind: str) -> None:
+async def test_interval_in_advice_is_read_as_milliseconds(scene: Scene, kind: str) -> None:
     async with scene.client(kind, replay=markers_from_the_start()) as client:
         advice = {"reconnect": "retry", "interval": 20, "timeout": 110_000}
         scene.proxy.next(FIRST_CONNECT, rewrite(lambda messages: [{**messages[0], "advice": advice}]))
@@ -189,7 +199,7 @@ async def test_the_advised_interval_is_milliseconds(scene: Scene, kind: str) -> 
 
 
 @hazard
-async def test_a_login_that_fails_when_the_token_was_refused_is_told(scene: Scene, kind: str) -> None:
+async def test_failed_login_after_a_refused_token_raises(scene: Scene, kind: str) -> None:
     authenticator = scene.authenticator()
     async with scene.client(kind, authenticator=authenticator) as client:
         await opened(client, scene.topic)
@@ -204,7 +214,7 @@ async def test_a_login_that_fails_when_the_token_was_refused_is_told(scene: Scen
 
 
 @hazard
-async def test_a_token_that_is_refused_again_and_again_is_an_error_and_no_hot_loop(scene: Scene, kind: str) -> None:
+async def test_repeatedly_refused_token_raises_after_one_new_login(scene: Scene, kind: str) -> None:
     authenticator = scene.authenticator()
     async with scene.client(kind, authenticator=authenticator) as client:
         await opened(client, scene.topic)
@@ -216,7 +226,7 @@ async def test_a_token_that_is_refused_again_and_again_is_an_error_and_no_hot_lo
 
 
 @hazard
-async def test_a_refused_connect_without_advice_is_an_error_and_no_hot_loop(scene: Scene, kind: str) -> None:
+async def test_refused_connect_without_advice_raises_after_one_request(scene: Scene, kind: str) -> None:
     async with scene.client(kind) as client:
         await opened(client, scene.topic)
         before = len(scene.proxy.requests)
@@ -226,7 +236,7 @@ async def test_a_refused_connect_without_advice_is_an_error_and_no_hot_loop(scen
         assert len(scene.proxy.requests) <= before + 1
 
 
-async def test_a_session_that_the_server_ends_is_told(scene: Scene) -> None:
+async def test_session_ended_by_the_server_raises(scene: Scene) -> None:
     async with scene.client("ours") as client:
         await opened(client, scene.topic)
         scene.org.fault("cometd_kill_sessions", how="disconnect")
@@ -236,7 +246,7 @@ async def test_a_session_that_the_server_ends_is_told(scene: Scene) -> None:
 
 @hazard
 @pytest.mark.parametrize("channel", ["/meta/handshake", FIRST_CONNECT])
-async def test_opening_ends_where_nothing_answers(scene: Scene, kind: str, channel: str) -> None:
+async def test_open_times_out_without_a_response(scene: Scene, kind: str, channel: str) -> None:
     async with scene.client(kind, connection_timeout=0.2) as client:
         scene.proxy.next(channel, hang())
         with pytest.raises(TransportError):
@@ -245,7 +255,7 @@ async def test_opening_ends_where_nothing_answers(scene: Scene, kind: str, chann
 
 
 @hazard
-async def test_opening_that_fails_half_way_leaves_nothing_behind(scene: Scene, kind: str) -> None:
+async def test_failed_open_leaves_no_task_running(scene: Scene, kind: str) -> None:
     before = asyncio.all_tasks()
     async with scene.client(kind) as client:
         scene.proxy.next(FIRST_CONNECT, answer(500, "<html>Internal Server Error</html>"), times=10)
@@ -257,20 +267,20 @@ async def test_opening_that_fails_half_way_leaves_nothing_behind(scene: Scene, k
 
 
 @hazard
-async def test_closing_is_quiet(scene: Scene, kind: str) -> None:
-    said: list[str] = []
+async def test_close_raises_no_error_in_the_event_loop(scene: Scene, kind: str) -> None:
+    errors: list[str] = []
     async with scene.client(kind) as client:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context["message"]))
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context["message"]))
         await opened(client, scene.topic)
         await scene.proxy.until(lambda: len(scene.proxy.on("/meta/connect")) > 1)
         await client.close()
         await asyncio.sleep(0)
-        assert said == []
+        assert errors == []
         assert scene.proxy.requests[-1]["channel"] == "/meta/disconnect"
 
 
 @hazard
-async def test_cancelling_receive_loses_nothing(scene: Scene, kind: str) -> None:
+async def test_cancelled_receive_loses_no_event(scene: Scene, kind: str) -> None:
     async with scene.client(kind, replay=ReplayOption.ALL_EVENTS) as client:
         await opened(client, scene.topic)
         scene.publish(*range(1, 61))
@@ -292,7 +302,7 @@ async def test_cancelling_receive_loses_nothing(scene: Scene, kind: str) -> None
 
 
 @hazard
-async def test_events_that_come_with_the_subscribe_response_do_not_block_it(scene: Scene, kind: str) -> None:
+async def test_events_in_the_subscribe_response_do_not_block_the_subscription(scene: Scene, kind: str) -> None:
     events = [
         {"channel": scene.topic, "data": {"payload": {"Amount__c": n}, "event": {"replayId": n}}} for n in (1, 2, 3)
     ]
@@ -305,7 +315,7 @@ async def test_events_that_come_with_the_subscribe_response_do_not_block_it(scen
 
 
 @hazard
-async def test_a_session_that_a_slow_application_lost_is_told_and_nothing_comes_twice(scene: Scene, kind: str) -> None:
+async def test_expired_session_of_a_slow_application_raises_without_duplicates(scene: Scene, kind: str) -> None:
     scene.org.knobs(cometd_connect_seconds=60, cometd_batch_events=4)
     received: list[int] = []
     policy = ReplayMarkerStoragePolicy.MANUAL
@@ -313,7 +323,7 @@ async def test_a_session_that_a_slow_application_lost_is_told_and_nothing_comes_
         kind, max_pending_count=2, replay=ReplayOption.ALL_EVENTS, replay_storage_policy=policy
     ) as client:
         await opened(client, scene.topic)
-        scene.org.knobs(cometd_reconnect_seconds=0.2)  # from the next answer on, which is the one with the events
+        scene.org.knobs(cometd_reconnect_seconds=0.2)  # valid from the next response, which has the events
         scene.publish(*range(1, 9))
         received += await amounts(client, 1)
         await until_forgotten(scene.org, client)
@@ -332,7 +342,7 @@ async def until_forgotten(org: LocalOrg, client: aiosfstream.Client) -> None:
 
 
 @hazard
-def test_a_client_made_outside_of_the_event_loop_can_be_used_in_it(
+def test_client_created_outside_the_event_loop_can_be_used_in_it(
     org: LocalOrg, topic: str, kind: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
@@ -373,21 +383,21 @@ async def test_no_secret_is_logged(org: LocalOrg, kind: str, caplog: pytest.LogC
 
 
 @hazard
-async def test_by_default_a_message_is_not_marked_before_it_is_handled(scene: Scene, kind: str) -> None:
+async def test_default_policy_marks_a_message_after_its_processing(scene: Scene, kind: str) -> None:
     markers: dict[str, ReplayMarker] = {}
     async with scene.client(kind, replay=markers) as client:
         await opened(client, scene.topic)
         scene.publish(1)
         async with asyncio.timeout(DEADLINE):
             message = await client.receive()
-        assert markers == {}  # handling it may fail now
+        assert markers == {}  # the application may still fail to process the message
         async with client.replay_storage(message):
             pass
         assert list(markers) == [scene.topic]
 
 
 @hazard
-async def test_markers_follow_the_order_of_arrival_whatever_the_dates_say(scene: Scene, kind: str) -> None:
+async def test_markers_follow_the_order_of_arrival_and_ignore_dates(scene: Scene, kind: str) -> None:
     markers: dict[str, ReplayMarker] = {}
     async with scene.client(kind, replay=markers) as client:
         dates = ["2026-11-21T10:00:00.500Z", "2026-11-21T10:00:00.400Z", "2026-11-21T10:00:00Z", None]
@@ -416,7 +426,7 @@ async def test_an_event_without_a_date_is_received(scene: Scene, kind: str) -> N
 
 
 @hazard
-async def test_a_message_whose_marker_could_not_be_stored_is_kept(scene: Scene, kind: str) -> None:
+async def test_message_is_returned_again_after_its_marker_could_not_be_stored(scene: Scene, kind: str) -> None:
     class Broken(aiosfstream.ReplayMarkerStorage):  # type: ignore[misc]
         works = False
 
@@ -448,7 +458,7 @@ async def test_replay_id_zero_is_sent(scene: Scene, kind: str) -> None:
 
 
 @hazard
-async def test_the_replay_map_names_the_channel_without_its_filter(scene: Scene, kind: str) -> None:
+async def test_replay_map_has_the_channel_without_its_filter(scene: Scene, kind: str) -> None:
     filtered = "/topic/Invoices?Status__c='Open'"
     async with scene.client(kind, replay={filtered: ReplayMarker("", 7)}) as client:
         scene.proxy.next("/meta/subscribe", reply())
@@ -457,7 +467,7 @@ async def test_the_replay_map_names_the_channel_without_its_filter(scene: Scene,
 
 
 @hazard
-async def test_a_marker_is_found_again_under_the_filtered_name(scene: Scene, kind: str) -> None:
+async def test_marker_is_stored_under_the_channel_name_with_its_filter(scene: Scene, kind: str) -> None:
     filtered = "/topic/Invoices?Status__c='Open'"
     markers: dict[str, ReplayMarker] = {}
     async with scene.client(kind, replay=markers) as client:
@@ -477,7 +487,7 @@ async def test_a_marker_is_found_again_under_the_filtered_name(scene: Scene, kin
         "400::The replayId for channel {/topic/X} wasn't found using the provided replay ID map {{/topic/Y=5}}",
     ],
 )
-async def test_the_fallback_is_for_refused_replay_ids_only(scene: Scene, kind: str, error: str) -> None:
+async def test_replay_fallback_is_used_for_refused_replay_ids_only(scene: Scene, kind: str, error: str) -> None:
     async with scene.client(
         kind, replay={scene.topic: ReplayMarker("", 7)}, replay_fallback=ReplayOption.NEW_EVENTS
     ) as client:
@@ -487,7 +497,7 @@ async def test_the_fallback_is_for_refused_replay_ids_only(scene: Scene, kind: s
         assert len(scene.proxy.on("/meta/subscribe")) == 1
 
 
-# --- what works with both, and must go on working
+# --- works with both clients, and must continue to work
 
 
 both = pytest.mark.parametrize("kind", ["stock", "ours"])
@@ -495,7 +505,9 @@ both = pytest.mark.parametrize("kind", ["stock", "ours"])
 
 @both
 @pytest.mark.parametrize(("replay", "expected"), [(ReplayOption.ALL_EVENTS, 1), (ReplayOption.NEW_EVENTS, 2)])
-async def test_replay_options(scene: Scene, kind: str, replay: ReplayOption, expected: int) -> None:
+async def test_replay_option_selects_all_or_new_events(
+    scene: Scene, kind: str, replay: ReplayOption, expected: int
+) -> None:
     scene.publish(1)
     async with scene.client(kind, replay=replay) as client:
         await opened(client, scene.topic)
@@ -518,7 +530,7 @@ async def test_a_marker_resumes_after_its_event(scene: Scene, kind: str) -> None
 
 
 @both
-async def test_a_refused_replay_id_falls_back_where_told_to(scene: Scene, kind: str) -> None:
+async def test_refused_replay_id_uses_the_replay_fallback(scene: Scene, kind: str) -> None:
     scene.publish(1)
     async with scene.client(
         kind, replay={scene.topic: ReplayMarker("", 7)}, replay_fallback=ReplayOption.ALL_EVENTS
@@ -529,7 +541,7 @@ async def test_a_refused_replay_id_falls_back_where_told_to(scene: Scene, kind: 
 
 
 @both
-async def test_without_a_fallback_a_refused_replay_id_is_an_error(scene: Scene, kind: str) -> None:
+async def test_refused_replay_id_without_a_fallback_raises(scene: Scene, kind: str) -> None:
     async with scene.client(kind, replay={scene.topic: ReplayMarker("", 7)}) as client:
         scene.proxy.next("/meta/subscribe", reply(successful=False, error=REPLAY_ID_REFUSED))
         with pytest.raises(ServerError) as refused:
@@ -548,7 +560,7 @@ async def test_an_expired_token_is_renewed(scene: Scene, kind: str) -> None:
         assert authenticator.calls == 2
 
 
-async def test_a_dropped_poll_is_an_error_at_once(scene: Scene) -> None:
+async def test_dropped_poll_raises_immediately(scene: Scene) -> None:
     async with scene.client("ours", replay=markers_from_the_start()) as client:
         await opened(client, scene.topic)
         scene.proxy.next("/meta/connect", drop())

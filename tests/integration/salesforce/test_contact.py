@@ -1,7 +1,7 @@
-"""A drain behind a network that falls silent: it never takes that for the end of the stream, on any event source.
+"""Drains behind a network that stops forwarding: no event source treats the silence as the end of the stream.
 
-Every silent point is tried twice: for good, which is an error that names where the way ends, and until the network
-heals, which is every event, once.
+Each point of silence is tested twice. A permanent silence raises an error that names the last point reached. After a
+temporary silence, the drain has received every event once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from airflow_provider_sfstream.streams.drain.result import DrainResult
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.event_source_adapter import EventSourceAdapter
 from tests.support.event_sources import Managed, PubSub, Streaming
-from tests.support.network import TO_CLIENT, TO_SERVER, Carried, Connection, GrpcResponse, Network, Seen, TlsHandshake
+from tests.support.network import (
+    TO_CLIENT,
+    TO_SERVER,
+    ByteCount,
+    Connection,
+    GrpcResponse,
+    Network,
+    TextMatch,
+    TlsHandshake,
+)
 from tests.support.scripted_source import ListSink
 
 __all__ = ["behind_network"]
@@ -45,26 +54,26 @@ Kind = type[EventSourceAdapter]
 
 @dataclass(frozen=True)
 class Silent:
-    """Where the network falls silent, and how far the way goes then: an error says so."""
+    """Point at which the network stops forwarding, and the part of the error that names the last point reached."""
 
     begin: Callable[[Network, Kind], object]
     reached: str
     tls: bool = False
     quick: bool = False
-    """Whether ``make test`` has it too."""
+    """``make test`` runs this point too; ``make test-all`` runs all of them."""
 
 
 def first_answer(kind: Kind) -> Any:
     """Return the point after the first response of a subscription."""
-    return Seen(b'"/meta/connect"', TO_SERVER, before=True) if kind.rpc is None else GrpcResponse(kind.rpc)
+    return TextMatch(b'"/meta/connect"', TO_SERVER, before=True) if kind.rpc is None else GrpcResponse(kind.rpc)
 
 
 def silent_after_first_answer(network: Network, kind: Kind) -> None:
     network.at(first_answer(kind), lambda _: network.silence(), nth=2 if kind.rpc is None else 1)
 
 
-def first_request(kind: Kind) -> Seen:
-    return Seen(b"POST /cometd" if kind.rpc is None else b"PRI * HTTP/2.0", TO_SERVER, before=kind.rpc is None)
+def first_request(kind: Kind) -> TextMatch:
+    return TextMatch(b"POST /cometd" if kind.rpc is None else b"PRI * HTTP/2.0", TO_SERVER, before=kind.rpc is None)
 
 
 SILENT = {
@@ -78,7 +87,7 @@ SILENT = {
     ),
     "after the first response": Silent(silent_after_first_answer, "was reached", quick=True),
     "in the middle of a response": Silent(
-        lambda network, _: network.at(Carried(6_000, TO_CLIENT), lambda _: network.silence()), "was reached"
+        lambda network, _: network.at(ByteCount(6_000, TO_CLIENT), lambda _: network.silence()), "was reached"
     ),
     "dripping": Silent(lambda network, _: network.drip(20), "was reached"),
 }
@@ -95,7 +104,7 @@ each_silence = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def hurried(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is waited for as long as a human would."""
+    """Shorten the timeouts of the package, so that tests of silence take seconds."""
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)
     monkeypatch.setattr(proxies, "STEP_TIMEOUT", 0.3)
     monkeypatch.setattr(rest_client, "TIME_TIMEOUT", 0.5)
@@ -104,7 +113,7 @@ def hurried(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -
 
 @dataclass
 class Reader:
-    """A client of a kind, and the network that its events come through."""
+    """Event source of a kind, and the network through which it receives events."""
 
     source: EventSourceAdapter
     network: Network
@@ -118,7 +127,7 @@ class Reader:
 
 @pytest.fixture
 def reader(behind_network: OrgBehindNetwork) -> Iterator[Callable[..., Reader]]:
-    """Make readers that are logged in."""
+    """Return a function that creates readers that are logged in."""
     opened: list[EventSourceAdapter] = []
 
     def make(kind: Kind, *, tls: bool = False, **options: Any) -> Reader:
@@ -141,30 +150,30 @@ def reader(behind_network: OrgBehindNetwork) -> Iterator[Callable[..., Reader]]:
 
 @pytest.fixture
 def published(behind_network: OrgBehindNetwork, topic: str) -> str:
-    """The topic, with events."""
+    """Publish events on the topic, and return the topic."""
     behind_network.publish_many(topic, EVENTS, {"Amount__c": "{n}"})
     return topic
 
 
 @each_silence
 @each_kind
-def test_a_silence_for_good_is_an_error_that_says_where_the_way_ends(
+def test_permanent_silence_raises_an_error_with_the_last_reached_point(
     reader: Callable[..., Reader], published: str, kind: Kind, silent: Silent
 ) -> None:
     read, sink = reader(kind, tls=silent.tls), ListSink()
     silent.begin(read.network, kind)
     with pytest.raises(ServiceUnavailableError) as caught:
         read.drain(published, sink)
-    said = str(caught.value)
-    assert published.removeprefix("/event/").removesuffix("__e") in said
-    assert str(read.network.port) in said
-    assert silent.reached in said
+    message = str(caught.value)
+    assert published.removeprefix("/event/").removesuffix("__e") in message
+    assert str(read.network.port) in message
+    assert silent.reached in message
     assert sink.replay_ids == read.source.replay_ids(published)[: len(sink.replay_ids)]
 
 
 @each_silence
 @each_kind
-def test_a_silence_that_ends_costs_no_event(
+def test_temporary_silence_loses_no_event(
     reader: Callable[..., Reader], published: str, kind: Kind, silent: Silent
 ) -> None:
     read, sink = reader(kind, tls=silent.tls), ListSink()
@@ -180,7 +189,7 @@ def test_a_silence_that_ends_costs_no_event(
 
 
 @pytest.mark.parametrize("kind", [PubSub, Streaming], ids=lambda kind: kind.name)
-def test_a_half_open_connection_is_replaced(reader: Callable[..., Reader], published: str, kind: Kind) -> None:
+def test_half_open_connection_is_replaced(reader: Callable[..., Reader], published: str, kind: Kind) -> None:
     read, sink = reader(kind), ListSink()
     forgotten = read.network.at(first_answer(kind), Connection.forget, nth=2 if kind.rpc is None else 1)
     result = read.drain(published, sink, max_failures=8)
@@ -189,7 +198,9 @@ def test_a_half_open_connection_is_replaced(reader: Callable[..., Reader], publi
 
 
 @each_kind
-def test_a_slow_network_is_waited_for(reader: Callable[..., Reader], published: str, kind: Kind) -> None:
+def test_round_trips_longer_than_the_idle_timeout_do_not_end_a_drain(
+    reader: Callable[..., Reader], published: str, kind: Kind
+) -> None:
     """Every round trip takes longer than the idle timeout."""
     read, sink = (
         reader(kind, **({"connection_timeout": 10.0} if kind.rpc is None else {"timers": Timers()})),
@@ -201,8 +212,10 @@ def test_a_slow_network_is_waited_for(reader: Callable[..., Reader], published: 
     assert (result.reconnects, result.stop_reason) == (0, StopReason.IDLE)
 
 
-def test_polls_that_a_proxy_holds_back_are_no_silence(reader: Callable[..., Reader], published: str) -> None:
-    """Only what is polled for is held back: everything else is answered, as by a proxy that buffers."""
+def test_polls_held_back_by_a_proxy_raise_instead_of_ending_the_drain(
+    reader: Callable[..., Reader], published: str
+) -> None:
+    """The proxy holds back only responses to polls and forwards all other responses, as a buffering proxy does."""
     read, sink = reader(Streaming), ListSink()
     held = read.network.at(
         first_answer(Streaming), lambda connection: connection.hold(frozenset({TO_CLIENT})), nth=2, times=None
@@ -221,11 +234,11 @@ def test_polls_that_a_proxy_holds_back_are_no_silence(reader: Callable[..., Read
         pytest.param(PubSub, 0.3, 3.0, StopReason.CAUGHT_UP, id="pings, and the end is named"),
         pytest.param(PubSub, 0.3, 60.0, StopReason.IDLE, id="pings, and it is not", marks=pytest.mark.extended),
         pytest.param(PubSub, 60.0, 60.0, StopReason.IDLE, id="no pings"),
-        # Without pings, its place would stay taken after a cut.
+        # Without pings, Salesforce would treat the subscription as busy after a cut.
         pytest.param(Managed, 0.3, 2.0, StopReason.CAUGHT_UP, id="managed", marks=pytest.mark.extended),
     ],
 )
-def test_a_wait_for_confirmation_outlasts_a_network_that_cuts_idle_connections(
+def test_confirmation_wait_continues_when_idle_connections_are_cut(
     behind_network: OrgBehindNetwork,
     reader: Callable[..., Reader],
     topic: str,
@@ -234,7 +247,7 @@ def test_a_wait_for_confirmation_outlasts_a_network_that_cuts_idle_connections(
     named: float,
     expected: StopReason,
 ) -> None:
-    """Cut after two seconds, time and again while nothing comes: no cut begins the wait anew, and none is too many."""
+    """The network cuts each connection after two idle seconds. A cut neither restarts nor ends the wait."""
     behind_network.knobs(keepalive_seconds=named)
     read = reader(kind, timers=Timers(keepalive_seconds=keepalive))
     confirm = 8.0 if expected is StopReason.IDLE else 40.0

@@ -1,4 +1,4 @@
-"""How every event source ends, against a real server: closed, cancelled or forgotten, nothing of it is left."""
+"""Ends of event sources, against a real server: a closed, cancelled or garbage-collected source releases everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from tests.support.event_sources import EventSourceAdapter, Streaming, sources
 from tests.support.left_behind import connections
 from tests.support.localorg import LocalOrg
-from tests.support.readers import ended, first, next_events, until
+from tests.support.readers import first_events, next_events, wait_for, wait_until_unsubscribed
 
 Opened = Callable[..., EventSourceAdapter]
 
@@ -27,14 +27,14 @@ def logins(org: LocalOrg) -> int:
 
 
 async def waiting(source: EventSourceAdapter, topic: str) -> asyncio.Task[EventBatch]:
-    """Return a task that waits for an event, once the org knows of it."""
-    task = asyncio.create_task(first(source, topic, StartFrom.LATEST))
-    await until(lambda: source.open_streams(topic) == 1, "the subscription")
+    """Start a task that waits for an event, and return it when the org has its subscription."""
+    task = asyncio.create_task(first_events(source, topic, StartFrom.LATEST))
+    await wait_for(lambda: source.open_streams(topic) == 1, "the subscription")
     return task
 
 
 class TestClosing:
-    async def test_a_closed_subscription_ends_at_the_server_too(
+    async def test_closed_subscription_ends_at_the_server(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
@@ -42,23 +42,23 @@ class TestClosing:
             await next_events(stream)
             assert source.open_streams(topic) == 1
         if source.rpc is None:
-            assert source.open_streams(topic) == 0, "it says goodbye"
-        await ended(source, topic)
+            assert source.open_streams(topic) == 0, "the client disconnects"
+        await wait_until_unsubscribed(source, topic)
         stem = topic.removeprefix("/event/").removesuffix("__e")
         assert [thread for thread in threading.enumerate() if stem in thread.name] == []
 
     @asyncio_only
-    async def test_a_forgotten_subscription_does_too(
+    async def test_garbage_collected_subscription_ends_at_the_server(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
         async for _ in source.subscribe(topic):
             break
         gc.collect()
-        await ended(source, topic)
+        await wait_until_unsubscribed(source, topic)
 
     @sources(lambda kind: kind.is_asyncio or kind is Streaming)
-    async def test_a_closed_client_ends_everything_and_that_is_no_cancellation(
+    async def test_closed_client_ends_subscriptions_with_a_runtime_error(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         task = await waiting(source, topic)
@@ -66,25 +66,25 @@ class TestClosing:
         with pytest.raises(RuntimeError, match="closed"):
             await task
         with pytest.raises(RuntimeError, match="closed"):
-            await first(source, topic, StartFrom.LATEST)
+            await first_events(source, topic, StartFrom.LATEST)
         with pytest.raises(RuntimeError, match="closed"):
             await source.schema("K98aAtiNFBjA-PJlcvaQ2g")
         await source.aclose()
-        await ended(source, topic)
+        await wait_until_unsubscribed(source, topic)
 
     @sources(lambda kind: not kind.is_asyncio)
-    async def test_a_closed_blocking_client_ends_what_is_open(
+    async def test_closed_blocking_client_ends_open_subscriptions(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
         stream = source.subscribe(topic)
         await next_events(stream)
         await source.aclose()
-        await ended(source, topic)
+        await wait_until_unsubscribed(source, topic)
         with pytest.raises((RuntimeError, SalesforceStreamError)):
             await next_events(stream)
 
-    async def test_a_client_that_nobody_used_contacts_nobody(self, org: LocalOrg, open_source: Opened) -> None:
+    async def test_unused_client_sends_no_request(self, org: LocalOrg, open_source: Opened) -> None:
         before = len(org.requests())
         await open_source().aclose()
         assert len(org.requests()) == before
@@ -92,7 +92,7 @@ class TestClosing:
 
 @asyncio_only
 class TestCancelling:
-    async def test_the_consumer_ends_the_subscription(
+    async def test_cancelled_consumer_ends_the_subscription(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         task = await waiting(source, topic)
@@ -100,14 +100,18 @@ class TestCancelling:
         with pytest.raises(asyncio.CancelledError):
             await task
         if source.rpc is None:
-            assert source.open_streams(topic) == 0, "it says goodbye"
-        await ended(source, topic)
-        await source.ready()
-        if source.rpc == "Subscribe":  # of a managed stream, the org may see its half-close first
-            await until(lambda: [c["outcome"] for c in org.requests("grpc", "Subscribe")] == ["CANCELLED"], "its end")
+            assert source.open_streams(topic) == 0, "the client disconnects"
+        await wait_until_unsubscribed(source, topic)
+        await source.wait_until_free()
+        if (
+            source.rpc == "Subscribe"
+        ):  # for a managed stream, the org may receive the half-close before the cancellation
+            await wait_for(
+                lambda: [c["outcome"] for c in org.requests("grpc", "Subscribe")] == ["CANCELLED"], "its end"
+            )
 
     @pytest.mark.parametrize(("seconds", "moments"), [(0, range(0, 40, 3)), (0.0005, range(0, 60, 4))])
-    async def test_at_any_step_nothing_is_left(
+    async def test_cancellation_at_any_step_leaves_no_subscription(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str, seconds: float, moments: range
     ) -> None:
         async def read_on() -> None:
@@ -115,16 +119,16 @@ class TestCancelling:
                 await next_events(stream)
 
         for steps in moments:
-            await source.ready()
+            await source.wait_until_free()
             task = asyncio.create_task(read_on())
             for _ in range(steps):
                 await asyncio.sleep(seconds)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await ended(source, topic)
+            await wait_until_unsubscribed(source, topic)
         org.publish(topic, [{"Amount__c": 1.0}])
-        assert (await first(source, topic)).replay_ids == source.replay_ids(topic)
+        assert (await first_events(source, topic)).replay_ids == source.replay_ids(topic)
 
 
 @sources(lambda kind: kind.is_asyncio and not kind.is_managed)
@@ -133,9 +137,9 @@ async def test_many_subscriptions_share_one_login(
 ) -> None:
     before, connected = logins(org), connections(org.grpc_port)
     source = open_source(**({"connection_timeout": 60.0} if source_kind.rpc is None else {}))
-    many = 50 if source.rpc is None else 200  # of the Streaming API, each has connections of its own
-    tasks = [asyncio.create_task(first(source, topic, StartFrom.LATEST)) for _ in range(many)]
-    await until(lambda: source.open_streams(topic) == many, f"{many} subscriptions")
+    many = 50 if source.rpc is None else 200  # on the Streaming API, each subscription has its own connections
+    tasks = [asyncio.create_task(first_events(source, topic, StartFrom.LATEST)) for _ in range(many)]
+    await wait_for(lambda: source.open_streams(topic) == many, f"{many} subscriptions")
     if source.rpc is not None:
         assert connections(org.grpc_port) == connected + 1
     org.publish(topic, [{"Amount__c": 1.0}])
@@ -143,4 +147,4 @@ async def test_many_subscriptions_share_one_login(
         batches = await asyncio.gather(*tasks)
     assert [batch.replay_ids for batch in batches] == [source.replay_ids(topic)] * many
     assert logins(org) == before + 1
-    await ended(source, topic)
+    await wait_until_unsubscribed(source, topic)

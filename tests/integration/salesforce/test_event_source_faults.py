@@ -1,4 +1,4 @@
-"""What every event source makes of faults, on a real server: what was read is kept, and the rest can be resumed."""
+"""Faults of event sources, against a real server: events before the fault are yielded, the others can be resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from tests.support.clients import token_provider
 from tests.support.event_source_faults import Break
 from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter, sources
 from tests.support.localorg import LocalOrg
-from tests.support.readers import ended, first, next_events, read, replay_ids, resumed, until
+from tests.support.readers import (
+    first_events,
+    next_events,
+    read,
+    read_through_faults,
+    replay_ids,
+    wait_for,
+    wait_until_unsubscribed,
+)
 
 Opened = Callable[..., EventSourceAdapter]
 
@@ -32,7 +40,7 @@ def logins(org: LocalOrg) -> int:
 
 
 def name_of(topic: str) -> str:
-    """Return the part of a topic's name that every source's errors have."""
+    """Return the part of the topic name that the errors of every source contain."""
     return topic.removeprefix("/event/").removesuffix("__e")
 
 
@@ -41,23 +49,25 @@ class TestBreaks:
         ("source_kind", "broken"),
         [pytest.param(kind, each, id=f"{kind.name}-{each.name}") for kind in EVENT_SOURCES for each in kind.breaks],
     )
-    async def test_what_came_before_is_yielded_and_the_rest_can_be_resumed(
+    async def test_events_before_a_fault_are_yielded_and_the_others_can_be_resumed(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str, broken: Break
     ) -> None:
         source.answer_in_parts(100)
         org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
         broken.cause(org, topic)
         got: list[bytes] = []
-        with pytest.raises(broken.error) as caught:  # noqa: PT012 - the events before it count
+        with pytest.raises(broken.error) as caught:  # noqa: PT012 - events before the error are collected
             async for batch in source.subscribe(topic, limit=1_000):
-                assert batch is not None, "events are there, but do not come"
+                assert batch is not None, "the source received no stored event"
                 got += batch.replay_ids
         assert type(caught.value) is broken.error
         assert name_of(topic) in str(caught.value)
-        assert len(got) <= 400, "300, and what an answer may have that breaks off"
-        assert await resumed(source, topic, got, count=1_000) == source.replay_ids(topic)
+        assert len(got) <= 400, "300 events, and those of the interrupted response"
+        assert await read_through_faults(source, topic, got, count=1_000) == source.replay_ids(topic)
 
-    async def test_a_killed_server(self, org: LocalOrg, source: EventSourceAdapter, topic: str) -> None:
+    async def test_subscription_can_resume_after_a_server_kill(
+        self, org: LocalOrg, source: EventSourceAdapter, topic: str
+    ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
         stream = source.subscribe(topic)
         got = (await next_events(stream)).replay_ids
@@ -68,32 +78,34 @@ class TestBreaks:
         org.start()
         org.publish(topic, [{"Amount__c": 2.0}])
         org.revoke()
-        assert await resumed(source, topic, got, count=2) == source.replay_ids(topic)
+        assert await read_through_faults(source, topic, got, count=2) == source.replay_ids(topic)
 
 
 class TestReplayIds:
     @sources(lambda kind: not kind.is_managed)
-    async def test_one_that_has_expired(self, org: LocalOrg, source: EventSourceAdapter, topic: str) -> None:
+    async def test_expired_replay_id_raises_replay_id_lost(
+        self, org: LocalOrg, source: EventSourceAdapter, topic: str
+    ) -> None:
         oldest, *_ = org.publish(topic, [{"Amount__c": float(number)} for number in range(3)])
         org.fault("expire", topic=topic, replay_id=oldest.hex())
         with pytest.raises(ReplayIdLostError, match="on_invalid_replay") as caught:
-            await first(source, topic, source.replay_ids(topic)[0])
+            await first_events(source, topic, source.replay_ids(topic)[0])
         assert topic in str(caught.value)
-        await ended(source, topic)
+        await wait_until_unsubscribed(source, topic)
 
     @sources(lambda kind: not kind.is_managed)
-    async def test_one_that_is_none(self, source: EventSourceAdapter, topic: str) -> None:
+    async def test_unknown_replay_id_raises_replay_id_lost(self, source: EventSourceAdapter, topic: str) -> None:
         with pytest.raises(ReplayIdLostError, match="on_invalid_replay"):
-            await first(source, topic, source.lost_replay_id)
-        await ended(source, topic)
+            await first_events(source, topic, source.lost_replay_id)
+        await wait_until_unsubscribed(source, topic)
 
-    async def test_a_topic_that_is_not_there(self, source: EventSourceAdapter) -> None:
+    async def test_unknown_topic_raises_topic_not_found(self, source: EventSourceAdapter) -> None:
         with pytest.raises(TopicNotFoundError, match="Nowhere"):
-            await first(source, source.nowhere)
+            await first_events(source, source.missing_topic)
 
 
 class TestSessions:
-    async def test_a_revoked_token_costs_one_login_and_no_event(
+    async def test_revoked_token_causes_one_login_and_loses_no_event(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
@@ -105,47 +117,47 @@ class TestSessions:
                 with pytest.raises(SessionExpiredError):
                     await next_events(stream)
                 source.renew_session()
-                source.renew_session()  # once more is no second login
+                source.renew_session()  # a second call must not cause a second login
             org.publish(topic, [{"Amount__c": 2.0}])
-            if source.rpc is None:  # the Streaming API's client logs in again by itself
+            if source.rpc is None:  # the client of the Streaming API renews its token automatically
                 got += (await next_events(stream)).replay_ids
-        assert await resumed(source, topic, got, count=2) == source.replay_ids(topic)
+        assert await read_through_faults(source, topic, got, count=2) == source.replay_ids(topic)
         assert logins(org) == before + 1
 
     @sources(lambda kind: kind.rpc is not None)
-    async def test_a_refused_token_stays_until_somebody_renews_it(
+    async def test_refused_token_is_used_until_renew_session_is_called(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
-        got = (await first(source, topic)).replay_ids
+        got = (await first_events(source, topic)).replay_ids
         org.revoke()
         for _ in range(2):
             with pytest.raises(SessionExpiredError):
-                await first(source, topic, got[-1])
+                await first_events(source, topic, got[-1])
         source.renew_session()
         before = logins(org)
         org.publish(topic, [{"Amount__c": 2.0}])
         assert replay_ids(await read(source, topic, got[-1], count=1)) == source.replay_ids(topic)[1:]
         assert logins(org) == before + 1
 
-    async def test_a_token_that_nobody_refused_is_kept(
+    async def test_renew_session_keeps_a_token_that_was_not_refused(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
-        await first(source, topic)
+        await first_events(source, topic)
         before = logins(org)
         source.renew_session()
-        await first(source, topic)
+        await first_events(source, topic)
         assert logins(org) == before
 
-    async def test_a_refused_login_reaches_the_caller_and_the_next_call_tries_anew(
+    async def test_refused_login_raises_and_the_next_call_logs_in_again(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
         org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
         with pytest.raises(AuthenticationError):
-            await first(source, topic)
-        assert len(await first(source, topic)) == 1
+            await first_events(source, topic)
+        assert len(await first_events(source, topic)) == 1
 
     async def test_no_secret_in_logs_reprs_or_errors(
         self, org: LocalOrg, open_source: Opened, topic: str, caplog: pytest.LogCaptureFixture
@@ -159,18 +171,18 @@ class TestSessions:
         errors: list[SalesforceStreamError] = []
         source.fail_subscribing(f"it was {secrets[1]} that failed")
         with pytest.raises(ServiceUnavailableError, match=r"\*\*\*") as caught:
-            await first(source, topic)
+            await first_events(source, topic)
         errors.append(caught.value)
         with pytest.raises(TopicNotFoundError) as unknown:
-            await first(source, source.nowhere)
+            await first_events(source, source.missing_topic)
         errors.append(unknown.value)
         org.revoke()
         try:
-            await first(source, topic)
+            await first_events(source, topic)
         except SessionExpiredError as expired:
             errors.append(expired)
             source.renew_session()
-        await first(source, topic)
+        await first_events(source, topic)
         secrets.append(tokens.token().value)
         assert secrets[1] != secrets[2]
         client = source.client
@@ -183,7 +195,7 @@ class TestSessions:
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
-    """Return an error and all that a traceback would show with it."""
+    """Return an error and all exceptions that its traceback would show."""
     errors: list[BaseException] = []
     while error is not None:
         errors.append(error)
@@ -193,7 +205,7 @@ def chain(error: BaseException | None) -> list[BaseException]:
 
 @sources(lambda kind: kind.is_asyncio and not kind.is_managed)
 class TestManyAtOnce:
-    async def test_a_revoked_token_is_renewed_once_for_all(
+    async def test_revoked_token_is_renewed_once_for_many_subscriptions(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         again: list[str] = []
@@ -201,7 +213,7 @@ class TestManyAtOnce:
         async def watch() -> list[bytes]:
             while True:
                 try:
-                    return (await first(source, topic, StartFrom.LATEST)).replay_ids
+                    return (await first_events(source, topic, StartFrom.LATEST)).replay_ids
                 except SessionExpiredError:
                     source.renew_session()
                 except ServiceUnavailableError:
@@ -209,25 +221,25 @@ class TestManyAtOnce:
                 again.append(topic)
 
         tasks = [asyncio.create_task(watch()) for _ in range(50)]
-        await until(lambda: source.open_streams(topic) == 50, "50 subscriptions")
+        await wait_for(lambda: source.open_streams(topic) == 50, "50 subscriptions")
         before = logins(org)
         org.revoke()
-        if source.rpc is None:  # its sessions outlive their token
-            await until(lambda: logins(org) > before, "a login")
+        if source.rpc is None:  # sessions of the Streaming API outlive their token
+            await wait_for(lambda: logins(org) > before, "a login")
         else:
-            await until(lambda: len(again) >= 50 and source.open_streams(topic) == 50, "50 subscriptions again")
+            await wait_for(lambda: len(again) >= 50 and source.open_streams(topic) == 50, "50 subscriptions again")
         org.publish(topic, [{"Amount__c": 1.0}])
         async with asyncio.timeout(60):
             assert await asyncio.gather(*tasks) == [source.replay_ids(topic)] * 50
         assert logins(org) == before + 1
 
-    async def test_a_refused_login_is_one_attempt_for_all_who_wait(
+    async def test_refused_login_is_attempted_once_for_many_subscriptions(
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
         before = logins(org)
-        calls = (first(source, topic, StartFrom.LATEST) for _ in range(50))
+        calls = (first_events(source, topic, StartFrom.LATEST) for _ in range(50))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {AuthenticationError}
         assert logins(org) == before + 1
-        assert await source.client.org_id() == org.org_id, "the next one tries anew"
+        assert await source.client.org_id() == org.org_id, "the next call logs in again"

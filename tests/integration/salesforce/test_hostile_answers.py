@@ -1,4 +1,4 @@
-"""Servers whose answers would take a process down, or take it to somebody else: none gets further than one error."""
+"""Responses that could exhaust the memory or leak a token to another server: each of them raises an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from airflow_provider_sfstream.salesforce.rest import record_session
 from airflow_provider_sfstream.salesforce.rest.client import RestClient
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from sfstream_localorg.tls import TlsFiles, ensure_tls_files
-from tests.support.answering_host import Host, Logins, host_with
+from tests.support.answering_host import Host, TokenSequence, running_host
 
 MIB = 2**20
 GRANTED = {"access_token": "s3cret-access-token", "id": "https://x/id/00D000000000001AAA/005000000000001AAA"}
@@ -45,13 +45,13 @@ PACKED = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
 
 @functools.cache
 def bomb() -> bytes:
-    """Return 256 KB that unpack to 256 MiB."""
+    """Return 256 KB of gzip data that unpack to 256 MiB."""
     return gzip.compress(b'{"access_token": "' + b"x" * (256 * MIB), 9)
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    with host_with() as one:
+    with running_host() as one:
         yield one
 
 
@@ -62,7 +62,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 @pytest.fixture
 def secure_host(tls: TlsFiles) -> Iterator[Host]:
-    with host_with(tls) as one:
+    with running_host(tls) as one:
         yield one
 
 
@@ -71,7 +71,7 @@ def login(host: Host, **options: Any) -> OAuthTokenProvider:
 
 
 def peak_of(action: Callable[[], object]) -> int:
-    """Return the most bytes that Python had allocated while ``action`` ran."""
+    """Return the peak of bytes that Python allocated while ``action`` ran."""
     tracemalloc.start()
     try:
         action()
@@ -92,7 +92,7 @@ def peak_of(action: Callable[[], object]) -> int:
     ],
     ids=["gzip", "plain", "cut", "not gzip", "two bodies", "another encoding"],
 )
-def test_a_login_reads_no_more_than_an_answer_has(
+def test_login_refuses_oversized_or_malformed_responses(
     host: Host, headers: dict[str, str], body: bytes | Callable[[], bytes], reason: str
 ) -> None:
     host.answers = [(200, headers, body() if callable(body) else body)]
@@ -108,7 +108,7 @@ def test_a_login_reads_no_more_than_an_answer_has(
 @pytest.mark.parametrize(
     ("encoding", "pack"), [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress)]
 )
-def test_what_a_proxy_compressed_is_read(host: Host, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_compressed_login_response_is_read(host: Host, encoding: str, pack: Callable[[bytes], bytes]) -> None:
     granted = json.dumps({**GRANTED, "instance_url": host.url}).encode()
     host.answers = [(200, {"Content-Encoding": encoding}, pack(granted))]
     assert login(host).token().value == GRANTED["access_token"]
@@ -117,14 +117,14 @@ def test_what_a_proxy_compressed_is_read(host: Host, encoding: str, pack: Callab
 @pytest.mark.parametrize(
     "part", [b"HTTP/1.1 200 OK\r\nX-Padding: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
 )
-def test_a_login_that_drips_ends(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its headers, or its body: a byte in time, without end."""
+def test_login_times_out_when_the_response_arrives_byte_by_byte(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server sends the headers or the body one byte at a time, without end."""
     monkeypatch.setattr(auth, "_LONGEST_LOGIN", 1.0)
     ended = threading.Event()
 
     def drip(listening: socket.socket) -> None:
         connection, _ = listening.accept()
-        with connection, contextlib.suppress(OSError):  # the client has had enough
+        with connection, contextlib.suppress(OSError):  # the client closes the connection
             connection.sendall(part)
             while not ended.wait(0.1):
                 connection.sendall(b"x")
@@ -137,7 +137,7 @@ def test_a_login_that_drips_ends(part: bytes, monkeypatch: pytest.MonkeyPatch) -
             OAuthTokenProvider(ClientCredentials(url, "key", "s3cret/of=the app")).token()
         assert raised.value.retriable
         ended.set()
-        thread.join(5)  # where nobody called, it waits on
+        thread.join(5)  # without a connection, the thread would still wait
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_a_login_that_drips_ends(part: bytes, monkeypatch: pytest.MonkeyPatch) -
         "https://acme.example:99999",
     ],
 )
-def test_a_token_is_not_sent_to_wherever_the_login_says(host: Host, instance_url: str) -> None:
-    """Without 'id' in the answer, userinfo of the instance is asked; that would be the first use of the token."""
+def test_token_is_not_sent_to_an_invalid_instance_url(host: Host, instance_url: str) -> None:
+    """Without 'id' in the response, the client requests userinfo from the instance, which would send the token."""
     for identity in ({}, {"id": GRANTED["id"]}):
         host.answers = [(200, {}, {"access_token": "s3cret-access-token", "instance_url": instance_url, **identity})]
         with pytest.raises(AuthenticationError, match="the token was not sent to it"):
             login(host).token()
-    assert [method for method, _ in host.asked] == ["POST", "POST"]
+    assert [method for method, _ in host.requests] == ["POST", "POST"]
 
 
-def test_an_org_without_tls_is_used_if_the_connection_allows_it(host: Host) -> None:
+def test_org_without_tls_is_used_with_allow_insecure(host: Host) -> None:
     host.answers = [(200, {}, {**GRANTED, "instance_url": "http://elsewhere.example/"})]
     assert login(host, allow_insecure=True).token().instance_url == "http://elsewhere.example"
 
@@ -171,7 +171,7 @@ def test_an_org_without_tls_is_used_if_the_connection_allows_it(host: Host) -> N
 @pytest.mark.parametrize(
     "echoed", ["s3cret/of=the app", "s3cret%2Fof%3Dthe+app", "s3cret%2fof%3dthe%20app", "czNjcmV0L29mPXRoZSBhcHA="]
 )
-def test_a_refusal_that_echoes_what_was_sent_shows_none_of_it(host: Host, echoed: str) -> None:
+def test_error_of_a_refusal_does_not_contain_the_echoed_secret(host: Host, echoed: str) -> None:
     text = f"bad request: client_secret={echoed}\n\x1b[31mFAKE LOG LINE"
     host.answers = [(400, {}, {"error": "invalid_request", "error_description": text})]
     with pytest.raises(AuthenticationError) as raised:
@@ -180,7 +180,7 @@ def test_a_refusal_that_echoes_what_was_sent_shows_none_of_it(host: Host, echoed
     assert str(raised.value).isprintable()
 
 
-def test_a_refusal_that_echoes_the_signed_assertion_shows_none_of_it(host: Host, other_private_key: str) -> None:
+def test_error_of_a_refusal_does_not_contain_the_echoed_assertion(host: Host, other_private_key: str) -> None:
     fields = {"login_url": host.url, "consumer_key": "key", "login": "u@x", "private_key": other_private_key}
     provider = OAuthTokenProvider(credentials_from(fields), now=lambda: 1_000_000.0)
     seen: list[str] = []
@@ -201,22 +201,25 @@ def test_a_refusal_that_echoes_the_signed_assertion_shows_none_of_it(host: Host,
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000], ids=["list", "object"])
-def test_json_that_is_too_deep_is_an_error_of_this_package(host: Host, body: bytes) -> None:
+def test_too_deeply_nested_json_raises_an_error_of_this_package(host: Host, body: bytes) -> None:
     host.answers = [(200, {}, body)]
     with pytest.raises(AuthenticationError):
         login(host).token()
-    with RestClient(Logins(host), api_version="62.0") as client, pytest.raises(ConfigurationError):
+    with RestClient(TokenSequence(host), api_version="62.0") as client, pytest.raises(ConfigurationError):
         client.request("GET", "limits", what="limits")
 
 
 @pytest.mark.parametrize(("headers", "body"), [(PACKED, bomb), ({}, b" " * (32 * MIB))], ids=["gzip", "plain"])
-def test_an_answer_of_the_rest_api_is_bounded(
+def test_oversized_response_of_the_rest_api_is_refused(
     host: Host, headers: dict[str, str], body: bytes | Callable[[], bytes]
 ) -> None:
     host.answers = [(200, headers, body() if callable(body) else body)]
 
     def ask() -> None:
-        with RestClient(Logins(host), api_version="62.0") as client, pytest.raises(ServiceUnavailableError) as raised:
+        with (
+            RestClient(TokenSequence(host), api_version="62.0") as client,
+            pytest.raises(ServiceUnavailableError) as raised,
+        ):
             client.request("GET", "limits", what="limits")
         assert "the answer is" in str(raised.value)
 
@@ -224,10 +227,12 @@ def test_an_answer_of_the_rest_api_is_bounded(
 
 
 def records_of(host: Host, tls: TlsFiles) -> RecordClient:
-    return RecordClient(Logins(host), api_version="62.0", tls_ca=str(tls.ca), job_wait=0.01)
+    return RecordClient(TokenSequence(host), api_version="62.0", tls_ca=str(tls.ca), job_wait=0.01)
 
 
-def test_a_page_of_records_is_bounded(secure_host: Host, tls: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_page_of_records_is_refused(
+    secure_host: Host, tls: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(record_session, "LARGEST_ANSWER", MIB)
     secure_host.answers = [(200, PACKED, bomb())]
 
@@ -249,15 +254,15 @@ def test_a_page_of_records_is_bounded(secure_host: Host, tls: TlsFiles, monkeypa
         None,
     ],
 )
-def test_the_next_page_is_on_the_same_host(secure_host: Host, tls: TlsFiles, following: Any) -> None:
+def test_next_page_on_another_host_is_refused(secure_host: Host, tls: TlsFiles, following: Any) -> None:
     page = {"totalSize": 2, "done": False, "records": [{"Id": "001"}], "nextRecordsUrl": following}
     secure_host.answers = [(200, {}, page)]
     with records_of(secure_host, tls) as client, pytest.raises(SalesforceStreamError, match="not as documented"):
         list(client.query("Account", ("Id",)))
-    assert len(secure_host.asked) == 1
+    assert len(secure_host.requests) == 1
 
 
-def test_pages_that_lead_nowhere_end(secure_host: Host, tls: TlsFiles) -> None:
+def test_endless_pages_are_refused(secure_host: Host, tls: TlsFiles) -> None:
     def page(number: int, *ids: str) -> tuple[int, dict[str, str], Any]:
         following = f"/services/data/v62.0/query/{number}"
         records = [{"Id": id_} for id_ in ids]
@@ -271,7 +276,7 @@ def test_pages_that_lead_nowhere_end(secure_host: Host, tls: TlsFiles) -> None:
         list(client.query("Account", ("Id",)))
 
 
-def test_an_error_that_echoes_the_token_shows_none_of_it(secure_host: Host, tls: TlsFiles) -> None:
+def test_query_error_does_not_contain_the_echoed_token(secure_host: Host, tls: TlsFiles) -> None:
     secure_host.answers = [(400, {}, [{"errorCode": "MALFORMED_QUERY", "message": "Bearer s3cret-0 cannot do this"}])]
     with records_of(secure_host, tls) as client, pytest.raises(SalesforceStreamError) as raised:
         list(client.query("Account", ("Id",)))
@@ -288,7 +293,9 @@ def test_an_error_that_echoes_the_token_shows_none_of_it(secure_host: Host, tls:
         "http://h:pass",
     ],
 )
-def test_a_proxy_that_cannot_be_used_shows_no_password(host: Host, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_an_invalid_proxy_does_not_contain_its_password(
+    host: Host, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigurationError, match="%2F %23 %3F %40") as raised:
         login(host, proxies={"http": proxy})
     assert "pa" not in str(raised.value).replace("password", "")
@@ -296,12 +303,12 @@ def test_a_proxy_that_cannot_be_used_shows_no_password(host: Host, proxy: str, m
     monkeypatch.setenv("NO_PROXY", "")
     with pytest.raises(ConfigurationError, match="%2F %23 %3F %40"):
         login(host).token()
-    with RestClient(Logins(host), api_version="62.0") as client, pytest.raises(ConfigurationError):
+    with RestClient(TokenSequence(host), api_version="62.0") as client, pytest.raises(ConfigurationError):
         client.request("GET", "limits", what="limits")
-    assert host.asked == []
+    assert host.requests == []
 
 
-def test_a_server_that_sends_more_than_was_asked_for_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flow_control_stops_a_server_that_sends_too_many_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscription, "MOST_BYTES_READ", 4 * MIB)
     answers, ended = 128, threading.Event()
 
@@ -318,13 +325,13 @@ def test_a_server_that_sends_more_than_was_asked_for_is_held_up(monkeypatch: pyt
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with PubSubClient(Logins(Host("http://localhost")), endpoint=f"http://127.0.0.1:{port}") as client:
+        with PubSubClient(TokenSequence(Host("http://localhost")), endpoint=f"http://127.0.0.1:{port}") as client:
             batches = client.subscribe("/event/Order__e", StartFrom.EARLIEST, idle_timeout=60)
             first = next(batches)
-            assert not ended.wait(3), "the rest waits at the server, not in this process"
+            assert not ended.wait(3), "unread events stay on the server, not in this process"
             rest = list(itertools.islice(batches, answers - 1))
             assert ended.wait(60)
     finally:
         server.stop(None).wait()
-    taken = [batch.event_ids for batch in (first, *rest) if batch is not None]
-    assert taken == [[str(number)] for number in range(answers)], "and comes, every event of it"
+    received = [batch.event_ids for batch in (first, *rest) if batch is not None]
+    assert received == [[str(number)] for number in range(answers)], "every event is received"

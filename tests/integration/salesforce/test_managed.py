@@ -1,4 +1,4 @@
-"""Streams of managed subscriptions against a real server: events, commits and their answers, ends."""
+"""Streams of managed subscriptions against a real server: events, commits, commit responses and ends."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def client(org: LocalOrg) -> Iterator[PubSubClient]:
 
 @pytest.fixture
 def name(org: LocalOrg, topic: str) -> str:
-    """A new managed subscription of a new, empty topic that begins with everything retained."""
+    """Create a managed subscription of a new, empty topic that begins with the earliest retained event."""
     name = f"Orders{next(_numbers)}"
     org.managed_subscription(name, topic)
     return name
 
 
 def is_free(org: LocalOrg, text: str) -> bool:
-    """Return whether no stream holds the place of a managed subscription, named in any way, or there is none."""
+    """Return whether a managed subscription, given by name or ID, has no stream or does not exist."""
     named = [one for name, one in org.managed_subscriptions().items() if text in (name, one["id"], one["id"][:15])]
     return all(one["slot"] == "free" for one in named)
 
 
 def opened(org: LocalOrg, client: PubSubClient, name: str, **options: float | bytes | None) -> ManagedStream:
-    """Open a stream, once the org has seen the end of the one before."""
-    wait_until(lambda: is_free(org, name), what="the place")
+    """Open a stream when the org has detected the end of the previous stream."""
+    wait_until(lambda: is_free(org, name), what="the end of the previous stream")
     return occupied(client, name, **options)
 
 
@@ -65,12 +65,12 @@ def occupied(client: PubSubClient, name: str, **options: float | bytes | None) -
     return client.managed_subscribe(ManagedSubscription.parse(name), **arguments)
 
 
-def taken(stream: ManagedStream, count: int) -> list[bytes]:
+def take(stream: ManagedStream, count: int) -> list[bytes]:
     """Return the next ``count`` replay IDs."""
     got: list[bytes] = []
     while len(got) < count:
         batch = next(stream)
-        assert batch is not None, "events are there, but do not come"
+        assert batch is not None, "the stream received no stored event"
         got += batch.replay_ids
     return got
 
@@ -90,33 +90,33 @@ def publish(org: LocalOrg, topic: str, count: int) -> list[bytes]:
 
 
 def end_of(stream: ManagedStream) -> SalesforceStreamError:
-    with pytest.raises(SalesforceStreamError) as caught:  # noqa: PT012 - whatever comes before it is read
+    with pytest.raises(SalesforceStreamError) as caught:  # noqa: PT012 - batches before the end are read
         for batch in stream:
-            assert batch is not None, "nothing comes, nor an end"
+            assert batch is not None, "the stream did not end"
     return caught.value
 
 
 class TestEvents:
-    def test_the_eight_steps_of_the_documentation(
+    def test_documented_sequence_of_reading_and_committing(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 6)
         with opened(org, client, name, limit=4) as first:  # 1 subscribe
-            assert taken(first, 4) == events[:4]  # 2 the events asked for; 3 process two
+            assert take(first, 4) == events[:4]  # 2 receive the requested events; 3 process two
             first.commit(events[1])  # 4
             first.wait_for_commit(events[1], SECONDS)  # 5
-        assert committed(org, name) == events[1]  # 6 gone, with two events that were not processed
+        assert committed(org, name) == events[1]  # 6 the client ends with two unprocessed events
         with opened(org, client, name, limit=4) as second:  # 7
-            assert taken(second, 4) == events[2:]  # 8
+            assert take(second, 4) == events[2:]  # 8
 
-    def test_by_developer_name_and_by_either_form_of_the_id(
+    def test_subscription_is_found_by_name_and_by_long_or_short_id(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 3)
         record_id = org.managed_subscriptions()[name]["id"]
         for text in (name, record_id, record_id[:15]):
             with opened(org, client, text, limit=3) as stream:
-                assert taken(stream, 3) == events, "nothing was committed"
+                assert take(stream, 3) == events, "no replay ID was committed"
 
     def test_every_event_once_in_order_and_nothing_beyond_the_limit(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
@@ -128,20 +128,20 @@ class TestEvents:
             stream.commit(events[1_233])
             stream.wait_for_commit(events[1_233], SECONDS)
             assert list(stream) == []
-        assert org.admin("GET", "/org")["delivered"] == before + 1_234, "a commit asks for no event"
+        assert org.admin("GET", "/org")["delivered"] == before + 1_234, "a commit requests no event"
         assert committed(org, name) == events[1_233]
 
-    def test_the_limit_can_be_raised_by_events_that_do_not_count(
+    def test_limit_can_be_raised_for_events_that_are_not_counted(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 10)
         with opened(org, client, name, limit=3) as stream:
-            assert taken(stream, 3) == events[:3]
+            assert take(stream, 3) == events[:3]
             stream.allow(2)
-            assert taken(stream, 2) == events[3:5]
+            assert take(stream, 2) == events[3:5]
             assert list(stream) == []
 
-    def test_a_stream_that_stops_fetching_takes_commits(
+    def test_stream_accepts_commits_after_it_stopped_fetching(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 1_000)
@@ -167,7 +167,7 @@ class TestEvents:
             stream.wait_for_commit(confirmed.latest_replay_id, SECONDS)
         assert committed(org, name) == confirmed.latest_replay_id
 
-    def test_silence_yields_none_and_an_answer_to_a_commit_is_no_batch(
+    def test_idle_timeout_yields_none_and_a_commit_response_is_not_a_batch(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         [event] = publish(org, topic, 1)
@@ -180,7 +180,7 @@ class TestEvents:
 
 
 class TestCommits:
-    def test_from_another_thread_while_events_are_read(
+    def test_another_thread_can_commit_while_events_are_read(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 3_000)
@@ -209,13 +209,13 @@ class TestCommits:
         assert got == events
         assert committed(org, name) == events[-1]
 
-    def test_one_answer_acknowledges_all_commits_before_it(
+    def test_one_response_acknowledges_all_earlier_commits(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         org.knobs(managed_ack_every=3, managed_ack_seconds=600)
         events = publish(org, topic, 3)
         with opened(org, client, name, limit=3) as stream:
-            taken(stream, 3)
+            take(stream, 3)
             for replay_id in events[:2]:
                 stream.commit(replay_id)
             with pytest.raises(
@@ -226,20 +226,20 @@ class TestCommits:
             for replay_id in events:
                 stream.wait_for_commit(replay_id, SECONDS)
 
-    def test_events_that_come_while_waiting_are_kept_in_order(
+    def test_events_received_during_the_wait_for_a_commit_stay_in_order(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         org.knobs(managed_ack_every=2, managed_ack_seconds=600)
         [event] = publish(org, topic, 1)
         with opened(org, client, name) as stream:
-            assert taken(stream, 1) == [event]
+            assert take(stream, 1) == [event]
             stream.commit(event)
             more = publish(org, topic, 50)[1:]
             with pytest.raises(ServiceUnavailableError):
                 stream.wait_for_commit(event, 0.3)
             stream.commit(event)
             stream.wait_for_commit(event, SECONDS)
-            assert taken(stream, 50) == more
+            assert take(stream, 50) == more
 
     @pytest.mark.parametrize(
         ("error", "expected"),
@@ -251,13 +251,13 @@ class TestCommits:
             ("failed", CommitFailedError),
         ],
     )
-    def test_an_error_does_not_end_the_stream(
+    def test_commit_error_does_not_end_the_stream(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, error: str, expected: type[CommitError]
     ) -> None:
         events = publish(org, topic, 2)
         org.fault("managed_refuse_commit", developer_name=name, error=error)
         with opened(org, client, name) as stream:
-            taken(stream, 2)
+            take(stream, 2)
             stream.commit(events[0])
             with pytest.raises(CommitError) as caught:
                 stream.wait_for_commit(events[0], SECONDS)
@@ -267,15 +267,17 @@ class TestCommits:
                 assert part in str(caught.value)
             assert committed(org, name) is None
             more = publish(org, topic, 1)[2:]
-            assert taken(stream, 1) == more
+            assert take(stream, 1) == more
             stream.commit(events[0])
             stream.wait_for_commit(events[0], SECONDS)
         assert committed(org, name) == events[0]
 
-    def test_what_salesforce_itself_refuses(self, org: LocalOrg, client: PubSubClient, topic: str, name: str) -> None:
+    def test_undelivered_invalid_and_older_replay_ids_cannot_be_committed(
+        self, org: LocalOrg, client: PubSubClient, topic: str, name: str
+    ) -> None:
         events = publish(org, topic, 5)
         with opened(org, client, name, limit=3) as stream:
-            taken(stream, 3)
+            take(stream, 3)
             for replay_id, reason in ((events[4], "not been delivered"), (b"nonsense!!", "invalid")):
                 stream.commit(replay_id)
                 with pytest.raises(CommitError, match=reason):
@@ -289,13 +291,13 @@ class TestCommits:
     @pytest.mark.parametrize(
         ("fault", "carried_out"), [("managed_lose_commit", False), ("managed_lose_acknowledgement", True)]
     )
-    def test_a_stream_that_ends_before_the_answer(
+    def test_stream_that_ends_before_the_commit_response_raises(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, fault: str, carried_out: bool
     ) -> None:
         events = publish(org, topic, 2)
         org.fault(fault, developer_name=name)
         with opened(org, client, name, limit=2) as stream:
-            taken(stream, 2)
+            take(stream, 2)
             stream.commit(events[0])
             with pytest.raises(ServiceUnavailableError, match=f"{name}.*may not be committed.*Nothing is lost"):
                 stream.wait_for_commit(events[0], SECONDS)
@@ -303,9 +305,9 @@ class TestCommits:
             with pytest.raises(ServiceUnavailableError, match="was not committed"):
                 stream.commit(events[1])
         with opened(org, client, name, limit=1) as stream:
-            assert taken(stream, 1) == [events[1] if carried_out else events[0]]
+            assert take(stream, 1) == [events[1] if carried_out else events[0]]
 
-    def test_closing_right_after_a_commit_does_not_lose_it(
+    def test_commit_directly_before_close_is_not_lost(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("airflow_provider_sfstream.salesforce.pubsub.managed_stream._SECONDS_TO_FLUSH", SECONDS)
@@ -317,7 +319,7 @@ class TestCommits:
                 stream.commit(replay_id)
             assert committed(org, name) == replay_id
 
-    def test_a_replay_id_that_was_never_committed(self, org: LocalOrg, client: PubSubClient, name: str) -> None:
+    def test_waiting_for_an_uncommitted_replay_id_raises(self, org: LocalOrg, client: PubSubClient, name: str) -> None:
         with opened(org, client, name) as stream:
             with pytest.raises(CommitError, match="was not committed on this stream"):
                 stream.wait_for_commit(b"\x01", SECONDS)
@@ -327,14 +329,14 @@ class TestCommits:
 
 
 class TestKeepalive:
-    def test_a_quiet_stream_commits_again_what_is_committed(
+    def test_idle_stream_repeats_its_last_commit(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
-        """Salesforce's keepalives come a thousand times as often here; it ends streams that commit nothing."""
+        """Salesforce ends streams without commits. Keepalives are a thousand times as frequent here."""
         org.knobs(keepalive_seconds=0.02)
         [event] = publish(org, topic, 1)
         with opened(org, client, name, commit_keepalive=0.05) as stream:
-            assert taken(stream, 1) == [event]
+            assert take(stream, 1) == [event]
             stream.commit(event)
             stream.wait_for_commit(event, SECONDS)
             for _ in range(50):  # at least a second
@@ -346,10 +348,10 @@ class TestKeepalive:
         assert committed(org, name) == event
         wait_until(lambda: is_free(org, name), what="the end of the streams")
         first, second = (call["detail"]["commits"] for call in org.requests("grpc", "ManagedSubscribe"))
-        assert first >= 2, "the event's commit, and again"
+        assert first >= 2, "the commit of the event and a repeated commit"
         assert second >= 1
 
-    def test_a_stream_that_committed_nothing_ends_and_can_be_resumed(
+    def test_stream_without_commits_is_ended_and_can_be_resumed(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         org.knobs(keepalive_seconds=0.1)
@@ -357,13 +359,13 @@ class TestKeepalive:
         for _ in range(2):
             org.knobs(managed_commit_seconds=1800.0)
             with opened(org, client, name, commit_keepalive=0.1) as stream:
-                assert taken(stream, 1) == [event]
+                assert take(stream, 1) == [event]
                 org.knobs(managed_commit_seconds=0.3)
                 error = end_of(stream)
             assert isinstance(error, ServiceUnavailableError)
             assert "nothing was committed" in str(error)
 
-    def test_a_keepalive_that_is_refused_is_not_repeated(
+    def test_refused_keepalive_commit_is_not_repeated(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         org.knobs(keepalive_seconds=0.05)
@@ -374,10 +376,12 @@ class TestKeepalive:
 
 
 class TestEnds:
-    def test_another_stream_holds_it(self, org: LocalOrg, client: PubSubClient, topic: str, name: str) -> None:
+    def test_second_stream_of_a_subscription_is_refused_as_busy(
+        self, org: LocalOrg, client: PubSubClient, topic: str, name: str
+    ) -> None:
         publish(org, topic, 1)
         with opened(org, client, name) as first:
-            taken(first, 1)
+            take(first, 1)
             with occupied(client, name) as second:
                 error = end_of(second)
             assert isinstance(error, SubscriptionBusyError)
@@ -385,14 +389,14 @@ class TestEnds:
             for part in (name, "15 seconds", "15 minutes", "of its own"):
                 assert part in str(error)
         with opened(org, client, name) as third:
-            taken(third, 1)
+            take(third, 1)
 
-    def test_it_is_stopped_while_read_and_before(
+    def test_stopped_subscription_raises_before_and_during_reading(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
         publish(org, topic, 1)
         with opened(org, client, name) as stream:
-            taken(stream, 1)
+            take(stream, 1)
             org.managed_subscription(name, topic, state="STOP")
             for error in (end_of(stream), end_of(opened(org, client, name))):
                 assert isinstance(error, SubscriptionStoppedError)
@@ -400,11 +404,13 @@ class TestEnds:
                 assert name in str(error)
                 assert "RUN" in str(error)
 
-    def test_it_is_deleted_while_read(self, org: LocalOrg, client: PubSubClient, topic: str, name: str) -> None:
+    def test_subscription_deleted_during_reading_raises(
+        self, org: LocalOrg, client: PubSubClient, topic: str, name: str
+    ) -> None:
         events = publish(org, topic, 1)
         record_id = org.managed_subscriptions()[name]["id"]
         with opened(org, client, name) as stream:
-            taken(stream, 1)
+            take(stream, 1)
             org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{record_id}")
             error = end_of(stream)
             assert isinstance(error, TopicNotFoundError)
@@ -412,7 +418,7 @@ class TestEnds:
             with pytest.raises(TopicNotFoundError, match="was not committed"):
                 stream.commit(events[0])
 
-    def test_it_does_not_exist(self, org: LocalOrg, client: PubSubClient) -> None:
+    def test_unknown_subscription_raises(self, org: LocalOrg, client: PubSubClient) -> None:
         for text in ("Nowhere", "18x0000000zzzzz"):
             with opened(org, client, text) as stream:
                 error = end_of(stream)
@@ -420,10 +426,12 @@ class TestEnds:
             assert text in str(error)
             assert "two minutes" in str(error)
 
-    def test_a_revoked_token(self, org: LocalOrg, client: PubSubClient, topic: str, name: str) -> None:
+    def test_revoked_token_ends_the_stream_and_can_be_renewed(
+        self, org: LocalOrg, client: PubSubClient, topic: str, name: str
+    ) -> None:
         events = publish(org, topic, 2)
         with opened(org, client, name, limit=2) as stream:
-            taken(stream, 2)
+            take(stream, 2)
             stream.commit(events[0])
             stream.wait_for_commit(events[0], SECONDS)
             org.revoke()
@@ -432,10 +440,10 @@ class TestEnds:
                 stream.commit(events[1])
         client.renew_session()
         with opened(org, client, name, limit=1) as stream:
-            assert taken(stream, 1) == [events[1]]
+            assert take(stream, 1) == [events[1]]
 
     @pytest.mark.parametrize("options", [{"limit": 0}, {"idle_timeout": 0}, {"commit_keepalive": 0}])
-    def test_bad_arguments_fail_at_once(
+    def test_invalid_arguments_are_refused_before_any_request(
         self, org: LocalOrg, client: PubSubClient, name: str, options: dict[str, float]
     ) -> None:
         before = len(org.requests())
@@ -448,7 +456,7 @@ class TestEnds:
     ) -> None:
         publish(org, topic, 1)
         with opened(org, client, name) as stream:
-            taken(stream, 1)
+            take(stream, 1)
             assert org.managed_subscriptions()[name]["slot"] == "active"
         wait_until(lambda: org.managed_subscriptions()[name]["slot"] == "free", what="the end of the call")
         assert not [thread for thread in threading.enumerate() if name in thread.name]
@@ -469,17 +477,19 @@ class TestEnds:
 
 
 class TestAsyncio:
-    async def test_events_come_again_until_somebody_commits(self, org: LocalOrg, topic: str, name: str) -> None:
+    async def test_events_are_delivered_again_until_they_are_committed(
+        self, org: LocalOrg, topic: str, name: str
+    ) -> None:
         events = publish(org, topic, 250)
         subscription = ManagedSubscription.parse(name)
         async with async_pubsub_client(org) as client:
             for _ in range(2):
-                await asyncio.to_thread(wait_until, lambda: is_free(org, name), what="the place")
+                await asyncio.to_thread(wait_until, lambda: is_free(org, name), what="the end of the previous stream")
                 stream = client.managed_subscribe(subscription, limit=250, silence_timeout=SECONDS)
                 assert [replay_id async for batch in stream for replay_id in batch.replay_ids] == events
         assert committed(org, name) is None
 
-    async def test_busy_stopped_and_unknown(self, org: LocalOrg, topic: str, name: str) -> None:
+    async def test_busy_stopped_and_unknown_subscriptions_raise(self, org: LocalOrg, topic: str, name: str) -> None:
         publish(org, topic, 1)
         subscription = ManagedSubscription.parse(name)
         async with (

@@ -1,4 +1,4 @@
-"""Drains and watches of managed subscriptions against a real server, with everything that can go wrong on the way."""
+"""Drains and watches of managed subscriptions against a real server, with and without faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def client(org: LocalOrg) -> Iterator[PubSubClient]:
 
 @pytest.fixture
 def orders(org: LocalOrg, topic: str) -> str:
-    """The managed subscription ``Orders`` is one of a new topic with 2,000 events, and has committed nothing."""
+    """Create the managed subscription ``Orders`` of a new topic with 2,000 events, without a commit."""
     org.knobs(keepalive_seconds=0.2)
     org.publish_many(topic, EVENTS, {"Amount__c": "{n}"})
     org.managed_subscription("Orders", topic)
@@ -53,7 +53,7 @@ def orders(org: LocalOrg, topic: str) -> str:
 
 
 class Sink:
-    """Keeps replay IDs; ``landed`` are those of windows that were recorded."""
+    """Sink that collects replay IDs. ``landed`` has those of recorded windows."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -71,17 +71,17 @@ class Sink:
 
 
 def wait_for_place(org: LocalOrg) -> None:
-    """Wait until the org has seen the end of the stream before. Asked sooner, it says that another one is active."""
-    wait_until(lambda: org.managed_subscriptions()["Orders"]["slot"] == "free", what="the place")
+    """Wait until the org has detected the end of the previous stream. Until then it refuses another stream as busy."""
+    wait_until(lambda: org.managed_subscriptions()["Orders"]["slot"] == "free", what="the end of the previous stream")
 
 
 def managed(org: LocalOrg, client: PubSubClient, **options: Any) -> ManagedSource:
-    """Return a source that waits for what the pauses are for, and no longer."""
+    """Return a source whose pauses end when the org has detected the end of the previous stream."""
     return ManagedSource(client, ORDERS, **{"sleep": lambda _: wait_for_place(org), **options})
 
 
 class Time:
-    """A clock that only moves when somebody waits."""
+    """Clock that advances only by ``sleep``."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -120,7 +120,7 @@ class TestDrain:
         ],
         ids=lambda fault: str(fault.get("how") or fault["code"]),
     )
-    def test_a_stream_that_drops_again_and_again(
+    def test_drain_resumes_a_stream_that_breaks_repeatedly(
         self, org: LocalOrg, client: PubSubClient, orders: str, fault: dict[str, str]
     ) -> None:
         sink, drops = Sink(), iter((300, 700, 701, 1_500))
@@ -142,7 +142,7 @@ class TestDrain:
             source.commit(result.through, SECONDS)
             assert committed(org) == result.through
 
-    def test_windows_follow_each_other_and_nothing_is_asked_for_twice(
+    def test_consecutive_drains_receive_every_event_once(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
         before = org.admin("GET", "/org")["delivered"]
@@ -156,7 +156,7 @@ class TestDrain:
         assert org.admin("GET", "/org")["delivered"] == before + EVENTS
 
     @pytest.mark.parametrize("commit_fault", ["managed_lose_commit", "managed_lose_acknowledgement"])
-    def test_a_commit_whose_stream_breaks(
+    def test_commit_is_repeated_when_its_stream_breaks(
         self, org: LocalOrg, client: PubSubClient, orders: str, commit_fault: str
     ) -> None:
         sink = Sink()
@@ -168,20 +168,21 @@ class TestDrain:
             run(source, sink, orders, result.through or b"")
         assert sink.got == recorded(org, orders)
 
-    def test_an_acknowledgement_that_never_comes_on_a_stream_that_lives(
+    def test_commit_is_repeated_when_an_open_stream_does_not_acknowledge_it(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
-        # Half of the time for a commit, 0.6 seconds, is for this stream. The clock stands, so the rest is ample.
+        # The source waits for half of the commit timeout, 0.6 seconds, on this stream. The clock does not advance, so
+        # the second half is long enough.
         with managed(org, client, clock=lambda: 0.0, random=lambda: 0.0) as source:
             result = run(source, Sink(), orders, max_events=150)
             org.fault("managed_lose_acknowledgement", developer_name="Orders", how="none")
             source.commit(result.through or b"", 1.2)
         assert committed(org) == result.through
 
-    def test_a_window_that_takes_longer_to_land_than_an_idle_stream_may_last(
+    def test_commit_works_after_landing_outlasted_the_idle_stream(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
-        """Salesforce's 60 seconds for a stream that is asked for nothing are 0.2 here."""
+        """Salesforce's limit of 60 seconds for a stream without a request is 0.2 seconds here."""
         org.knobs(client_idle_seconds=0.2)
         sink = Sink()
         with managed(org, client) as source:
@@ -191,7 +192,7 @@ class TestDrain:
         assert committed(org) == result.through == sink.got[-1]
 
     @pytest.mark.parametrize("is_carried_out", [True, False])
-    def test_a_run_that_was_killed_before_it_knew_of_its_commit(
+    def test_run_after_a_kill_around_the_commit_skips_landed_events(
         self, org: LocalOrg, client: PubSubClient, orders: str, is_carried_out: bool
     ) -> None:
         sink = Sink()
@@ -207,7 +208,7 @@ class TestDrain:
         with managed(org, client, is_landed=sink.is_landed) as source:
             assert run(source, sink, orders, result.through or b"").event_count == 0
 
-    def test_a_run_that_only_repeats_a_commit(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
+    def test_commit_can_be_repeated_without_a_drain(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         sink = Sink()
         with managed(org, client) as source:
             through = run(source, sink, orders, max_events=777).through or b""
@@ -217,7 +218,9 @@ class TestDrain:
                 source.commit(through, SECONDS)
             assert committed(org) == through
 
-    def test_a_quiet_latest_subscription_misses_nothing(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
+    def test_idle_subscription_from_latest_misses_no_event(
+        self, org: LocalOrg, client: PubSubClient, orders: str
+    ) -> None:
         org.managed_subscription("Orders", orders, default_replay="LATEST")
         sink = Sink()
         with managed(org, client) as source:
@@ -229,7 +232,7 @@ class TestDrain:
             run(source, sink, orders, confirmed)
         assert sink.got == recorded(org, orders)[EVENTS:]
 
-    def test_another_consumer_commits_meanwhile(
+    def test_commit_of_another_consumer_during_a_drain_loses_no_event(
         self, org: LocalOrg, client: PubSubClient, orders: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         events = recorded(org, orders)
@@ -239,8 +242,8 @@ class TestDrain:
             first = next(responses)
             assert first is not None
             source.close()
-            with managed(org, other) as thief:
-                thief.commit(events[999], SECONDS)
+            with managed(org, other) as other_source:
+                other_source.commit(events[999], SECONDS)
             result = run(source, sink, orders, first.replay_ids[-1])
             assert first.replay_ids + sink.got == events
             assert "another client commits on it" in caplog.text
@@ -250,7 +253,7 @@ class TestDrain:
     @pytest.mark.parametrize(
         ("state", "expected"), [("STOP", SubscriptionStoppedError), (None, TopicNotFoundError)], ids=["stop", "delete"]
     )
-    def test_it_is_stopped_or_deleted_while_drained(
+    def test_subscription_stopped_or_deleted_during_a_drain_raises(
         self, org: LocalOrg, client: PubSubClient, orders: str, state: str | None, expected: type[Exception]
     ) -> None:
         class Stopping(Sink):
@@ -267,7 +270,7 @@ class TestDrain:
         with managed(org, client) as source, pytest.raises(expected, match="Orders"):
             run(source, Stopping(), orders, confirm_timeout=60, wait_for_confirmation=True)
 
-    def test_a_token_that_is_revoked_while_drained_and_before_the_commit(
+    def test_revoked_token_is_renewed_during_the_drain_and_before_the_commit(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
         class Revoking(Sink):
@@ -284,10 +287,10 @@ class TestDrain:
             source.commit(result.through or b"", SECONDS)
         assert committed(org) is not None
 
-    def test_a_drain_that_takes_longer_than_a_stream_without_commits_may(
+    def test_drain_outlasts_the_time_limit_of_streams_without_commits(
         self, org: LocalOrg, client: PubSubClient, orders: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Salesforce's 1,800 seconds are 0.6 here, in which less than half of the events are read."""
+        """Salesforce's limit of 1,800 seconds is 0.6 seconds here, in which less than half of the events are read."""
         org.knobs(managed_commit_seconds=0.6, batch_events=50)
         monkeypatch.setattr(subscription, "MOST_EVENTS_WAITING", 100)
 
@@ -303,8 +306,10 @@ class TestDrain:
             assert result.reconnects >= 1
             source.commit(result.through or b"", SECONDS)
 
-    def test_faults_at_random(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
-        """Runs with drops, refused and lost commits and kills between any two steps: every event once, in order."""
+    def test_drains_under_random_faults_land_every_event_once(
+        self, org: LocalOrg, client: PubSubClient, orders: str
+    ) -> None:
+        """The runs have dropped streams, refused and lost commits, and kills. Events are landed once, in order."""
         rng = random.Random(6)
         sink, through = Sink(), None
         for _ in range(30):
@@ -317,7 +322,7 @@ class TestDrain:
             with managed(org, client, is_landed=sink.is_landed) as source:
                 result = run(source, sink, orders, through or COMMITTED, max_events=rng.randrange(1, 200))
                 if rng.random() < 0.2:
-                    sink.got = []  # killed before the manifest
+                    sink.got = []  # killed before the manifest is written
                     continue
                 sink.land()
                 through = result.through or through
@@ -327,8 +332,8 @@ class TestDrain:
         assert len(sink.landed) > 500
 
 
-class TestTheOnePlace:
-    def test_it_waits_until_the_other_stream_ends(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
+class TestExclusiveUse:
+    def test_drain_waits_until_another_stream_ends(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         org.knobs(managed_release_seconds=600)
         with pubsub_client(org) as other:
             holder = other.managed_subscribe(ORDERS, limit=1, idle_timeout=SECONDS)
@@ -345,9 +350,9 @@ class TestTheOnePlace:
 
             with managed(org, client, sleep=sleep) as source:
                 assert run(source, Sink(), orders, max_events=10).event_count == 10
-            assert seen == ["active", "held"], "the place is held for a while after the end"
+            assert seen == ["active", "held"], "Salesforce treats the subscription as busy for a while after the end"
 
-    def test_two_drains_do_not_share_it(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
+    def test_second_drain_of_a_subscription_is_refused(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         with managed(org, client) as source, pubsub_client(org) as other:
             assert next(source.subscribe(orders, COMMITTED, limit=None, idle_timeout=SECONDS)) is not None
             fake = Time()
@@ -357,8 +362,8 @@ class TestTheOnePlace:
             ):
                 list(second.subscribe(orders, COMMITTED, limit=1, idle_timeout=SECONDS))
 
-    def test_a_half_open_connection_is_waited_for_and_then_named(self, org: LocalOrg, orders: str) -> None:
-        """The network is cut without a close, and Salesforce holds the place: for 0.5 seconds here, then for good."""
+    def test_drain_waits_for_a_half_open_connection_and_names_it_on_timeout(self, org: LocalOrg, orders: str) -> None:
+        """After a cut without a close, Salesforce treats the subscription as busy: for 0.5 seconds, then for 600."""
         org.knobs(managed_half_open_seconds=0.5)
         with Network(org.grpc_port) as network:
             lost = PubSubClient(token_provider(org), endpoint=f"http://{network.target}")
@@ -381,13 +386,15 @@ class TestTheOnePlace:
 
 
 def cut(org: LocalOrg, network: Network) -> None:
-    """Cut the network, and let the org know what it cannot see at once: that nobody is there."""
+    """Cut the network, and make the org treat the connection of the client as half open."""
     assert network.forget() > 0
     org.fault("managed_half_open", developer_name="Orders")
 
 
 class TestWatch:
-    async def test_every_event_once_over_faults_and_nothing_is_committed(self, org: LocalOrg, orders: str) -> None:
+    async def test_watch_yields_every_event_once_over_faults_and_commits_nothing(
+        self, org: LocalOrg, orders: str
+    ) -> None:
         drops = iter((100, 333, 1_200))
         org.fault("drop_every", every=next(drops), times=1, topic=orders, how="reset")
         got: list[bytes] = []
@@ -406,7 +413,7 @@ class TestWatch:
         assert got == recorded(org, orders)
         assert committed(org) is None
 
-    async def test_what_somebody_else_committed_meanwhile_is_past(
+    async def test_watch_skips_events_that_another_client_committed(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
         events = recorded(org, orders)
@@ -424,7 +431,7 @@ class TestWatch:
             async with aclosing(source.subscribe(orders, events[99], limit=100, silence_timeout=SECONDS)) as stream:
                 assert [replay_id async for batch in stream for replay_id in batch.replay_ids] == events[500:600]
 
-    async def test_the_limit_counts_what_is_yielded(self, org: LocalOrg, orders: str) -> None:
+    async def test_limit_of_a_watch_counts_yielded_events(self, org: LocalOrg, orders: str) -> None:
         events = recorded(org, orders)
         async with async_pubsub_client(org) as client:
             source = AsyncManagedSource(client, ORDERS)
@@ -437,9 +444,11 @@ class TestWatch:
                         got += batch.replay_ids
                 assert got == expected
                 delivered = org.admin("GET", "/org")["delivered"] - before
-                assert delivered == len(events[: events.index(expected[-1]) + 1]), "and nothing is asked for beyond"
+                assert delivered == len(events[: events.index(expected[-1]) + 1]), (
+                    "no event after the last one is requested"
+                )
 
-    async def test_a_quiet_watch_goes_on_after_what_it_was_told(self, org: LocalOrg, orders: str) -> None:
+    async def test_idle_watch_resumes_after_a_fault_without_duplicates(self, org: LocalOrg, orders: str) -> None:
         got: list[bytes] = []
 
         async def sleep(_: float) -> None:
@@ -452,8 +461,8 @@ class TestWatch:
                     got += batch.replay_ids
                     if len(got) == EVENTS and not len(batch):
                         break
-                org_says = org.fault
-                await asyncio.to_thread(org_says, "drop_now", topic=orders, how="reset")
+                fault = org.fault
+                await asyncio.to_thread(fault, "drop_now", topic=orders, how="reset")
                 await asyncio.to_thread(org.publish_many, orders, 10, {"Amount__c": "{n}"})
                 async for batch in stream:
                     got += batch.replay_ids
@@ -473,7 +482,7 @@ def watched(source: AsyncManagedSource, topic: str, limit: int, sleep: Callable[
     )
 
 
-def test_the_end_of_a_stream_is_seen(org: LocalOrg, client: PubSubClient, orders: str) -> None:
+def test_source_detects_the_end_of_its_stream(org: LocalOrg, client: PubSubClient, orders: str) -> None:
     with managed(org, client) as source:
         run(source, Sink(), orders, max_events=10)
         assert source.stream is not None

@@ -1,4 +1,4 @@
-"""What is the blocking Pub/Sub client's own, against a real server: topics, and publishing."""
+"""Blocking Pub/Sub client against a real server: topics and publishing."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ def client(org: LocalOrg) -> Iterator[PubSubClient]:
 
 
 class TestUnary:
-    def test_a_topic(self, client: PubSubClient, topic: str) -> None:
+    def test_get_topic_returns_permissions_and_schema(self, client: PubSubClient, topic: str) -> None:
         info = client.get_topic(topic)
         assert (info.name, info.can_publish, info.can_subscribe) == (topic, True, True)
         assert record_name(client.get_schema(info.schema_id)) == topic.removeprefix("/event/")
 
-    def test_an_unknown_topic(self, client: PubSubClient) -> None:
+    def test_get_topic_of_an_unknown_topic_raises(self, client: PubSubClient) -> None:
         with pytest.raises(TopicNotFoundError, match="/event/Nowhere__e"):
             client.get_topic("/event/Nowhere__e")
 
     @pytest.mark.parametrize("name", ["Order__e", "/event/", "/event/../x", "/topic/Push", "/u/Generic"])
-    def test_a_name_that_is_no_topic_of_this_api(self, org: LocalOrg, client: PubSubClient, name: str) -> None:
+    def test_invalid_topic_name_is_refused_before_any_request(
+        self, org: LocalOrg, client: PubSubClient, name: str
+    ) -> None:
         before = len(org.requests())
         for call in (lambda: client.get_topic(name), lambda: client.subscribe(name, b"1", idle_timeout=1)):
             with pytest.raises(InvalidTopicError):
                 call()
-        assert len(org.requests()) == before, "nothing was contacted"
+        assert len(org.requests()) == before, "no request was sent"
 
     def test_a_revoked_token_is_renewed_within_the_call(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
         client.get_topic(topic)
@@ -63,7 +65,7 @@ class TestUnary:
             ({"how": "reset"}, ServiceUnavailableError),
         ],
     )
-    def test_faults_become_errors(
+    def test_failed_unary_calls_raise_their_error_class(
         self, org: LocalOrg, client: PubSubClient, topic: str, fault: dict[str, str], expected: type[Exception]
     ) -> None:
         org.fault("fail_calls", rpc="GetTopic", **fault)
@@ -75,14 +77,16 @@ class TestUnary:
         def works_again() -> bool:
             try:
                 return client.get_topic(topic).name == topic
-            except ServiceUnavailableError:  # the connection that was reset may take this call with it
+            except ServiceUnavailableError:  # this call may use the connection that was reset
                 return False
 
         wait_until(works_again, what="the next call")
 
 
 class TestPublish:
-    def test_results_come_in_order_with_their_keys(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
+    def test_publish_results_have_the_order_and_keys_of_the_events(
+        self, org: LocalOrg, client: PubSubClient, topic: str
+    ) -> None:
         events = client.encode(topic, [{"Amount__c": float(number)} for number in range(450)])
         before = len(org.requests("grpc", "Publish"))
         results = client.publish(topic, events)
@@ -92,13 +96,15 @@ class TestPublish:
         assert [event["fields"]["Amount__c"] for event in record] == [float(number) for number in range(450)]
         assert len(org.requests("grpc", "Publish")) == before + 3, "450 events are three requests of at most 200"
 
-    def test_many_bytes_are_several_requests(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
+    def test_large_events_are_published_in_several_requests(
+        self, org: LocalOrg, client: PubSubClient, topic: str
+    ) -> None:
         events = client.encode(topic, [{"Note__c": "x" * 900_000}] * 7)
         before = len(org.requests("grpc", "Publish"))
         assert all(result.error is None for result in client.publish(topic, events))
         assert len(org.requests("grpc", "Publish")) == before + 3
 
-    def test_an_event_over_1_mb_stops_all_before_anything_is_sent(
+    def test_event_over_1_mb_is_refused_before_any_event_is_sent(
         self, org: LocalOrg, client: PubSubClient, topic: str
     ) -> None:
         schema_id = client.get_topic(topic).schema_id
@@ -106,7 +112,7 @@ class TestPublish:
             client.publish(topic, [OutgoingEvent(b"x", schema_id), OutgoingEvent(bytes(1_100_000), schema_id)])
         assert org.record(topic) == []
 
-    def test_a_refused_event_does_not_keep_the_others_back(
+    def test_refused_event_does_not_stop_the_other_events(
         self, org: LocalOrg, client: PubSubClient, topic: str
     ) -> None:
         good, other = client.encode(topic, [{"Amount__c": 1.0}, {"Amount__c": 2.0}])
@@ -117,14 +123,14 @@ class TestPublish:
         assert (second.correlation_key, second.replay_id) == ("the bad one", None)
         assert [event["fields"]["Amount__c"] for event in org.record(topic)] == [1.0, 2.0]
 
-    def test_a_first_request_that_fails_raises(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
+    def test_failure_of_the_first_publish_request_raises(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
         events = client.encode(topic, [{"Amount__c": 1.0}])
         org.fault("fail_calls", rpc="Publish", code="topic.meta.permission", status="PERMISSION_DENIED")
         with pytest.raises(AccessDeniedError):
             client.publish(topic, events)
         assert org.record(topic) == []
 
-    def test_a_later_request_that_fails_is_in_the_results(
+    def test_failure_of_a_later_publish_request_is_in_the_results(
         self, org: LocalOrg, client: PubSubClient, topic: str
     ) -> None:
         # The hourly allocation ends within the second request.

@@ -1,4 +1,4 @@
-"""Whole records of a local org, over TLS, through the REST API and the Bulk API."""
+"""Records of a local org, read over TLS through the REST API and the Bulk API."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def connect(org: LocalOrg, **options: Any) -> RecordClient:
 
 @dataclass(frozen=True)
 class Accounts:
-    """All accounts of the org as its REST API answers them, and their ids."""
+    """All accounts of the org as its REST API returns them, and their IDs."""
 
     records: list[dict[str, Any]]
     ids: list[str]
@@ -72,7 +72,7 @@ def accounts(running_org: LocalOrg) -> Accounts:
     body = [{"attributes": {"type": "Account"}, "Name": f"Account {number}"} for number in range(MANY - 3)]
     for start in range(0, len(body), 200):
         assert client.call("POST", "/composite/sobjects", {"records": body[start : start + 200]}).status_code == 200
-    # Read here, for later tests revoke every token.
+    # Read here, because later tests revoke every token.
     records = client.query(soql.select("Account", COLUMNS), deleted=True)
     ids = [record["Id"] for record in client.query("SELECT Id FROM Account", deleted=True)]
     client.close()
@@ -93,7 +93,7 @@ def read(request: pytest.FixtureRequest, client: RecordClient) -> Reader:
 
 
 def as_text(record: dict[str, Any]) -> Record:
-    """What REST answers, as text."""
+    """Return a record of the REST API with its values as text."""
     shown = {None: None, True: "true", False: "false"}
     return {
         name: shown[value] if value is None or isinstance(value, bool) else str(value)
@@ -102,27 +102,27 @@ def as_text(record: dict[str, Any]) -> Record:
     }
 
 
-def test_all_records_as_the_org_has_them(read: Reader, accounts: Accounts) -> None:
+def test_all_records_are_read_with_their_values(read: Reader, accounts: Accounts) -> None:
     assert len(accounts.records) == MANY
     found = read("Account", COLUMNS)
     assert found == [as_text(record) for record in accounts.records]
     assert sorted((record["Name"] or "")[:8] for record in found[:3]) == ["Ada Love", 'Smith, "', "deleted"]
 
 
-def test_some_records_by_id(read: Reader, accounts: Accounts) -> None:
+def test_records_are_read_by_id(read: Reader, accounts: Accounts) -> None:
     ids = accounts.ids
-    gone = "001zzzzzzzzzzzzAAA"
-    assert {record["Id"] for record in read("Account", ["Id"], [*ids[:3], gone])} == set(ids[:3])
+    unknown = "001zzzzzzzzzzzzAAA"
+    assert {record["Id"] for record in read("Account", ["Id"], [*ids[:3], unknown])} == set(ids[:3])
     room = soql.ids_in_url("Account", COLUMNS)
     assert [record["Id"] for record in read("Account", COLUMNS, ids[:room])] == ids[:room]
 
 
-def test_no_records(read: Reader) -> None:
+def test_empty_object_has_no_records(read: Reader) -> None:
     assert read("Shipment__c", ["Id"]) == []
 
 
 class Damaging(BaseAdapter):
-    """Passes requests on, and damages the pages of query jobs on their way back."""
+    """Adapter that damages the pages of query jobs in responses."""
 
     def __init__(self, inner: BaseAdapter, damage: Callable[[bytes], bytes]) -> None:
         super().__init__()
@@ -151,20 +151,20 @@ class Damaging(BaseAdapter):
     ids=["last_row_gone", "last_row_cut", "last_value_cut", "all_rows_gone", "a_row_gone", "a_row_twice"],
 )
 @pytest.mark.usefixtures("accounts")
-def test_a_page_that_is_not_whole_is_an_error(client: RecordClient, damage: Callable[[bytes], bytes]) -> None:
+def test_incomplete_page_of_a_query_job_raises(client: RecordClient, damage: Callable[[bytes], bytes]) -> None:
     client._session.mount("https://", Damaging(client._session.get_adapter("https://"), damage))
     with pytest.raises(SalesforceStreamError, match=r"^Account: .*by the Bulk API, after 0.*not as documented"):
         list(client.bulk_query("Account", ["Id", "SystemModstamp"], page_records=1_000))
 
 
-def test_describe_and_count(client: RecordClient) -> None:
+def test_describe_returns_field_types_and_count_the_number_of_records(client: RecordClient) -> None:
     described = client.describe("Account")
     assert (described["Name"], described["Some_Time__c"], described["BillingAddress"]) == ("string", "time", "address")
     assert client.count("Account") == MANY
 
 
 @pytest.mark.parametrize("step", ["describe", "count", "query", "bulk"])
-def test_an_object_that_the_org_does_not_have(client: RecordClient, step: str) -> None:
+def test_unknown_object_raises(client: RecordClient, step: str) -> None:
     steps: dict[str, Callable[[str], Any]] = {
         "describe": client.describe,
         "count": client.count,
@@ -175,18 +175,18 @@ def test_an_object_that_the_org_does_not_have(client: RecordClient, step: str) -
         steps[step]("Nothing__c")
 
 
-def test_a_field_that_went_away(read: Reader) -> None:
+def test_removed_field_raises(read: Reader) -> None:
     with pytest.raises(ServiceUnavailableError, match=r"Account: its records.*INVALID_FIELD.*Run the task again"):
         read("Account", ["Id", "Gone__c"])
 
 
-def test_an_expired_session_is_renewed_and_the_fetch_goes_on(org: LocalOrg, client: RecordClient, read: Reader) -> None:
+def test_expired_session_is_renewed_before_the_first_page(org: LocalOrg, client: RecordClient, read: Reader) -> None:
     org.revoke()
     assert len(read("Account", ["Id"])) == MANY
 
 
 @pytest.mark.parametrize("api", ["rest", "bulk"])
-def test_a_session_that_expires_between_two_pages(org: LocalOrg, client: RecordClient, api: str) -> None:
+def test_session_that_expires_between_two_pages_is_renewed(org: LocalOrg, client: RecordClient, api: str) -> None:
     if api == "rest":
         records = client.query("Account", ["Id"])
     else:
@@ -197,7 +197,7 @@ def test_a_session_that_expires_between_two_pages(org: LocalOrg, client: RecordC
     assert len(found) == MANY
 
 
-def test_a_token_that_cannot_be_renewed(org: LocalOrg, accounts: Accounts) -> None:
+def test_expired_token_that_cannot_be_renewed_raises(org: LocalOrg, accounts: Accounts) -> None:
     token = org.token()
     given = OAuthTokenProvider(
         GivenAccessToken(access_token=token, instance_url=org.https_instance_url), tls_ca=org.ca_file
@@ -211,13 +211,13 @@ def test_a_token_that_cannot_be_renewed(org: LocalOrg, accounts: Accounts) -> No
     assert token not in str(caught.value)
 
 
-def test_an_org_without_tls_is_refused(org: LocalOrg) -> None:
+def test_record_client_refuses_an_org_without_tls(org: LocalOrg) -> None:
     plain = OAuthTokenProvider(credentials_from(app_fields(org)))
     with pytest.raises(ConfigurationError, match=r"over HTTPS only.*Nothing was sent"):
         connect(org, provider=plain)
 
 
-def test_another_authority_is_not_trusted(org: LocalOrg, other_authority: str) -> None:
+def test_records_are_not_read_with_an_unknown_certificate_authority(org: LocalOrg, other_authority: str) -> None:
     with (
         connect(org, tls_ca=other_authority) as client,
         pytest.raises(ConfigurationError, match=r"certificate was not accepted.*tls_ca"),
@@ -225,12 +225,12 @@ def test_another_authority_is_not_trusted(org: LocalOrg, other_authority: str) -
         client.count("Account")
 
 
-def test_the_public_authorities_do_not_vouch_for_a_private_one(org: LocalOrg) -> None:
+def test_private_certificate_authority_is_refused_without_tls_ca(org: LocalOrg) -> None:
     with connect(org, tls_ca=None) as client, pytest.raises(ConfigurationError, match="certificate was not accepted"):
         client.count("Account")
 
 
-def test_an_org_that_does_not_answer(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_connection_raises_without_the_proxy_password(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "http://user:pr0xypass@127.0.0.1:9"
     monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)
     with (
@@ -244,6 +244,6 @@ def test_an_org_that_does_not_answer(org: LocalOrg, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("version", ["46.0", "latest"])
-def test_an_api_version_without_query_jobs(org: LocalOrg, version: str) -> None:
+def test_api_version_without_query_jobs_is_refused(org: LocalOrg, version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"has query jobs: give 47\.0 or above"):
         connect(org, api_version=version)

@@ -1,4 +1,4 @@
-"""Salesforce's time by the ``Date`` of an answer: bounds from the real local org, and none from anything doubtful."""
+"""Salesforce's time by the ``Date`` header: bounds from a local org, and no bounds from unreliable responses."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ HOUR = timedelta(hours=1)
 
 
 @dataclass
-class Given:
-    """A token provider whose token is for the host of a test."""
+class HostTokens:
+    """Token provider whose token is for the host of a test."""
 
     instance_url: str
 
@@ -49,16 +49,18 @@ class Given:
         return self.token()
 
     def invalidate(self, token: AccessToken) -> None:
-        """Do nothing: nothing is refused here."""
+        """Do nothing: no test refuses the token."""
 
 
-def measure(provider: OAuthTokenProvider | Given, clock: Callable[[], float] = time.monotonic) -> ServerTime | None:
+def measure(
+    provider: OAuthTokenProvider | HostTokens, clock: Callable[[], float] = time.monotonic
+) -> ServerTime | None:
     return measured_server_time(provider, clock, tls_ca=None, proxies=None, allow_insecure=False)
 
 
 @contextlib.contextmanager
 def host_with(headers: dict[str, str], status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Serve an empty list with these headers and no others; yield the URL and the headers of the requests."""
+    """Serve an empty list with only the given headers, and yield the URL and the headers of the requests."""
     requests: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,7 +73,7 @@ def host_with(headers: dict[str, str], status: int = 200) -> Iterator[tuple[str,
             self.wfile.write(b"[]")
 
         def log_message(self, *_: object) -> None:
-            """Keep quiet."""
+            """Log nothing."""
 
     with serving(Handler) as port:
         yield f"http://127.0.0.1:{port}", requests
@@ -110,7 +112,9 @@ CLIENTS: dict[str, Callable[[LocalOrg], ServerTime | None]] = {
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_the_orgs_time_is_between_the_bounds(org: LocalOrg, client: Callable[[LocalOrg], ServerTime | None]) -> None:
+def test_time_of_the_org_is_between_the_measured_bounds(
+    org: LocalOrg, client: Callable[[LocalOrg], ServerTime | None]
+) -> None:
     measured = client(org)
     assert measured is not None
     reading, now = time.monotonic(), datetime.now(UTC)  # the org runs on this machine
@@ -119,18 +123,18 @@ def test_the_orgs_time_is_between_the_bounds(org: LocalOrg, client: Callable[[Lo
     assert timedelta(seconds=1) <= width < timedelta(seconds=20)
 
 
-def test_the_time_is_that_of_the_answer_and_the_readings_are_around_it() -> None:
+def test_measurement_has_the_date_header_and_both_clock_readings() -> None:
     moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
     readings = iter([100.0, 101.5])
     with host_with({"Date": http_date(moment)}) as (url, requests):
-        measured = measure(Given(url), lambda: next(readings))
+        measured = measure(HostTokens(url), lambda: next(readings))
     assert measured == ServerTime(moment, 100.0, 101.5)
     (headers,) = requests
-    assert "Authorization" not in headers, "anybody may read it, so no token is sent"
+    assert "Authorization" not in headers, "the resource is public, so no token is sent"
     assert headers["Cache-Control"] == "no-cache"
 
 
-DOUBTFUL = {
+UNRELIABLE = {
     "no date": ({}, 200),
     "no time": ({"Date": "soon"}, 200),
     "a date without a time zone": ({"Date": "Fri, 20 Nov 2026 12:00:00 -0000"}, 200),
@@ -142,12 +146,12 @@ DOUBTFUL = {
 }
 
 
-@pytest.mark.parametrize(("headers", "status"), DOUBTFUL.values(), ids=DOUBTFUL)
-def test_an_answer_that_shows_no_time_of_salesforce_is_a_warning(
+@pytest.mark.parametrize(("headers", "status"), UNRELIABLE.values(), ids=UNRELIABLE)
+def test_response_without_a_reliable_date_logs_a_warning(
     headers: dict[str, str], status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with host_with(headers, status) as (url, _):
-        assert measure(Given(url)) is None
+        assert measure(HostTokens(url)) is None
     (record,) = [record for record in caplog.records if record.name.endswith("rest.client")]
     assert record.levelno == logging.WARNING
     assert "Salesforce's time could not be measured" in record.getMessage()
@@ -155,36 +159,34 @@ def test_an_answer_that_shows_no_time_of_salesforce_is_a_warning(
     assert TOKEN not in caplog.text
 
 
-def test_an_org_that_does_not_answer_is_a_warning_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drain waits for the measurement."""
+def test_measurement_of_a_silent_org_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drain waits for the measurement, so it must end soon."""
     monkeypatch.setattr(rest_client, "TIME_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        assert measure(Given(f"http://127.0.0.1:{silent.getsockname()[1]}")) is None
+        assert measure(HostTokens(f"http://127.0.0.1:{silent.getsockname()[1]}")) is None
     assert time.monotonic() - began < 30
 
 
-def test_an_org_that_cannot_be_reached_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_measurement_of_an_unreachable_org_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # nobody listens
-        assert measure(Given(f"http://127.0.0.1:{reserved.getsockname()[1]}")) is None
+        reserved.bind(("127.0.0.1", 0))  # no server listens on the port
+        assert measure(HostTokens(f"http://127.0.0.1:{reserved.getsockname()[1]}")) is None
     assert "Salesforce's time could not be measured" in caplog.text
     assert TOKEN not in caplog.text
 
 
 @pytest.mark.parametrize("age", ["0", ""])
-def test_an_answer_that_passed_an_empty_cache_has_the_time(age: str) -> None:
+def test_response_with_age_zero_is_used(age: str) -> None:
     moment = datetime(2026, 11, 20, 12, tzinfo=UTC)
     with host_with({"Date": http_date(moment), "Age": age}) as (url, _):
-        measured = measure(Given(url))
+        measured = measure(HostTokens(url))
     assert measured is not None
     assert measured.date == moment
 
 
-def test_a_login_that_fails_is_an_error_and_no_missing_measurement(
-    org: LocalOrg, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_login_during_a_measurement_raises(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = "another-consumer-s3cret"
     provider = OAuthTokenProvider(credentials_from({**app_fields(org), "consumer_secret": secret}))
@@ -194,7 +196,7 @@ def test_a_login_that_fails_is_an_error_and_no_missing_measurement(
     assert secret not in caplog.text + str(caught.value) + repr(caught.value)
 
 
-def test_the_log_of_a_measurement_holds_no_secret(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_a_measurement_contains_no_secret(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     provider = OAuthTokenProvider(credentials_from(app_fields(org)))
     assert measure(provider) is not None

@@ -1,4 +1,4 @@
-"""A SOCKS proxy is refused by each client with an error of ours, before anything is sent."""
+"""SOCKS proxies: each client refuses them with an error of this package, before it sends anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "/event/Order__e"
 
 @pytest.fixture
 def proxy(org: LocalOrg) -> Iterator[str]:
-    """Listen as a SOCKS proxy would, and check in the end that nobody connected."""
+    """Listen as a SOCKS proxy, and check after the test that no client has connected."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"socks5h://user:s3cret-word@127.0.0.1:{server.getsockname()[1]}"
         server.setblocking(False)
@@ -32,7 +32,7 @@ def proxy(org: LocalOrg) -> Iterator[str]:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Leave one proxy variable in the environment."""
+    """Return a function that sets one proxy variable and removes the others from the environment."""
 
     def only(name: str, proxy: str) -> None:
         for each in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy"):
@@ -56,7 +56,7 @@ class Records:
         return self._token
 
     def invalidate(self, token: AccessToken) -> None:
-        """Do nothing: the token stays."""
+        """Do nothing: the token is never replaced."""
 
 
 def refused(action: Callable[[], Any]) -> str:
@@ -67,26 +67,26 @@ def refused(action: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY", "all_proxy"])
-def test_a_login(org: LocalOrg, proxy: str, only: Callable[[str, str], None], name: str) -> None:
+def test_login_refuses_a_socks_proxy(org: LocalOrg, proxy: str, only: Callable[[str, str], None], name: str) -> None:
     only(name, proxy)
     refused(token_provider(org).token)
 
 
-def test_a_proxy_for_other_addresses_ends_no_login(
+def test_login_ignores_a_socks_proxy_of_other_addresses(
     org: LocalOrg, proxy: str, only: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only("HTTPS_PROXY", proxy)
-    assert token_provider(org).token().org_id == org.org_id, "the login is plain http"
+    assert token_provider(org).token().org_id == org.org_id, "the login uses plain HTTP"
     only("ALL_PROXY", proxy)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     assert token_provider(org).token().org_id == org.org_id
 
 
-def test_the_proxies_of_a_connection(org: LocalOrg, proxy: str) -> None:
+def test_socks_proxy_of_a_connection_is_refused(org: LocalOrg, proxy: str) -> None:
     refused(lambda: token_provider(org, proxies={"https": proxy}))
 
 
-def test_requests_to_the_rest_api(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:
+def test_rest_clients_refuse_a_socks_proxy(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:
     tokens = token_provider(org)
     tokens.token()
     only("HTTP_PROXY", proxy)
@@ -97,7 +97,7 @@ def test_requests_to_the_rest_api(org: LocalOrg, proxy: str, only: Callable[[str
     refused(lambda: record_session(records, ssl_context(load_ca(org.ca_file)), {}))
 
 
-def test_the_streaming_api(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:
+def test_streaming_client_refuses_a_socks_proxy(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:
     with streaming_client(org) as client:
         assert client.org_id() == org.org_id
         only("HTTP_PROXY", proxy)
@@ -106,7 +106,9 @@ def test_the_streaming_api(org: LocalOrg, proxy: str, only: Callable[[str, str],
 
 
 @pytest.mark.parametrize("name", ["grpc_proxy", "https_proxy", "http_proxy"])
-def test_the_pubsub_api(org: LocalOrg, proxy: str, only: Callable[[str, str], None], name: str) -> None:
+def test_pubsub_clients_refuse_a_socks_proxy(
+    org: LocalOrg, proxy: str, only: Callable[[str, str], None], name: str
+) -> None:
     only(name, proxy)
     assert name in refused(lambda: pubsub_client(org))
 

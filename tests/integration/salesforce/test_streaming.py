@@ -1,4 +1,4 @@
-"""What is the blocking Streaming API client's own, against a real server: silence, threads, interruptions."""
+"""Blocking Streaming API client against a real server: silence, threads and interruptions."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def client(org: LocalOrg) -> Iterator[StreamingClient]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No socket is left when a test is over, and nobody has complained on the way."""
-    gc.collect()  # what a test before left is not this one's
+    """Check after each test that no socket is open and that nothing was logged as a warning."""
+    gc.collect()  # collect objects of earlier tests, so that this test does not report their sockets
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         before = client_connections(org)
@@ -54,7 +54,7 @@ def read(client: StreamingClient, topic: str, count: int) -> list[bytes]:
     """Return the replay IDs of the first ``count`` events."""
     got: list[bytes] = []
     for batch in client.subscribe(topic, StartFrom.EARLIEST, limit=count, idle_timeout=60):
-        assert batch is not None, "events are there, but do not come"
+        assert batch is not None, "the client received no stored event"
         got += batch.replay_ids
     return got
 
@@ -64,10 +64,10 @@ def close(responses: Iterator[EventBatch | None]) -> None:
 
 
 class TestEvents:
-    def test_an_answer_without_events_is_an_empty_batch(
+    def test_response_without_events_is_an_empty_batch(
         self, org: LocalOrg, client: StreamingClient, topic: str
     ) -> None:
-        """It names no position and no pending request, so it proves contact only, however long the poll was held."""
+        """The response has no position and no pending request, so it only proves contact, also after a long poll."""
         org.knobs(cometd_connect_seconds=0.05)
         for answer_within in (None, 0.02):
             responses = client.subscribe(topic, StartFrom.LATEST, idle_timeout=60, answer_within=answer_within)
@@ -75,10 +75,10 @@ class TestEvents:
             assert [(len(answer), answer.pending) for answer in answers if answer is not None] == [(0, 0)] * 3
             close(responses)
 
-    def test_idle_time_does_not_run_before_the_subscription_stands(
+    def test_idle_timeout_starts_after_the_subscription(
         self, org: LocalOrg, client: StreamingClient, topic: str
     ) -> None:
-        """Else a slow login would look like a stream that is caught up."""
+        """Otherwise a drain would treat a slow login as the end of the stream."""
         responses = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=1e-9)
         assert next(responses) is None
         assert len(sessions(org, topic)) == 1
@@ -86,7 +86,7 @@ class TestEvents:
 
 
 class TestFaults:
-    def test_check_names_what_does_not_work(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
+    def test_check_refuses_unknown_and_invalid_topics(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
         client.check()
         client.check(topic)
         with pytest.raises(TopicNotFoundError, match="/topic/Nowhere"):
@@ -97,7 +97,7 @@ class TestFaults:
 
 
 class TestLife:
-    def test_several_at_once_in_one_thread(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
+    def test_several_subscriptions_in_one_thread(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
         org.knobs(cometd_batch_events=300)
         org.publish_many(topic, 1_200, {"Amount__c": "{n}"})
         several = [client.subscribe(topic, StartFrom.EARLIEST, limit=1_200, idle_timeout=IDLE) for _ in range(3)]
@@ -111,7 +111,7 @@ class TestLife:
                 open_ones.append((responses, mine))
         assert got == [recorded(org, topic)] * 3
 
-    def test_in_a_thread_that_is_not_the_main_one(self, org: LocalOrg, topic: str) -> None:
+    def test_clients_in_several_threads(self, org: LocalOrg, topic: str) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
         got: list[list[bytes]] = []
 
@@ -126,14 +126,16 @@ class TestLife:
             thread.join(60)
         assert got == [recorded(org, topic)] * 3
 
-    def test_inside_an_event_loop_it_says_what_to_use(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
+    def test_use_inside_an_event_loop_raises_an_error_with_the_alternative(
+        self, org: LocalOrg, client: StreamingClient, topic: str
+    ) -> None:
         async def misuse() -> None:
             next(client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=IDLE))
 
         with pytest.raises(RuntimeError, match="async_client"):
             asyncio.run(misuse())
 
-    def test_the_threads_own_event_loop_is_left_alone(self, org: LocalOrg, topic: str) -> None:
+    def test_event_loop_of_the_thread_is_not_replaced(self, org: LocalOrg, topic: str) -> None:
         mine = asyncio.new_event_loop()
         asyncio.set_event_loop(mine)
         try:
@@ -146,7 +148,7 @@ class TestLife:
 
 
 class TimeIsUp(BaseException):
-    """As Airflow's AirflowTaskTimeout is."""
+    """Exception like Airflow's AirflowTaskTimeout."""
 
 
 def read_for(seconds: float, responses: Any, got: list[bytes]) -> None:
@@ -165,7 +167,7 @@ class TestInterruptions:
         def ring(number: int, frame: FrameType | None) -> None:
             raise TimeIsUp
 
-        # Python leaves Ctrl-C alone in a process that a shell started in the background.
+        # Python does not handle SIGINT in a process that a shell started in the background.
         former = [(number, signal.getsignal(number)) for number in (signal.SIGALRM, signal.SIGINT)]
         signal.signal(signal.SIGALRM, ring)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -179,11 +181,11 @@ class TestInterruptions:
         [(signal.SIGALRM, TimeIsUp), (signal.SIGINT, KeyboardInterrupt)],
         ids=["time limit", "ctrl-c"],
     )
-    def test_while_it_waits(
+    def test_interrupted_wait_ends_the_session(
         self, org: LocalOrg, client: StreamingClient, topic: str, number: int, error: type[BaseException]
     ) -> None:
         def interrupt() -> None:
-            wait_until(lambda: count(org, "/meta/connect") > 1, what="the client's waiting")
+            wait_until(lambda: count(org, "/meta/connect") > 1, what="a poll of the client")
             signal.pthread_kill(threading.main_thread().ident, number)
 
         responses = client.subscribe(topic, StartFrom.LATEST, idle_timeout=60)
@@ -197,10 +199,10 @@ class TestInterruptions:
         org.publish(topic, [{"Amount__c": 1.0}])
         assert read(client, topic, 1) == recorded(org, topic)
 
-    def test_a_time_limit_at_any_moment_reaches_the_caller(
+    def test_time_limit_at_any_moment_raises_in_the_caller(
         self, org: LocalOrg, client: StreamingClient, topic: str
     ) -> None:
-        """Never the event loop, where a library could take it for a fault of the network."""
+        """Not in the event loop, where a library could treat the exception as a network fault."""
         org.knobs(cometd_batch_events=50)
         org.publish_many(topic, 3_000, {"Amount__c": "{n}"})
         record = recorded(org, topic)

@@ -1,4 +1,4 @@
-"""Schemas over REST, from a server that answers as it is told: what is an error, what is none, what is asked again."""
+"""Event schemas over REST, from a server with scripted responses: errors, missing schemas and repeated requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = '{"type": "record", "name": "Order__e", "fields": []}'
 
 
 class Rest:
-    """Answers every request with the next of ``answers``, the last one for ever."""
+    """Server that responds to each request with the next item of ``answers``, and repeats the last item."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, str]] = []
@@ -52,7 +52,7 @@ def rest() -> Iterator[Rest]:
 
 
 class Logins:
-    """A token provider that gives ``s3cret-1``, and the next one after each that was refused."""
+    """Token provider that starts with ``s3cret-1`` and increments the number after each refused token."""
 
     def __init__(self, url: str) -> None:
         self.url, self.number = url, 1
@@ -77,7 +77,7 @@ def schemas_at(url: str, **proxies: str) -> EventSchemas:
     return EventSchemas(Session(Logins(url)), httpx.create_ssl_context(), api_version="62.0", proxies=proxies)
 
 
-async def test_where_it_is_asked_for(rest: Rest, schemas: EventSchemas) -> None:
+async def test_schema_request_has_path_and_token(rest: Rest, schemas: EventSchemas) -> None:
     rest.answers = [(200, SCHEMA)]
     assert await schemas.get("a/b?c") == SCHEMA
     assert rest.paths == ["/services/data/v62.0/event/eventSchema/a%2Fb%3Fc?payloadFormat=COMPACT"]
@@ -87,7 +87,7 @@ async def test_where_it_is_asked_for(rest: Rest, schemas: EventSchemas) -> None:
 @pytest.mark.parametrize(
     "answer", [(403, "[]"), (404, "[]"), (400, "?"), (200, "<html>"), (200, '{"type": "string"}'), (302, "")]
 )
-async def test_what_is_no_schema_is_told_once(
+async def test_missing_or_invalid_schema_is_none_and_logs_one_warning(
     rest: Rest, schemas: EventSchemas, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     rest.answers = [answer]
@@ -99,7 +99,7 @@ async def test_what_is_no_schema_is_told_once(
 
 
 @pytest.mark.parametrize(("status", "error"), [(503, ServiceUnavailableError), (429, ThrottledError)])
-async def test_a_fault_that_may_pass_is_raised_and_not_remembered(
+async def test_temporary_fault_raises_and_is_not_cached(
     rest: Rest, schemas: EventSchemas, status: int, error: type[Exception]
 ) -> None:
     rest.answers = [(status, "maintenance"), (200, SCHEMA)]
@@ -108,7 +108,7 @@ async def test_a_fault_that_may_pass_is_raised_and_not_remembered(
     assert await schemas.get("abc") == SCHEMA
 
 
-async def test_one_new_login_for_a_refused_token(rest: Rest, schemas: EventSchemas) -> None:
+async def test_refused_token_causes_one_new_login(rest: Rest, schemas: EventSchemas) -> None:
     rest.answers = [(401, "[]"), (200, SCHEMA)]
     assert await schemas.get("abc") == SCHEMA
     rest.answers = [(401, "[]")]
@@ -117,7 +117,7 @@ async def test_one_new_login_for_a_refused_token(rest: Rest, schemas: EventSchem
     assert rest.tokens == [f"Bearer s3cret-{number}" for number in (1, 2, 2, 3)]
 
 
-async def test_nothing_secret_in_an_error() -> None:
+async def test_no_secret_in_schema_errors() -> None:
     for schemas in (schemas_at("http://127.0.0.1:1"), schemas_at("http://org", http="http://u:s3cret@127.0.0.1:1")):
         with pytest.raises(ServiceUnavailableError, match="schema abc") as caught:
             await schemas.get("abc")

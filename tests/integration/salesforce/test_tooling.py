@@ -1,4 +1,4 @@
-"""Managed event subscriptions through the Tooling API of a local org: what is written is what is read."""
+"""Managed event subscriptions through the Tooling API of a local org: reads, writes and errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(client: ToolingClient, name: str, topic: str) -> ManagedEventSubscrip
 
 
 class Proxied:
-    """A client whose org is reached through a proxy that may answer in its place."""
+    """Client that reaches its org through a proxy, which may respond in place of the org."""
 
     def __init__(self, org: LocalOrg, proxy: RestProxy) -> None:
         self._org = org
@@ -94,7 +94,9 @@ def named(text: str) -> ManagedSubscription:
     return ManagedSubscription.parse(text)
 
 
-def test_what_is_created_is_there(org: LocalOrg, client: ToolingClient, name: str, topic: str) -> None:
+def test_created_subscription_has_the_requested_settings(
+    org: LocalOrg, client: ToolingClient, name: str, topic: str
+) -> None:
     record = create(client, name, topic)
     shown = org.managed_subscriptions()[name]
     assert record.id == shown["id"]
@@ -105,16 +107,14 @@ def test_what_is_created_is_there(org: LocalOrg, client: ToolingClient, name: st
     assert json.loads(json.dumps(record.as_dict()))["topic_name"] == topic
 
 
-def test_it_is_found_by_name_by_id_and_by_short_id(
-    client: ToolingClient, record: ManagedEventSubscriptionRecord
-) -> None:
+def test_record_is_found_by_name_id_and_short_id(client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
     for text in (record.developer_name, record.id, record.id[:15]):
         assert client.get(named(text)) == record
         assert client.find(named(text)) == record
 
 
 @pytest.mark.parametrize("text", ["NoSuchOne", GONE, GONE[:15]])
-def test_what_is_not_there(client: ToolingClient, text: str) -> None:
+def test_missing_subscription_is_none_or_raises(client: ToolingClient, text: str) -> None:
     assert client.find(named(text)) is None
     assert client.delete(named(text)) is None
     with pytest.raises(TopicNotFoundError, match=rf"{text}.*ManagedEventSubscriptionOperator\(topic="):
@@ -123,13 +123,13 @@ def test_what_is_not_there(client: ToolingClient, text: str) -> None:
         client.update(named(text), label="x")
 
 
-def test_all_are_listed(client: ToolingClient, name: str, topic: str) -> None:
+def test_list_returns_all_records_sorted_by_name(client: ToolingClient, name: str, topic: str) -> None:
     records = [create(client, f"{name}_{letter}", topic) for letter in "cab"]
     listed = [each for each in client.list() if each.developer_name.startswith(f"{name}_")]
     assert listed == sorted(records, key=lambda record: record.developer_name)
 
 
-def test_a_change_leaves_the_rest(client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
+def test_update_changes_only_the_given_settings(client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
     changed = client.update(named(record.id), default_replay="LATEST")
     assert changed.as_dict() == {**record.as_dict(), "default_replay": "LATEST"}
     changed = client.update(named(record.developer_name), label="O'Brien's \\ orders", state="STOP")
@@ -137,13 +137,15 @@ def test_a_change_leaves_the_rest(client: ToolingClient, record: ManagedEventSub
     assert changed.topic_name == record.topic_name
 
 
-def test_deleting(org: LocalOrg, client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
+def test_delete_returns_the_record_once(
+    org: LocalOrg, client: ToolingClient, record: ManagedEventSubscriptionRecord
+) -> None:
     assert client.delete(named(record.developer_name)) == record
     assert record.developer_name not in org.managed_subscriptions()
     assert client.delete(named(record.id)) is None
 
 
-def test_a_name_is_taken_once(client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
+def test_duplicate_developer_name_is_refused(client: ToolingClient, record: ManagedEventSubscriptionRecord) -> None:
     with pytest.raises(AlreadyExistsError, match=f"{record.developer_name}.*DUPLICATE_DEVELOPER_NAME"):
         create(client, record.developer_name, record.topic_name)
 
@@ -156,7 +158,7 @@ def test_a_name_is_taken_once(client: ToolingClient, record: ManagedEventSubscri
         ({"state": "PAUSE"}, "RUN"),
     ],
 )
-def test_values_that_salesforce_refuses(
+def test_values_refused_by_salesforce_raise_and_change_nothing(
     client: ToolingClient, name: str, topic: str, changes: dict[str, str], part: str
 ) -> None:
     arguments = {"topic": topic, **changes}
@@ -165,7 +167,7 @@ def test_values_that_salesforce_refuses(
     assert client.find(named(name)) is None
 
 
-def test_over_tls(org: LocalOrg, other_authority: str) -> None:
+def test_tooling_client_accepts_only_the_certificate_authority_of_the_org(org: LocalOrg, other_authority: str) -> None:
     class OverTls(Proxied):
         def token(self) -> AccessToken:
             return AccessToken(self._org.token(), self._org.https_instance_url, self._org.org_id)
@@ -189,7 +191,9 @@ def test_plaintext_to_another_machine_is_refused() -> None:
         client.check()
 
 
-def test_a_session_that_ended_is_renewed_once(org: LocalOrg, client: ToolingClient, name: str, topic: str) -> None:
+def test_ended_session_of_the_tooling_client_is_renewed(
+    org: LocalOrg, client: ToolingClient, name: str, topic: str
+) -> None:
     client.check()
     org.revoke()
     record = create(client, name, topic)
@@ -197,14 +201,14 @@ def test_a_session_that_ended_is_renewed_once(org: LocalOrg, client: ToolingClie
     assert client.delete(named(record.id)) == record
 
 
-def test_a_session_that_stays_refused(proxied: Proxied) -> None:
+def test_session_refused_twice_raises(proxied: Proxied) -> None:
     proxied.proxy.error("GET", "/tooling/", 401, "INVALID_SESSION_ID", "Session expired or invalid", times=2)
     with pytest.raises(SessionExpiredError, match="INVALID_SESSION_ID"):
         proxied.client.check()
     assert len(proxied.proxy.requests) == 2
 
 
-def test_a_token_given_directly_cannot_be_renewed(org: LocalOrg) -> None:
+def test_access_token_of_the_connection_is_not_renewed(org: LocalOrg) -> None:
     from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
     from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 
@@ -217,7 +221,7 @@ def test_a_token_given_directly_cannot_be_renewed(org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("version", ["99.0", "120.0"])
-def test_a_version_that_salesforce_does_not_have(proxied: Proxied, version: str) -> None:
+def test_unknown_api_version_raises(proxied: Proxied, version: str) -> None:
     proxied.proxy.error("GET", f"/v{version}/", 404, "NOT_FOUND", "The requested resource does not exist")
     with ToolingClient(proxied, api_version=version) as client, pytest.raises(ConfigurationError, match="`version`"):
         client.check()
@@ -240,7 +244,7 @@ def test_a_version_that_salesforce_does_not_have(proxied: Proxied, version: str)
         (400, {"errors": [{"statusCode": "INVALID_INPUT", "message": "bad"}]}, ConfigurationError, "bad"),
     ],
 )
-def test_answers_of_every_kind(
+def test_unexpected_responses_raise_their_error_class(
     proxied: Proxied, status: int, body: Any, error: type[SalesforceStreamError], part: str
 ) -> None:
     proxied.proxy.answer("GET", "/tooling/query", status, body)
@@ -249,14 +253,14 @@ def test_answers_of_every_kind(
     assert type(raised.value) is error
 
 
-def test_a_result_that_says_no(proxied: Proxied, name: str, topic: str) -> None:
+def test_unsuccessful_result_raises(proxied: Proxied, name: str, topic: str) -> None:
     no = {"id": None, "success": False, "errors": [{"statusCode": "INVALID_INPUT", "message": "The topicName is bad"}]}
     proxied.proxy.answer("POST", "/tooling/", 200, no)
     with pytest.raises(ConfigurationError, match="The topicName is bad"):
         create(proxied.client, name, topic)
 
 
-def test_a_lost_answer_may_pass_and_what_was_done_is_done(proxied: Proxied, name: str, topic: str) -> None:
+def test_lost_response_raises_a_retriable_error_after_the_change(proxied: Proxied, name: str, topic: str) -> None:
     proxied.proxy.answer("POST", "/tooling/", 0, forwards=True, breaks_off=True)
     with pytest.raises(ServiceUnavailableError, match=f"{name}.*safe to repeat"):
         create(proxied.client, name, topic)
@@ -268,24 +272,28 @@ def test_a_lost_answer_may_pass_and_what_was_done_is_done(proxied: Proxied, name
     assert proxied.client.delete(named(name)) is None
 
 
-def test_somebody_else_deletes_it_first(proxied: Proxied, record: ManagedEventSubscriptionRecord) -> None:
+def test_delete_of_a_meanwhile_deleted_record_returns_none(
+    proxied: Proxied, record: ManagedEventSubscriptionRecord
+) -> None:
     proxied.proxy.answer(
         "DELETE", "/tooling/", 404, [{"errorCode": "ENTITY_IS_DELETED", "message": "entity is deleted"}], forwards=True
     )
     assert proxied.client.delete(named(record.id)) is None
 
 
-def test_settings_that_this_client_does_not_know_stay(
+def test_update_keeps_settings_that_the_client_does_not_manage(
     org: LocalOrg, client: ToolingClient, name: str, topic: str
 ) -> None:
-    """Salesforce replaces all settings at once: an element that is left out would be reset."""
+    """Salesforce replaces all settings in one request and resets those that the request does not contain."""
     org.managed_subscription(name, topic, version="60.0")
     assert client.get(named(name)).version == "60.0"
     changed = client.update(named(name), label="New")
     assert (changed.label, changed.version, client.api_version) == ("New", "60.0", "62.0")
 
 
-def test_nothing_of_a_token_is_told(org: LocalOrg, proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_in_tooling_errors_logs_or_reprs(
+    org: LocalOrg, proxied: Proxied, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     secret = proxied.token().value
     proxied.proxy.error("GET", "/tooling/", 400, "INVALID_INPUT", f"you sent {secret}")
@@ -297,12 +305,12 @@ def test_nothing_of_a_token_is_told(org: LocalOrg, proxied: Proxied, caplog: pyt
         assert raised.value.__cause__ is None
         texts.append(str(raised.value))
     assert "***" in texts[0]
-    told = " ".join([*texts, caplog.text, repr(proxied.client), repr(proxied.client.__dict__)])
-    assert secret not in told
-    assert org.client_secret not in told
+    shown = " ".join([*texts, caplog.text, repr(proxied.client), repr(proxied.client.__dict__)])
+    assert secret not in shown
+    assert org.client_secret not in shown
 
 
-def test_a_proxy_is_used_and_not_told(org: LocalOrg) -> None:
+def test_proxy_is_used_and_its_password_not_shown(org: LocalOrg) -> None:
     with RestProxy.running(org.instance_url) as proxy:
         secret = proxy.url.replace("http://", "http://user:s3cret@")
         with ToolingClient(token_provider(org), proxies={"http": secret}) as client:
@@ -315,7 +323,7 @@ def test_a_proxy_is_used_and_not_told(org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("proxy", ["ftp://user:s3cret@127.0.0.1:1", "http://user:s3cret@127.0.0.1:x"])
-def test_a_proxy_that_is_none(org: LocalOrg, proxy: str) -> None:
+def test_invalid_proxy_url_is_refused(org: LocalOrg, proxy: str) -> None:
     token = token_provider(org).token()
 
     class LoggedIn:
@@ -330,7 +338,7 @@ def test_a_proxy_that_is_none(org: LocalOrg, proxy: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "acme.my.salesforce.com", "https://", "http://[acme", "ftp://acme"])
-def test_an_instance_url_that_is_none(url: str) -> None:
+def test_invalid_instance_url_is_refused(url: str) -> None:
     class Odd:
         def token(self) -> AccessToken:
             return AccessToken("00D!s3cret", url, "00D000000000001AAA")

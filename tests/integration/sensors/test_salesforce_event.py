@@ -1,4 +1,4 @@
-"""The sensor against a local org: looking, deferring, and what it does about faults."""
+"""Event sensor against a local org: polling, deferral and faults."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from tests.support.airflow_names import AirflowRescheduleException, AirflowSenso
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, fired, set_connection, told
-from tests.support.tasks import deferred as deferral_of
+from tests.support.tasks import context_for, deferral_of, error_text, run_trigger, set_connection
 
 __all__ = ["org", "shared_org"]
 
 
 @pytest.fixture(autouse=True)
 def store(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
-    org.knobs(keepalive_seconds=0.3)  # so that a look that finds too little need not wait for silence
+    org.knobs(keepalive_seconds=0.3)  # so that a poll that finds too few events does not wait for the idle timeout
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
@@ -69,52 +68,54 @@ def deferred(made: SalesforceEventSensor) -> TaskDeferred:
 
 
 def resume(made: SalesforceEventSensor, deferral: TaskDeferred, event: dict[str, Any]) -> Any:
-    """Resume as Airflow's task runner does."""
+    """Resume the task as Airflow's task runner does."""
     return made.resume_execution(deferral.method_name, {**(deferral.kwargs or {}), "event": event}, context())
 
 
 def run(made: SalesforceEventSensor) -> Any:
-    """Run the task to its end, on the triggerer in between if it defers."""
+    """Run the task to its end. If it defers, run its trigger and resume the task."""
     try:
         return made.execute(context())
     except TaskDeferred as deferral:
-        return resume(made, deferral, fired(deferral))
+        return resume(made, deferral, run_trigger(deferral))
 
 
-def test_looks_count_anew_until_enough_is_there(
+def test_each_poll_counts_events_again_until_enough_are_stored(
     org: SharedOrg, store: TableReplayStore, sensor: MakeSensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = sensor(min_events=3)
     org.knobs(keepalive_seconds=120)
     with monkeypatch.context() as patched:
         patched.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
-        assert not made.poke(context()), "silence ends a look as well"
-    wait_until(lambda: not org.open_streams(), what="the end of the first look, which would count what is published")
+        assert not made.poke(context()), "the idle timeout ends a poll too"
+    wait_until(
+        lambda: not org.open_streams(), what="the end of the first poll, which would count the events published next"
+    )
     org.knobs(keepalive_seconds=0.3)
     first = publish(org, 2)
     assert not made.poke(context())
-    wait_until(lambda: not org.open_streams(), what="the end of the second look, which would receive the next event")
+    wait_until(lambda: not org.open_streams(), what="the end of the second poll, which would receive the next event")
     last = publish(org, 2)
-    told = made.poke(context())
-    assert told.xcom_value == {
+    outcome = made.poke(context())
+    assert outcome.xcom_value == {
         "reason": "events",
         "stream": {"org_id": org.org_id, "api": "pubsub", "topic": org.topic, "subscription": "airflow"},
         "first_replay_id": first[0].hex(),
         "through": last[0].hex(),
         "event_count": 3,
     }
-    assert org.delivered == 2 + 3, "a look takes no more than it needs"
-    assert org.logins == 1, "three looks of one process log in once"
-    wait_until(lambda: not org.open_streams(), what="the end of the looks")
+    assert org.delivered == 2 + 3, "a poll requests no more events than it needs"
+    assert org.logins == 1, "three polls of one process log in once"
+    wait_until(lambda: not org.open_streams(), what="the end of the polls")
     assert store.read(stream(org)).fence == 0, "a sensor moves no position"
 
 
-def test_execute_looks_until_it_is_there_and_returns_it(org: SharedOrg, sensor: MakeSensor) -> None:
+def test_execute_polls_and_returns_the_result(org: SharedOrg, sensor: MakeSensor) -> None:
     ids = publish(org, 1)
     assert sensor().execute(context())["first_replay_id"] == ids[0].hex()
 
 
-def test_it_looks_after_the_position_of_its_subscription_or_a_given_replay_id(
+def test_poll_starts_after_the_stored_position_or_the_replay_id_argument(
     org: SharedOrg,
     store: TableReplayStore,
     sensor: MakeSensor,
@@ -131,21 +132,23 @@ def test_it_looks_after_the_position_of_its_subscription_or_a_given_replay_id(
 
 
 @pytest.mark.parametrize(("minutes_old", "enough"), [(31, True), (1, False)])
-def test_fewer_are_enough_once_one_is_old(org: SharedOrg, minutes_old: int, enough: bool, sensor: MakeSensor) -> None:
+def test_old_event_ends_the_wait_with_fewer_events(
+    org: SharedOrg, minutes_old: int, enough: bool, sensor: MakeSensor
+) -> None:
     publish(org, 1, CreatedDate=(datetime.now(UTC) - timedelta(minutes=minutes_old)).isoformat())
     publish(org, 1)
     assert bool(sensor(min_events=100, max_event_age=timedelta(minutes=30)).poke(context())) is enough
 
 
-def test_a_lost_replay_id_ends_the_wait(org: SharedOrg, caplog: pytest.LogCaptureFixture, sensor: MakeSensor) -> None:
+def test_expired_replay_id_ends_the_wait(org: SharedOrg, caplog: pytest.LogCaptureFixture, sensor: MakeSensor) -> None:
     ids = publish(org, 2)
     org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
-    told = sensor(replay_id=ids[0].hex()).poke(context())
-    assert (told.is_done, told.xcom_value["reason"]) == (True, "replay_lost")
+    outcome = sensor(replay_id=ids[0].hex()).poke(context())
+    assert (outcome.is_done, outcome.xcom_value["reason"]) == (True, "replay_lost")
     assert ids[0].hex() in caplog.text
 
 
-def test_a_fault_that_passes_is_left_to_the_next_look(
+def test_temporary_fault_is_logged_and_the_next_poll_succeeds(
     org: SharedOrg, capsys: pytest.CaptureFixture[str], sensor: MakeSensor
 ) -> None:
     publish(org, 1)
@@ -158,10 +161,10 @@ def test_a_fault_that_passes_is_left_to_the_next_look(
     assert made.execute(context())["event_count"] == 1
 
 
-def test_a_look_at_what_cannot_be_reached_says_where_the_way_ends(
+def test_poll_of_an_unreachable_org_logs_the_last_reached_point(
     org: SharedOrg, sensor: MakeSensor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It never says that 0 events are there, which the server has not said."""
+    """The log must not claim 0 events, because the server has not responded."""
     monkeypatch.setattr(proxies, "STEP_TIMEOUT", 0.3)
     publish(org, 1)
     with OrgBehindNetwork.of(org) as behind:  # type: ignore[arg-type]
@@ -169,13 +172,13 @@ def test_a_look_at_what_cannot_be_reached_says_where_the_way_ends(
         timers = {"connect_timeout_seconds": 1, "call_timeout_seconds": 1}
         set_connection(monkeypatch, "salesforce_default", **behind.airflow_connection(**timers))
         assert not sensor().poke(context())
-    said = capsys.readouterr().out
-    assert "this look failed" in said
-    assert f"localhost was resolved, but TCP port {behind.grpc_tls_port} was not reached" in said
-    assert "events are there" not in said
+    output = capsys.readouterr().out
+    assert "this look failed" in output
+    assert f"localhost was resolved, but TCP port {behind.grpc_tls_port} was not reached" in output
+    assert "events are there" not in output
 
 
-def test_an_expired_session_costs_a_login_not_a_look(org: SharedOrg, sensor: MakeSensor) -> None:
+def test_expired_session_is_renewed_within_the_poll(org: SharedOrg, sensor: MakeSensor) -> None:
     made = sensor()
     assert not made.poke(context())
     publish(org, 1)
@@ -184,7 +187,7 @@ def test_an_expired_session_costs_a_login_not_a_look(org: SharedOrg, sensor: Mak
     assert org.logins == 2
 
 
-def test_a_session_refused_twice_is_no_reason_to_wait_on(org: SharedOrg, sensor: MakeSensor) -> None:
+def test_session_refused_twice_ends_the_wait(org: SharedOrg, sensor: MakeSensor) -> None:
     code = "sfdc.platform.eventbus.grpc.service.auth.error"
     org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="UNAUTHENTICATED")
     with pytest.raises(SessionExpiredError):
@@ -202,7 +205,7 @@ def test_a_session_refused_twice_is_no_reason_to_wait_on(org: SharedOrg, sensor:
 )
 @pytest.mark.parametrize("deferrable", [True, False])
 @pytest.mark.parametrize("soft_fail", [True, False])
-def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
+def test_permanent_error_fails_or_skips_the_task(
     org: SharedOrg,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -218,11 +221,11 @@ def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
     with pytest.raises((AirflowFailException, AirflowSkipException)) as caught:
         run(made)
     assert isinstance(caught.value, AirflowSkipException if soft_fail else AirflowFailException)
-    assert remedy in told(caught.value)
-    assert "wrong-secret-value" not in f"{told(caught.value)}{capsys.readouterr()}"
+    assert remedy in error_text(caught.value)
+    assert "wrong-secret-value" not in f"{error_text(caught.value)}{capsys.readouterr()}"
 
 
-def test_a_missing_permission_fails_for_good(org: SharedOrg, sensor: MakeSensor) -> None:
+def test_missing_permission_fails_the_task_without_retries(org: SharedOrg, sensor: MakeSensor) -> None:
     code = "sfdc.platform.eventbus.grpc.subscription.topic.cannot.subscribe"
     org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="PERMISSION_DENIED")
     with pytest.raises(AirflowFailException, match="AccessDeniedError"):
@@ -242,7 +245,7 @@ def test_timeouts_fail_or_skip_as_with_any_sensor(sensor: MakeSensor) -> None:
     assert deferred(made).timeout == timedelta(seconds=300)
 
 
-def test_it_defers_from_where_it_would_look_and_tells_no_secret(
+def test_deferral_starts_at_the_stored_position_and_has_no_secret(
     org: SharedOrg, store: TableReplayStore, sensor: MakeSensor
 ) -> None:
     ids = publish(org, 3)
@@ -255,18 +258,18 @@ def test_it_defers_from_where_it_would_look_and_tells_no_secret(
     expected = {"topic": org.topic, "replay_id": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
     assert {key: arguments[key] for key in expected} == expected
     assert org.client_secret not in json.dumps(arguments)
-    told = resume(made, deferral, fired(deferral))
-    assert (told["event_count"], told["first_replay_id"], told["through"]) == (2, ids[1].hex(), ids[2].hex())
+    result = resume(made, deferral, run_trigger(deferral))
+    assert (result["event_count"], result["first_replay_id"], result["through"]) == (2, ids[1].hex(), ids[2].hex())
     assert store.read(stream(org)).replay_id == ids[0], "a sensor moves no position"
 
 
-def test_from_latest_only_what_comes_while_it_waits_counts(org: SharedOrg, sensor: MakeSensor) -> None:
+def test_deferred_sensor_from_latest_counts_only_new_events(org: SharedOrg, sensor: MakeSensor) -> None:
     publish(org, 2)
     deferral = deferred(sensor(deferrable=True, start_from="latest"))
     new: list[bytes] = []
 
     async def publish_once_it_waits() -> dict[str, Any]:
-        waiting = asyncio.create_task(asyncio.to_thread(fired, deferral))
+        waiting = asyncio.create_task(asyncio.to_thread(run_trigger, deferral))
         await asyncio.to_thread(wait_until, org.open_streams, what="the subscription")
         new.extend(await asyncio.to_thread(publish, org, 1))
         return await waiting

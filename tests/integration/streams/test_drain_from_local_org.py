@@ -1,4 +1,4 @@
-"""The drain and the landing against a real server with faults on: rows are compared with the org's own record."""
+"""Drain and landing against a local org with faults: landed rows are compared with the org's record."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_every_event_lands_once_and_in_order(org, client, tmp_path, fault):
+def test_every_event_is_landed_once_and_in_order_despite_dropped_streams(org, client, tmp_path, fault):
     if fault is not None:
         org.fault("drop_every", every=270, topic=TOPIC, **fault)
     result, landed, rows = drain_into(tmp_path, client, org)
@@ -102,11 +102,11 @@ def test_every_event_lands_once_and_in_order(org, client, tmp_path, fault):
     assert len(landed.files) > 1
 
 
-def test_a_token_revoked_in_the_middle_is_renewed(org, client, tmp_path):
+def test_a_token_revoked_during_a_drain_is_renewed(org, client, tmp_path):
     revoked = []
 
     class RevokingSink:
-        """Revokes every token of the org once some events have come; the client reads at most 2,000 ahead."""
+        """Sink that revokes every token of the org after 500 events; the client prefetches at most 2,000 events."""
 
         def __init__(self, writer):
             self.writer, self.count = writer, 0
@@ -127,7 +127,7 @@ def test_a_token_revoked_in_the_middle_is_renewed(org, client, tmp_path):
     assert_rows_are(rows, org.record(TOPIC))
 
 
-def test_limits_cut_exactly_and_the_next_window_goes_on_from_there(org, client, tmp_path):
+def test_max_events_is_exact_and_the_next_window_continues_after_it(org, client, tmp_path):
     record = org.record(TOPIC)
     start, rows = StartFrom.EARLIEST, []
     for number in range(4):
@@ -142,13 +142,13 @@ def test_limits_cut_exactly_and_the_next_window_goes_on_from_there(org, client, 
     assert result.stop_reason is StopReason.CAUGHT_UP
 
 
-def test_max_events_spends_no_delivery_allocation_beyond_it(org, client, tmp_path):
+def test_a_drain_requests_no_more_events_than_max_events(org, client, tmp_path):
     drain_into(tmp_path, client, org, limits=DrainLimits(max_events=130))
     wait_until(lambda: not org.streams(), what="the end of the stream")
     assert org.requests(method="Subscribe")[-1]["detail"]["events"] == 130
 
 
-def test_an_expired_replay_id_stops_or_goes_on_as_told(tmp_path):
+def test_an_expired_replay_id_applies_on_invalid_replay(tmp_path):
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Order__e", Amount__c="double", Note__c="string")
         org.publish_many(TOPIC, 300, {"Amount__c": 1.5, "Note__c": "order {n}"})
@@ -174,22 +174,22 @@ def test_an_expired_replay_id_stops_or_goes_on_as_told(tmp_path):
             assert result.pinned == result.through == record[-1]["replay_id"]
 
 
-def subscribed(org: LocalOrg) -> int:
+def subscribe_calls(org: LocalOrg) -> int:
     return len(org.requests(method="Subscribe"))
 
 
 def test_a_quiet_topic_is_confirmed_by_empty_responses_of_two_subscriptions(org, client, tmp_path):
-    end, before, began = org.record(TOPIC)[-1]["replay_id"], subscribed(org), datetime.now(UTC)
+    end, before, began = org.record(TOPIC)[-1]["replay_id"], subscribe_calls(org), datetime.now(UTC)
     result, _, rows = drain_into(tmp_path, client, org, end)
     assert (result.stop_reason, rows) == (StopReason.CAUGHT_UP, [])
     assert began - timedelta(seconds=2) <= result.confirmed_at <= datetime.now(UTC)
     assert result.confirmed_at < result.contact_at
     wait_until(lambda: not org.streams(), what="the end of both streams")
-    assert subscribed(org) == before + 2
+    assert subscribe_calls(org) == before + 2
     assert sum(request["detail"]["events"] for request in org.requests(method="Subscribe")[-2:]) == 0
 
 
-def test_a_topic_without_any_event_is_confirmed_too(org, client, tmp_path):
+def test_the_end_of_a_topic_without_any_event_is_confirmed(org, client, tmp_path):
     org.define("Empty__e", Note__c="string")
     org.knobs(keepalive_seconds=0.3)
     result = drain(client, ListSink(), "/event/Empty__e", StartFrom.EARLIEST, CONFIRMING)
@@ -197,8 +197,8 @@ def test_a_topic_without_any_event_is_confirmed_too(org, client, tmp_path):
     assert result.confirmed_at is not None
 
 
-def test_a_topic_through_which_salesforce_seeks_is_confirmed_once_its_events_are_read(org, client, tmp_path):
-    """Empty responses with newer replay IDs come before the events."""
+def test_empty_responses_before_the_events_do_not_confirm_the_end(org, client, tmp_path):
+    """The server sends empty responses with newer replay IDs before it sends the events."""
     record = org.record(TOPIC)
     org.fault("seek", topic=TOPIC, responses=5, seconds=0.2)
     result, _, rows = drain_into(tmp_path, client, org, record[-200]["replay_id"])
@@ -207,15 +207,15 @@ def test_a_topic_through_which_salesforce_seeks_is_confirmed_once_its_events_are
 
 
 def test_a_plain_drain_opens_one_subscription_and_confirms_nothing(org, client, tmp_path):
-    before = subscribed(org)
+    before = subscribe_calls(org)
     end = org.record(TOPIC)[-2]["replay_id"]
     result, _, rows = drain_into(tmp_path, client, org, end, limits=DrainLimits(idle_timeout=2))
     assert (result.stop_reason, len(rows), result.confirmed_at) == (StopReason.IDLE, 1, None)
     wait_until(lambda: not org.streams(), what="the end of the stream")
-    assert subscribed(org) == before + 1
+    assert subscribe_calls(org) == before + 1
 
 
-def test_a_used_up_allocation_fails_at_once(org, client, tmp_path):
+def test_an_exhausted_delivery_allocation_fails_without_retry(org, client, tmp_path):
     org.knobs(delivery_quota=0)
     with pytest.raises(QuotaExceededError):
         drain_into(tmp_path, client, org)

@@ -1,4 +1,4 @@
-"""However many events one answer of the Streaming API brings, few of them are in memory at a time."""
+"""Memory of a Streaming API client when one response carries many events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "streaming.py"
 
 
 @pytest.mark.extended
-def test_fifty_thousand_events_in_one_answer(tmp_path: Path) -> None:
+def test_fifty_thousand_events_in_one_response_use_bounded_memory(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Order__e", Number__c="double", Note__c="string")
         org.publish_many("/event/Order__e", COUNT, {"Number__c": 1.5, "Note__c": "{n} " + "x" * 150})
@@ -40,5 +40,5 @@ def test_fifty_thousand_events_in_one_answer(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["events"] == COUNT
-    assert max(connects) == COUNT, "they came in one answer, of over 20 MB"
+    assert max(connects) == COUNT, "one response of more than 20 MB carries all events"
     assert figures["peak_mib_above_idle"] < 40

@@ -1,4 +1,4 @@
-"""The network between client and server that other tests use: what it does to plain sockets."""
+"""The network between client and server that other tests use, tested with plain sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from tests.support.localorg import wait_until
-from tests.support.network import BOTH, TO_CLIENT, TO_SERVER, Carried, Connection, Network, Seen
+from tests.support.network import BOTH, TO_CLIENT, TO_SERVER, ByteCount, Connection, Network, TextMatch
 from tests.support.network_points import Direction
 
 SECONDS = 60.0
@@ -23,21 +23,21 @@ EACH_WAY = pytest.mark.parametrize("direction", list(Direction), ids=lambda dire
 
 @dataclass
 class Line:
-    """A client's socket, the server's, and what the network has of them."""
+    """Client socket, server socket, and their connection in the network."""
 
     client: socket.socket
     server: socket.socket
     connection: Connection
 
     def ends(self, direction: Direction) -> tuple[socket.socket, socket.socket]:
-        """Return who sends and who receives."""
+        """Return the sending and the receiving socket."""
         return (self.server, self.client) if direction is TO_CLIENT else (self.client, self.server)
 
     def send(self, direction: Direction, data: bytes) -> None:
         self.ends(direction)[0].sendall(data)
 
     def receive(self, direction: Direction, size: int) -> bytes:
-        """Return so many bytes, fewer at the end of the connection."""
+        """Return ``size`` bytes, or fewer at the end of the connection."""
         data = b""
         while len(data) < size and (more := self.ends(direction)[1].recv(size - len(data))):
             data += more
@@ -48,8 +48,8 @@ class Line:
         assert self.receive(direction, len(data)) == data
 
     def waits(self, direction: Direction, size: int) -> None:
-        """Wait until so many bytes are stuck in the network, and make sure that nothing has arrived."""
-        wait_until(lambda: self.connection.way(direction).waiting == size, what=f"{size} bytes that wait")
+        """Wait until ``size`` bytes wait in the network, and check that none has arrived."""
+        wait_until(lambda: self.connection.half(direction).waiting == size, what=f"{size} bytes that wait")
         receiver = self.ends(direction)[1]
         receiver.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -63,7 +63,7 @@ class Line:
 
 
 class Scene:
-    """A network before a listening socket."""
+    """Network before a listening socket."""
 
     def __init__(self, network: Network, listener: socket.socket, opened: contextlib.ExitStack) -> None:
         self.network = network
@@ -93,21 +93,21 @@ def network(scene: Scene) -> Network:
     return scene.network
 
 
-class TestAsItIs:
-    def test_it_forwards_and_counts(self, scene: Scene, network: Network) -> None:
-        assert (network.accepted, network.connections, network.last_carried(TO_SERVER)) == (0, [], None)
+class TestForwarding:
+    def test_network_forwards_and_counts_bytes(self, scene: Scene, network: Network) -> None:
+        assert (network.accepted, network.connections, network.last_forwarded_at(TO_SERVER)) == (0, [], None)
         line = scene.line()
         line.passes(TO_SERVER, b"question")
         before = time.monotonic()
         line.passes(TO_CLIENT, b"answer")
-        wait_until(lambda: network.carried(TO_CLIENT) == 6, what="the count")
-        assert (network.accepted, network.connections, network.carried(TO_SERVER)) == (1, [line.connection], 8)
-        last = network.last_carried(TO_CLIENT)
+        wait_until(lambda: network.forwarded_bytes(TO_CLIENT) == 6, what="the count")
+        assert (network.accepted, network.connections, network.forwarded_bytes(TO_SERVER)) == (1, [line.connection], 8)
+        last = network.last_forwarded_at(TO_CLIENT)
         assert last == line.connection.to_client.last == line.connection.last
         assert last is not None
         assert before - 1 < last <= time.monotonic()
 
-    def test_each_end_may_close_its_way_first(self, scene: Scene, network: Network) -> None:
+    def test_each_end_may_close_its_direction_first(self, scene: Scene, network: Network) -> None:
         line = scene.line()
         line.client.sendall(b"all of it")
         line.client.shutdown(socket.SHUT_WR)
@@ -116,9 +116,9 @@ class TestAsItIs:
         line.server.close()
         assert line.client.recv(1) == b""
         wait_until(lambda: not network.connections, what="the end")
-        assert (network.carried(TO_SERVER), network.carried(TO_CLIENT)) == (9, 9)
+        assert (network.forwarded_bytes(TO_SERVER), network.forwarded_bytes(TO_CLIENT)) == (9, 9)
 
-    def test_a_reset_comes_through(self, scene: Scene) -> None:
+    def test_reset_is_forwarded(self, scene: Scene) -> None:
         line = scene.line()
         line.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         line.client.close()
@@ -126,7 +126,7 @@ class TestAsItIs:
             line.server.recv(1)
 
     @EACH_WAY
-    def test_whoever_does_not_read_stops_who_sends(self, scene: Scene, direction: Direction) -> None:
+    def test_receiver_that_does_not_read_blocks_the_sender(self, scene: Scene, direction: Direction) -> None:
         line = scene.line()
         sender = line.ends(direction)[0]
         sender.setblocking(False)
@@ -134,12 +134,12 @@ class TestAsItIs:
         with contextlib.suppress(BlockingIOError):
             while sent < 64 << 20:
                 sent += sender.send(bytes(1 << 16))
-                wait_until(lambda: _takes_more(sender) or line.connection.way(direction).blocked, what="room or none")
+                wait_until(lambda: _takes_more(sender) or line.connection.half(direction).blocked, what="room or none")
         assert sent < 64 << 20
         sender.settimeout(SECONDS)
         assert len(line.receive(direction, sent)) == sent
 
-    def test_a_server_that_is_not_there(self) -> None:
+    def test_missing_server_resets_the_connection(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
             port = gone.getsockname()[1]
         with (
@@ -156,22 +156,20 @@ def _takes_more(sender: socket.socket) -> bool:
 
 class TestSlow:
     @EACH_WAY
-    def test_bytes_take_so_long_and_keep_their_order(
-        self, scene: Scene, network: Network, direction: Direction
-    ) -> None:
+    def test_delayed_bytes_keep_their_order(self, scene: Scene, network: Network, direction: Direction) -> None:
         line = scene.line()
         network.delay(0.3)
         began = time.monotonic()
         line.send(direction, b"first")
-        way = line.connection.way(direction)
-        wait_until(lambda: 5 in (way.waiting, way.carried), what="the first bytes on their way")
+        way = line.connection.half(direction)
+        wait_until(lambda: 5 in (way.waiting, way.forwarded_bytes), what="the first bytes on their way")
         network.delay(0)
         line.send(direction, b"second")
         assert line.receive(direction, 11) == b"firstsecond"
         assert time.monotonic() - began >= 0.3
 
-    def test_it_is_a_line_and_no_queue(self, scene: Scene, network: Network) -> None:
-        """A hundred portions arrive one after the other, not each 0.2 s after the one before."""
+    def test_delays_of_several_portions_do_not_add_up(self, scene: Scene, network: Network) -> None:
+        """A hundred portions arrive in succession, not each 0.2 s after the previous one."""
         network.delay(0.2)
         line = scene.line()
         began = time.monotonic()
@@ -180,7 +178,7 @@ class TestSlow:
         assert len(line.receive(TO_CLIENT, 1_000_000)) == 1_000_000
         assert 0.2 <= time.monotonic() - began < 100 * 0.2
 
-    def test_the_end_of_a_connection_takes_as_long(self, scene: Scene, network: Network) -> None:
+    def test_end_of_a_connection_is_delayed(self, scene: Scene, network: Network) -> None:
         network.delay(0.2)
         line = scene.line()
         began = time.monotonic()
@@ -189,7 +187,7 @@ class TestSlow:
         assert time.monotonic() - began >= 0.2
 
     @EACH_WAY
-    def test_it_drips(self, scene: Scene, network: Network, direction: Direction) -> None:
+    def test_drip_limits_the_bytes_per_second(self, scene: Scene, network: Network, direction: Direction) -> None:
         line = scene.line()
         network.drip(100)
         began = time.monotonic()
@@ -202,7 +200,7 @@ class TestSlow:
 
 class TestSilent:
     @EACH_WAY
-    def test_in_one_direction(self, scene: Scene, network: Network, direction: Direction) -> None:
+    def test_silence_in_one_direction(self, scene: Scene, network: Network, direction: Direction) -> None:
         line = scene.line()
         network.silence(frozenset({direction}))
         line.send(direction, b"lost?")
@@ -212,7 +210,7 @@ class TestSilent:
         network.heal()
         assert line.receive(direction, 5) == b"lost?"
 
-    def test_before_tcp(self, scene: Scene, network: Network) -> None:
+    def test_unreachable_network_times_out_new_connections(self, scene: Scene, network: Network) -> None:
         line = scene.line()
         network.unreachable()
         network.unreachable()
@@ -224,7 +222,7 @@ class TestSilent:
         scene.line().passes(TO_CLIENT)
         assert network.accepted == 2
 
-    def test_before_tcp_for_one_who_waits(self, scene: Scene, network: Network) -> None:
+    def test_pending_connection_is_accepted_after_healing(self, scene: Scene, network: Network) -> None:
         network.unreachable()
         with socket.socket() as waiting:
             waiting.setblocking(False)
@@ -232,14 +230,14 @@ class TestSilent:
             network.heal()
             wait_until(lambda: network.accepted == 1, what="TCP, which repeats its SYN")
 
-    def test_after_tcp(self, scene: Scene, network: Network) -> None:
+    def test_silence_after_the_connection_is_established(self, scene: Scene, network: Network) -> None:
         network.silence()
         line = scene.line()
         for direction in Direction:
             line.send(direction, b"hello")
             line.waits(direction, 5)
 
-    def test_nobody_hears_of_an_end(self, scene: Scene, network: Network) -> None:
+    def test_end_of_a_connection_is_not_forwarded_during_silence(self, scene: Scene, network: Network) -> None:
         line = scene.line()
         network.silence()
         line.client.close()
@@ -250,27 +248,27 @@ class TestSilent:
             line.server.recv(1)
         assert network.connections == [line.connection]
 
-    def test_after_so_many_bytes(self, scene: Scene, network: Network) -> None:
+    def test_silence_after_a_number_of_bytes(self, scene: Scene, network: Network) -> None:
         line = scene.line()
         line.passes(TO_CLIENT, b"before")
-        rule = network.at(Carried(10), lambda _: network.silence())
+        rule = network.at(ByteCount(10), lambda _: network.silence())
         line.send(TO_CLIENT, b"0123456")
         assert line.receive(TO_CLIENT, 7) == b"0123456"
         assert not rule.done
         line.send(TO_CLIENT, b"789abc")
         assert line.receive(TO_CLIENT, 3) == b"789"
         line.waits(TO_CLIENT, 3)
-        assert (rule.done, network.carried(TO_CLIENT)) == (1, 16)
+        assert (rule.done, network.forwarded_bytes(TO_CLIENT)) == (1, 16)
         line.send(TO_SERVER, b"on")
         line.waits(TO_SERVER, 2)
 
     @EACH_WAY
     @pytest.mark.parametrize(("before", "passes"), [(True, b"a request, "), (False, b"a request, then POST")])
-    def test_once_a_text_is_seen(
+    def test_connection_is_held_at_a_text(
         self, scene: Scene, network: Network, direction: Direction, before: bool, passes: bytes
     ) -> None:
         line = scene.line()
-        rule = network.at(Seen(b"then POST", direction, before=before), Connection.hold)
+        rule = network.at(TextMatch(b"then POST", direction, before=before), Connection.hold)
         [other] = BOTH - {direction}
         line.passes(other, b"then POST")
         line.send(direction, b"a request, then POST, then more")
@@ -281,18 +279,18 @@ class TestSilent:
         line.connection.release()
         assert line.receive(direction, 31 - len(passes)) == b"a request, then POST, then more"[len(passes) :]
 
-    def test_a_text_in_several_segments(self, scene: Scene, network: Network) -> None:
+    def test_text_in_several_segments_is_found(self, scene: Scene, network: Network) -> None:
         line = scene.line()
-        network.at(Seen(b"the end"), Connection.hold)
+        network.at(TextMatch(b"the end"), Connection.hold)
         for part in (b"not the en", b"t but the", b" en"):
             line.passes(TO_CLIENT, part)
         line.send(TO_CLIENT, b"d. After it")
         assert line.receive(TO_CLIENT, 1) == b"d"
         line.waits(TO_CLIENT, 10)
 
-    def test_the_third_time_and_once_more(self, scene: Scene, network: Network) -> None:
+    def test_rule_acts_from_the_third_match_and_twice(self, scene: Scene, network: Network) -> None:
         lines = [scene.line() for _ in range(2)]
-        rule = network.at(Seen(b"x", before=True), Connection.reset, nth=3, times=2)
+        rule = network.at(TextMatch(b"x", before=True), Connection.reset, nth=3, times=2)
         lines[0].passes(TO_CLIENT, b"x")
         lines[1].passes(TO_CLIENT, b"axb")
         lines[0].send(TO_CLIENT, b"x")
@@ -304,7 +302,7 @@ class TestSilent:
 
 
 class TestEnds:
-    def test_cut(self, scene: Scene, network: Network) -> None:
+    def test_cut_resets_all_open_connections(self, scene: Scene, network: Network) -> None:
         lines = [scene.line() for _ in range(2)]
         assert network.cut() == 2
         for line in lines:
@@ -325,7 +323,7 @@ class TestEnds:
         with pytest.raises(BlockingIOError):
             old.server.recv(1)
         assert network.connections == [new.connection]
-        assert network.carried(TO_SERVER) == 2
+        assert network.forwarded_bytes(TO_SERVER) == 2
 
     def test_an_idle_connection_is_cut(self, scene: Scene, network: Network) -> None:
         idle, busy = scene.line(), scene.line()
@@ -345,7 +343,7 @@ class TestEnds:
     def test_an_idle_connection_is_forgotten(self, scene: Scene, network: Network) -> None:
         line = scene.line()
         network.cut_idle(0.05, Connection.forget)
-        wait_until(lambda: line.connection.is_forgotten, what="its being forgotten")
+        wait_until(lambda: line.connection.is_forgotten, what="a forgotten connection")
         line.client.sendall(b"hello?")
         network.cut_idle(600)
         scene.line().passes(TO_SERVER)
@@ -357,7 +355,7 @@ class TestEnds:
 def test_one_connection_overtakes_another(scene: Scene, network: Network) -> None:
     first, second = scene.line(), scene.line()
     first.connection.hold(frozenset({TO_SERVER}))
-    network.at(Seen(b"second", TO_SERVER), lambda _: first.connection.release())
+    network.at(TextMatch(b"second", TO_SERVER), lambda _: first.connection.release())
     first.send(TO_SERVER, b"first")
     first.waits(TO_SERVER, 5)
     first.passes(TO_CLIENT)
@@ -365,12 +363,12 @@ def test_one_connection_overtakes_another(scene: Scene, network: Network) -> Non
     assert first.receive(TO_SERVER, 5) == b"first"
 
 
-def test_what_is_done_and_undone_costs_no_byte_and_no_order(scene: Scene, network: Network) -> None:
+def test_random_temporary_faults_lose_and_reorder_no_byte(scene: Scene, network: Network) -> None:
     random = Random(1)
     lines = [scene.line() for _ in range(8)]
     sent = [random.randbytes(500_000) for _ in lines]
     for part in (b"a", b"bc", b"def"):
-        network.at(Seen(part), lambda _: network.delay(random.random() / 100), times=None)
+        network.at(TextMatch(part), lambda _: network.delay(random.random() / 100), times=None)
     with ThreadPoolExecutor(2 * len(lines)) as pool:
         sending = [pool.submit(line.send, TO_CLIENT, data) for line, data in zip(lines, sent, strict=True)]
         receiving = [pool.submit(line.receive, TO_CLIENT, 500_000) for line in lines]
@@ -382,4 +380,4 @@ def test_what_is_done_and_undone_costs_no_byte_and_no_order(scene: Scene, networ
         received = [one.result() for one in receiving]
     assert all(one.result() is None for one in sending)
     assert received == sent
-    assert network.carried(TO_CLIENT) == 4_000_000
+    assert network.forwarded_bytes(TO_CLIENT) == 4_000_000

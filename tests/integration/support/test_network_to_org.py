@@ -1,4 +1,4 @@
-"""The network between clients and a local org: what the real clients make of it, on either API and over TLS."""
+"""The network between real clients and a local org, on both APIs and over TLS."""
 
 from __future__ import annotations
 
@@ -21,8 +21,17 @@ from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient, TopicInfo
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.clients import app_fields, async_pubsub_client, pubsub_client, streaming_client, token_provider
-from tests.support.localorg import LocalOrg, put_back, wait_until
-from tests.support.network import TO_CLIENT, TO_SERVER, Carried, Connection, GrpcResponse, Network, Seen, TlsHandshake
+from tests.support.localorg import LocalOrg, reset_org, wait_until
+from tests.support.network import (
+    TO_CLIENT,
+    TO_SERVER,
+    ByteCount,
+    Connection,
+    GrpcResponse,
+    Network,
+    TextMatch,
+    TlsHandshake,
+)
 
 __all__ = ["behind_network"]
 
@@ -41,7 +50,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.admin("DELETE", "/requests")
     yield running_org
-    put_back(running_org)
+    reset_org(running_org)
 
 
 @pytest.fixture
@@ -51,7 +60,7 @@ def topic(org: LocalOrg) -> str:
 
 @pytest.fixture
 def hurried_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login is not waited for as long as a human would."""
+    """Shorten the timeout of logins, so that the tests take seconds."""
     monkeypatch.setattr(auth, "LOGIN_TIMEOUT", httpx.Timeout(0.3))
 
 
@@ -65,12 +74,12 @@ EACH_API = pytest.mark.parametrize("opened", [pubsub_client, streaming_client], 
 
 
 def wire(behind: OrgBehindNetwork, opened: Opened) -> Network:
-    """Return the network that events come through."""
+    """Return the network through which the client receives events."""
     return behind.grpc if opened is pubsub_client else behind.http
 
 
 def used(behind: OrgBehindNetwork) -> set[str]:
-    """Return which networks there have been connections through."""
+    """Return the names of the networks that have accepted connections."""
     return {name for name in ("http", "https", "grpc", "grpc_tls") if getattr(behind, name).accepted}
 
 
@@ -82,7 +91,7 @@ def events(stream: Iterator[EventBatch | None]) -> list[bytes]:
 
 @contextmanager
 def asked(client: PubSubClient, topic: str) -> Iterator[list[TopicInfo]]:
-    """Ask for the topic beside the ``with`` block, at whose end there is an answer."""
+    """Request the topic in a thread. The response has arrived at the end of the ``with`` block."""
     answers: list[TopicInfo] = []
     asking = threading.Thread(target=lambda: answers.append(client.get_topic(topic)))
     asking.start()
@@ -91,26 +100,28 @@ def asked(client: PubSubClient, topic: str) -> Iterator[list[TopicInfo]]:
     assert [answer.name for answer in answers] == [topic]
 
 
-class TestWay:
+class TestRoute:
     @EACH_API
-    def test_all_goes_through_it(self, behind_network: OrgBehindNetwork, topic: str, opened: Opened) -> None:
+    def test_all_requests_of_a_client_use_the_network(
+        self, behind_network: OrgBehindNetwork, topic: str, opened: Opened
+    ) -> None:
         behind_network.publish(topic, [{"Number__c": 1}])
         with opened(behind_network) as client:
             assert len(events(client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60))) == 1
-        assert wire(behind_network, opened).carried(TO_CLIENT) > 100
+        assert wire(behind_network, opened).forwarded_bytes(TO_CLIENT) > 100
         assert used(behind_network) == ({"http", "grpc"} if opened is pubsub_client else {"http"})
 
-    def test_over_tls(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    def test_tls_connections_use_the_network(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         with over_tls(behind_network) as client:
             assert client.get_topic(topic).name == topic
         assert used(behind_network) == {"https", "grpc_tls"}
 
-    def test_the_instance_url_leads_through_it(self, behind_network: OrgBehindNetwork) -> None:
+    def test_instance_url_leads_through_the_network(self, behind_network: OrgBehindNetwork) -> None:
         assert token_provider(behind_network).token().instance_url == behind_network.instance_url
 
 
 class TestSlow:
-    def test_a_call_takes_its_round_trip(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    def test_delayed_call_takes_a_round_trip(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         with pubsub_client(behind_network) as client:
             client.get_topic(topic)
             behind_network.grpc.delay(1.0)
@@ -122,14 +133,18 @@ class TestSlow:
 class TestSilent:
     @pytest.mark.usefixtures("hurried_login")
     @pytest.mark.parametrize("fault", [Network.unreachable, Network.silence], ids=["before TCP", "after TCP"])
-    def test_a_login(self, behind_network: OrgBehindNetwork, fault: Callable[[Network], None]) -> None:
+    def test_login_times_out_on_a_silent_network(
+        self, behind_network: OrgBehindNetwork, fault: Callable[[Network], None]
+    ) -> None:
         fault(behind_network.http)
         with pytest.raises(LoginUnavailableError, match=f"localhost:{behind_network.http.port}.*Timeout"):
             token_provider(behind_network).token()
         assert behind_network.requests("http") == []
 
     @pytest.mark.parametrize("fault", [Network.unreachable, Network.silence], ids=["before TCP", "after TCP"])
-    def test_a_call(self, behind_network: OrgBehindNetwork, topic: str, fault: Callable[[Network], None]) -> None:
+    def test_call_times_out_on_a_silent_network(
+        self, behind_network: OrgBehindNetwork, topic: str, fault: Callable[[Network], None]
+    ) -> None:
         fault(behind_network.grpc)
         with (
             pubsub_client(behind_network, timers=Timers(call_timeout_seconds=0.5)) as client,
@@ -138,21 +153,21 @@ class TestSilent:
             client.get_topic(topic)
         assert behind_network.requests("grpc") == []
 
-    def test_after_tls(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    def test_silence_after_the_tls_handshake(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         network = behind_network.grpc_tls
         rule = network.at(TlsHandshake(), lambda _: network.silence())
         with over_tls(behind_network) as client, asked(client, topic):
             wait_until(lambda: rule.done, what="the handshake")
             [connection] = network.connections
-            # It is over for the client, which goes on to speak.
+            # The handshake has ended for the client, which now sends HTTP/2 frames.
             wait_until(lambda: connection.to_server.waiting > 24, what="a frame of HTTP/2")
             assert behind_network.requests("grpc") == []
             network.heal()
 
-    def test_after_the_login(self, behind_network: OrgBehindNetwork, topic: str) -> None:
-        """The Streaming API's first request does not pass, nor anything else from then on."""
+    def test_silence_after_the_login(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+        """The network does not forward the first request of the Streaming API or anything after it."""
         network = behind_network.http
-        rule = network.at(Seen(b"POST /cometd", TO_SERVER, before=True), lambda _: network.silence())
+        rule = network.at(TextMatch(b"POST /cometd", TO_SERVER, before=True), lambda _: network.silence())
         with streaming_client(behind_network, connection_timeout=3.0) as client:
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60)
             with pytest.raises(ServiceUnavailableError):
@@ -161,40 +176,40 @@ class TestSilent:
         assert behind_network.requests("cometd") == []
         assert behind_network.admin("GET", "/oauth")["requests"] >= 1
 
-    def test_after_the_first_response(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    def test_silence_after_the_first_pubsub_response(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         network = behind_network.grpc
         rule = network.at(GrpcResponse("Subscribe"), lambda _: network.silence())
         first = behind_network.publish(topic, [{"Number__c": 1}])
         with pubsub_client(behind_network) as client:
             client.get_topic(topic)
-            assert not rule.done, "that was another call"
+            assert not rule.done, "the rule must not count another call"
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0.3)
             assert events(stream) == first
             [connection] = network.connections
-            carried = connection.to_client.carried
+            carried = connection.to_client.forwarded_bytes
             second = behind_network.publish(topic, [{"Number__c": 2}])
             wait_until(lambda: connection.to_client.waiting > 0, what="a second response that waits")
             assert [next(stream) for _ in range(3)] == [None, None, None]
-            assert (rule.done, connection.is_open, connection.to_client.carried) == (1, True, carried)
+            assert (rule.done, connection.is_open, connection.to_client.forwarded_bytes) == (1, True, carried)
             network.heal()
             assert events(stream) == second
 
-    def test_after_the_first_answer(self, behind_network: OrgBehindNetwork, topic: str) -> None:
-        """The same for the Streaming API: from the second poll on."""
+    def test_silence_after_the_first_poll(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+        """On the Streaming API, the network is silent from the second poll."""
         network = behind_network.http
         behind_network.publish(topic, [{"Number__c": 1}])
-        rule = network.at(Seen(b'"/meta/connect"', TO_SERVER, before=True), lambda _: network.silence(), nth=2)
+        rule = network.at(TextMatch(b'"/meta/connect"', TO_SERVER, before=True), lambda _: network.silence(), nth=2)
         with streaming_client(behind_network) as client:
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0.3)
             wait_until(lambda: next(stream) is None and rule.done, what="silence")
             assert network.connections
             network.heal()
 
-    def test_in_the_middle_of_a_response(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    def test_silence_in_the_middle_of_a_response(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         network = behind_network.grpc
         with pubsub_client(behind_network) as client:
             client.get_topic(topic)
-            rule = network.at(Carried(3_000), Connection.hold)
+            rule = network.at(ByteCount(3_000), Connection.hold)
             published = behind_network.publish(topic, [{"Number__c": n} for n in range(100)])
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0.3)
             wait_until(lambda: next(stream) is None and rule.done, what="the hold")
@@ -207,7 +222,7 @@ class TestSilent:
 
 class TestEnds:
     @EACH_API
-    def test_an_idle_stream_is_cut(self, behind_network: OrgBehindNetwork, topic: str, opened: Opened) -> None:
+    def test_idle_stream_is_cut_and_raises(self, behind_network: OrgBehindNetwork, topic: str, opened: Opened) -> None:
         network = wire(behind_network, opened)
         behind_network.publish(topic, [{"Number__c": 1}])
         with opened(behind_network) as client:
@@ -218,7 +233,7 @@ class TestEnds:
                 next(stream)
             network.heal()
 
-    async def test_a_forgotten_stream_is_silent_for_good(self, behind_network: OrgBehindNetwork, topic: str) -> None:
+    async def test_forgotten_stream_stays_silent(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         network = behind_network.grpc
         published = behind_network.publish(topic, [{"Number__c": 1}])
         async with async_pubsub_client(behind_network) as client:
@@ -230,16 +245,18 @@ class TestEnds:
             with pytest.raises(ServiceUnavailableError):
                 assert [batch async for batch in stream] == []
         assert network.connections == []
-        assert [stream["topic"] for stream in behind_network.streams()].count(topic) == 1, "the org was not told"
+        assert [stream["topic"] for stream in behind_network.streams()].count(topic) == 1, (
+            "the org still has the stream"
+        )
 
-    def test_a_drip_is_slower_than_a_login_waits(self, behind_network: OrgBehindNetwork, hurried_login: None) -> None:
+    def test_login_times_out_on_a_dripping_network(self, behind_network: OrgBehindNetwork, hurried_login: None) -> None:
         behind_network.http.drip(2)
         with pytest.raises(LoginUnavailableError, match="Timeout"):
             token_provider(behind_network).token()
 
 
 def test_one_connection_overtakes_another(behind_network: OrgBehindNetwork, topic: str) -> None:
-    """An event reaches one client while what another is owed waits."""
+    """One client receives its response while the response to another client waits."""
     network = behind_network.grpc
     with pubsub_client(behind_network) as held, pubsub_client(behind_network) as other:
         held.get_topic(topic)

@@ -1,4 +1,4 @@
-"""A sweep finds what is planted, wherever and in whatever form, and nothing else."""
+"""Secret sweep: it finds a planted secret in every place and form, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sweep() -> SecretSweep:
 
 
 @pytest.mark.parametrize("planted", FORMS)
-def test_it_finds_a_secret_in_a_file(sweep: SecretSweep, tmp_path: Path, planted: str) -> None:
+def test_sweep_finds_a_secret_in_a_file(sweep: SecretSweep, tmp_path: Path, planted: str) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "attempt=1.log").write_text(f"INFO - {planted}\n")
     (tmp_path / "logs" / "attempt=2.log").write_text("INFO - nothing\n")
@@ -38,14 +38,14 @@ def test_it_finds_a_secret_in_a_file(sweep: SecretSweep, tmp_path: Path, planted
     assert sweep.found == [f"consumer secret: {tmp_path}/logs/attempt=1.log"]
 
 
-def test_it_finds_a_secret_in_the_name_of_a_file(sweep: SecretSweep, tmp_path: Path) -> None:
+def test_sweep_finds_a_secret_in_a_file_name(sweep: SecretSweep, tmp_path: Path) -> None:
     (tmp_path / quote(SECRET, safe="")).touch()
     sweep.files(tmp_path)
     assert len(sweep.found) == 1
 
 
 @pytest.mark.parametrize("planted", FORMS)
-def test_it_finds_a_secret_in_a_database(sweep: SecretSweep, tmp_path: Path, planted: str) -> None:
+def test_sweep_finds_a_secret_in_a_database(sweep: SecretSweep, tmp_path: Path, planted: str) -> None:
     url = f"sqlite:///{tmp_path}/airflow.db"
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -61,10 +61,10 @@ def test_it_finds_a_secret_in_a_database(sweep: SecretSweep, tmp_path: Path, pla
     assert sorted(sweep.found) == [
         "consumer secret: rendered_task_instance_fields.data",
         "consumer secret: xcom.value",
-    ], "and not where it is kept on purpose"
+    ], "the connection table may contain the secret"
 
 
-def test_it_finds_a_secret_on_a_command_line(sweep: SecretSweep) -> None:
+def test_sweep_finds_a_secret_on_a_command_line(sweep: SecretSweep) -> None:
     with sweep.command_lines(every=0.01):
         program = "import sys; sys.stdin.read()"
         process = subprocess.Popen([sys.executable, "-c", program, f"--secret={SECRET}"], stdin=subprocess.PIPE)

@@ -24,13 +24,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Callable[[], Engine]:
-    """What gives the engine of a run: a test that uses it holds on each, and where they take turns."""
+    """Return a function that returns the engine of a run: each engine, or both in turn."""
     return engine_of(request.param, spark, tmp_path / "engines")
 
 
 @pytest.fixture
 def compiled(spark: Any) -> Iterator[None]:
-    """Have Spark generate code and plan adaptively, as it does by itself: for a test of each job and of wide rows."""
+    """Enable Spark's defaults of code generation and adaptive planning, for one test of each job and of wide rows."""
     for name, value in COMPILED.items():
         spark.conf.set(name, value)
     yield

@@ -1,4 +1,4 @@
-"""Random rules for compound fields: no protected value, nor a part of it, is in any byte below the output folders."""
+"""Field protection of compound fields by random rules: no output file contains a protected value or a part of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMAS = {name: entity.schema() for name, entity in ENTITIES.items()}
 
 @dataclass
 class Landed:
-    """Windows of people, and their records as an org has them."""
+    """Windows of people, and the same people's records in an org."""
 
     folder: Path
     changes: list[str]
@@ -48,7 +48,7 @@ class Landed:
     records: dict[str, list[dict[str, str]]]
 
     def copied(self, folder: Path) -> Landed:
-        """Return them below another folder."""
+        """Return a copy below another folder."""
         shutil.copytree(self.folder, folder)
         moved = [[url.replace(str(self.folder), str(folder)) for url in urls] for urls in (self.changes, self.others)]
         return replace(self, folder=folder, changes=moved[0], others=moved[1])
@@ -56,7 +56,7 @@ class Landed:
 
 @pytest.fixture(scope="module")
 def landed(tmp_path_factory: pytest.TempPathFactory) -> Landed:
-    """People by each API, in events of each kind; of Pub/Sub API also one that is damaged, and one of no schema."""
+    """Land events of people from both APIs; those of the Pub/Sub API include a damaged one and one without a schema."""
     folder = tmp_path_factory.mktemp("people") / "lake"
     people = People(random.Random(1))
     lake = ChangeLake(None, folder)
@@ -96,7 +96,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Landed:
 
 
 def _json(folder: Path, people: People) -> Iterator[str]:
-    """Land events of the Streaming API, which describe themselves."""
+    """Land events of the Streaming API, whose JSON needs no schema."""
     values = people.record("Contact", is_stored=False)
     header = {"entityName": "Contact", "recordIds": [BEN], "changeType": "UPDATE", "commitTimestamp": 1_768_003_200_000}
     body = {"ChangeEventHeader": header, **ENTITIES["Contact"].body(values)}
@@ -113,7 +113,7 @@ def _landed_json(folder: Path, topic: str, one: JsonEvent) -> str:
 
 
 class Org:
-    """Client of an org, with records and their description at hand."""
+    """Client of an org that returns prepared records and descriptions."""
 
     def __init__(self, records: dict[str, list[dict[str, str]]]) -> None:
         self._records = records
@@ -132,14 +132,14 @@ class Org:
 
 
 def arguments_of(rules: FieldRules) -> dict[str, Any]:
-    """Return the arguments of a config that has these rules."""
+    """Return the config arguments for these rules."""
     return {"exclude_fields": rules.exclude, "mask_fields": rules.mask, "hash_fields": rules.hash, "hash_key": KEY}
 
 
 class Output:
-    """An event log and a replica of people, by random rules.
+    """An event log and a replica of people, written with random rules.
 
-    :attr hidden: the columns that the rules are for.
+    :attr hidden: the columns that the rules protect.
     """
 
     def __init__(self, landed: Landed, seed: int, folder: Path) -> None:
@@ -151,7 +151,7 @@ class Output:
         self._arguments = arguments_of(self.rules)
 
     def write_event_log(self) -> int:
-        """Write the events of both APIs; return how many were quarantined."""
+        """Write the events of both APIs; return the number of quarantined events."""
         quarantined = 0
         for urls in (self.lake.changes, self.lake.others):
             config = EventLogConfig(manifests=tuple(urls), output_url=self.log.as_uri(), **self._arguments)
@@ -159,7 +159,7 @@ class Output:
         return quarantined
 
     def write_replica(self) -> int:
-        """Apply the changes, window after window, with a history; return how many events were quarantined."""
+        """Apply the changes, window after window, with a history; return the number of quarantined events."""
         quarantined = 0
         for url in self.lake.changes:
             config = ReplicaConfig(output_url=self.replica.as_uri(), manifests=(url,), history=True, **self._arguments)
@@ -179,21 +179,21 @@ class Output:
         return files
 
     def check(self, folder: Path) -> bytes:
-        """Make sure that no protected value is in a file below a folder; return the content of all of them."""
+        """Assert that no file below a folder contains a protected value; return the content of all files."""
         content = b"\n".join(name.encode() + b"\n" + found for name, found in contents(folder))
         found = {column for column in self.hidden if any(has(content, self.people.marks[column]))}
         assert found == set(), f"{folder.name}, by {self.chosen}"
         return content
 
     def check_others(self, content: bytes, values: Mapping[Column, Iterable[str]]) -> None:
-        """Make sure that all other values are there."""
+        """Assert that the content has all values of unprotected columns."""
         lost = [
             column for column, marks in values.items() if column not in self.hidden and not all(has(content, marks))
         ]
         assert lost == [], f"by {self.chosen}"
 
     def fetched(self) -> dict[Column, list[str]]:
-        """Return the values that a refresh fetches; without the names that Salesforce makes of parts."""
+        """Return the values that a refresh fetches, without the names that Salesforce builds from parts."""
         return {
             (entity, column): [record[column] for record in self.lake.records[entity] if column in record]
             for entity, compounds in COMPOUNDS.items()
@@ -202,12 +202,12 @@ class Output:
 
 
 def has(content: bytes, marks: Iterable[str]) -> Iterator[bool]:
-    """Yield for each mark whether the content holds it."""
+    """Yield for each mark whether the content contains it."""
     return (mark.encode() in content for mark in marks)
 
 
 def seeds(plain: int, all_: int) -> list[Any]:
-    """Return seeds, of which some are for `make test-all` alone."""
+    """Return ``all_`` seeds; those after the first ``plain`` ones run only in `make test-all`."""
     return [*range(plain), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(plain, all_))]
 
 
@@ -234,7 +234,9 @@ def test_no_protected_value_is_in_any_byte_of_the_output(landed: Landed, seed: i
 
 
 @pytest.mark.parametrize("seed", seeds(1, 4))
-def test_refreshes_and_comparisons_by_spark(spark: Any, landed: Landed, seed: int, tmp_path: Path) -> None:
+def test_refreshes_and_comparisons_by_spark_write_no_protected_value(
+    spark: Any, landed: Landed, seed: int, tmp_path: Path
+) -> None:
     output = Output(landed, seed, tmp_path)
     output.write_replica()
     for mode in ("full", "compare"):

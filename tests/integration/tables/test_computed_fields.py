@@ -1,4 +1,4 @@
-"""Fields that no event carries: formulas and roll-up summaries, of the record and of others."""
+"""Computed fields, which no event carries: formulas and roll-up summaries of the record and of related records."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Replica:
         return read_snapshot(self.arguments["output_url"], None).tables[table]
 
     def values(self, entity: str) -> dict[str, list[Any]]:
-        """The computed columns of a table, by record id."""
+        """Return the computed columns of a table by record ID."""
         rows = read_replica(self._spark, self.arguments["output_url"], entity).select("Id", *FIELDS[entity]).collect()
         return {row["Id"]: [_utc(value) for value in row[1:]] for row in rows}
 
     def values_of_org(self, entity: str) -> dict[str, list[Any]]:
-        """The same as the org has them now."""
+        """Return the current values of the same fields in the org by record ID."""
         query = quote(f"SELECT Id, {', '.join(FIELDS[entity])} FROM {entity}")
         records = self.org.rest("GET", f"/queryAll?q={query}")["records"]
         return {record["Id"]: [_moment(record[name]) for name in FIELDS[entity]] for record in records}
@@ -85,7 +85,7 @@ def _moment(value: Any) -> Any:
 
 @pytest.fixture
 def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
-    waits = RecordClient.__init__.__kwdefaults__ | {"job_wait": 0.01}  # Salesforce's jobs take longer
+    waits = RecordClient.__init__.__kwdefaults__ | {"job_wait": 0.01}  # jobs of the local org are short
     monkeypatch.setattr(RecordClient.__init__, "__kwdefaults__", waits)
     with LocalOrg.running(tmp_path / "org") as org, RandomWindows(org, tmp_path / "lake", 7) as windows:
         set_connection(monkeypatch, "sf", **org.airflow_connection())
@@ -93,7 +93,7 @@ def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield Replica(spark, org, windows, tmp_path / "replica")
 
 
-def test_they_come_with_what_is_fetched_and_are_compared_on_their_own(replica: Replica) -> None:
+def test_computed_fields_are_fetched_with_records_and_compared_separately(replica: Replica) -> None:
     since = "2026-01-31T10:00:00Z"
     accounts = [replica.new("Account", Name=f"A{n}", Amount_Owed__c=n, Some_Date_Time__c=since) for n in range(5)]
     contact = replica.new("Contact", LastName="C", AccountId=accounts[0])
@@ -115,7 +115,9 @@ def test_they_come_with_what_is_fetched_and_are_compared_on_their_own(replica: R
     replica.org.rest("DELETE", f"/sobjects/Opportunity/{opportunity}")
     replica.apply()
     before = replica.state("Account")
-    assert replica.values("Contact")[contact] != replica.values_of_org("Contact")[contact], "no event says so"
+    assert replica.values("Contact")[contact] != replica.values_of_org("Contact")[contact], (
+        "no event reports the change of a computed field"
+    )
     compared = replica.compare(bulk_threshold=3)
     assert {name: (table["mode"], table["differed"]) for name, table in compared.items()} == {
         "Account": ("computed", 1),
@@ -131,7 +133,7 @@ def test_they_come_with_what_is_fetched_and_are_compared_on_their_own(replica: R
 
 
 @pytest.mark.extended
-def test_records_that_an_event_changed_are_fetched_if_that_is_wanted(replica: Replica) -> None:
+def test_computed_fields_on_change_fetches_the_records_that_an_event_changed(replica: Replica) -> None:
     shipments = [replica.new("Shipment__c", Weight__c=n) for n in range(4)]
     replica.apply()
     replica.refresh(computed_fields="never")
@@ -156,13 +158,13 @@ def test_records_that_an_event_changed_are_fetched_if_that_is_wanted(replica: Re
     result = replica.refresh(computed_fields="on_change", before_job=meanwhile)["Shipment__c"]
     assert (result["mode"], result["fetched"], result["still_dirty"]) == ("records", 2, 0)
     assert [replica.values("Shipment__c")[shipment][0] for shipment in shipments] == [140.0, 140.0, 4.0, 6.0]
-    assert replica.state("Shipment__c").computed.changed == 2, "those that an event changed since"
+    assert replica.state("Shipment__c").computed.changed == 2, "records that an event changed after the fetch"
     assert replica.refresh(computed_fields="on_change")["Shipment__c"]["fetched"] == 2
     assert replica.values("Shipment__c") == replica.values_of_org("Shipment__c")
     assert (replica.state("Shipment__c").computed.changed, replica.state("Shipment__c").dirty_list) == (0, None)
 
 
-def test_a_row_takes_them_whatever_it_has_seen_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+def test_a_computed_refresh_changes_only_computed_columns(spark: Any, tmp_path: Path) -> None:
     lake = ChangeLake(spark, tmp_path)
     created = [change(n, "CREATE", [record], f"t{n}", Name=str(n)) for n, record in enumerate((ONE, TWO), 1)]
     lake.run(lake.land(*created))
@@ -176,7 +178,7 @@ def test_a_row_takes_them_whatever_it_has_seen_and_nothing_else(spark: Any, tmp_
     assert lake.values("Name") == {ONE: "later", TWO: "2"}
     assert lake.values("_dirty") == {ONE: False, TWO: True}
     assert (metrics.tables["Widget__c"].differed, metrics.tables["Widget__c"].dirty) == (2, 1)
-    # The field is gone from the org.
+    # The org no longer has the field.
     with lake.refreshing(*({"Id": line["Id"]} for line in lines), mode="computed", columns=["Sum__c"]) as url:
         lake.run(refresh_url=url)
     assert lake.values("Sum__c") == {ONE: None, TWO: None}

@@ -1,4 +1,4 @@
-"""The log of Delta tables without Spark, in a folder and on S3: who wins, what is found again, what stays."""
+"""Delta table log without Spark, in a folder and on S3: conflicts, lost responses, restored and forgotten versions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROGRESS = ["sfstream:00D|/event/A"]
 
 
 def on_s3(storage: ObjectStorage, endpoint: str, name: str) -> TableLocation:
-    """Return a location with the options that a session configured for Hadoop's connector gives."""
+    """Return a location with the options of a session that is configured for Hadoop's connector."""
     settings = {
         "fs.s3a.access.key": storage.user[0],
         "fs.s3a.secret.key": storage.user[1],
@@ -62,10 +62,10 @@ class _Row(dict[str, Any]):
 
 
 def written(location: TableLocation, *numbers: int, window: str = "w1", schema: pa.Schema = SCHEMA) -> list[TableFile]:
-    """Return files as executors write them."""
+    """Write files as executors do and return them."""
     rows = [{"n": n, "window_id": window, **({"more": {"x": n}} if "more" in schema.names else {})} for n in numbers]
-    (told,) = write_files(iter, location, ())(iter([pa.RecordBatch.from_pylist(rows, schema=schema)]))
-    return files_of(map(_Row, told.to_pylist()))
+    (batch,) = write_files(iter, location, ())(iter([pa.RecordBatch.from_pylist(rows, schema=schema)]))
+    return files_of(map(_Row, batch.to_pylist()))
 
 
 def rows(location: TableLocation, column: str = "n") -> list[Any]:
@@ -87,13 +87,13 @@ def test_files_are_replaced_in_one_commit_and_columns_are_added(location: TableL
     read = log.version(progress=PROGRESS)
     last = log.commit(read, grown, written(location, 4), [])
     assert rows(location, "more") == [{"x": 3, "y": None}, None]
-    assert (read.number, last) == (number, number + 2), "a version for the columns, one for the rows"
+    assert (read.number, last) == (number, number + 2), "one version adds the columns, another one the rows"
     assert log.version(0).files.keys() != log.version().files.keys()
     with pytest.raises(ConfigurationError, match="no version 99"):
         log.version(99)
 
 
-def test_of_one_stream_the_second_loses_and_is_told_who_won(location: TableLocation) -> None:
+def test_the_second_of_two_jobs_of_a_stream_fails_and_names_the_first(location: TableLocation) -> None:
     one, two, other = (DeltaTableLog(location, job) for job in ("dag.one run 1", "dag.two run 1", "dag.other run 1"))
     one.commit(one.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
     read = two.version(progress=PROGRESS)
@@ -107,8 +107,8 @@ def test_of_one_stream_the_second_loses_and_is_told_who_won(location: TableLocat
     assert rows(location) == [0, 1, 2]
 
 
-def test_of_many_jobs_of_one_stream_at_once_one_wins(location: TableLocation) -> None:
-    """Each has read the same version; which comes first is decided by the storage alone."""
+def test_one_of_many_concurrent_jobs_of_a_stream_commits(location: TableLocation) -> None:
+    """All jobs have read the same version; only the storage decides which commit is first."""
     first = DeltaTableLog(location)
     first.commit(first.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
     jobs = [DeltaTableLog(location, f"job {number}") for number in range(4)]
@@ -122,13 +122,13 @@ def test_of_many_jobs_of_one_stream_at_once_one_wins(location: TableLocation) ->
             return str(error)
 
     with ThreadPoolExecutor(4) as pool:
-        said = list(pool.map(commit, range(4)))
-    winner = said.index("1")
+        results = list(pool.map(commit, range(4)))
+    winner = results.index("1")
     assert rows(location) == [0, 1 + winner]
-    assert all(f"version 1, job {winner}." in each for number, each in enumerate(said) if number != winner)
+    assert all(f"version 1, job {winner}." in each for number, each in enumerate(results) if number != winner)
 
 
-def test_of_many_jobs_of_different_streams_all_land_and_one_makes_the_table(location: TableLocation) -> None:
+def test_concurrent_jobs_of_different_streams_all_commit_to_a_new_table(location: TableLocation) -> None:
     jobs = [DeltaTableLog(location, f"job {number}") for number in range(4)]
     read = [job.version(progress=[f"sfstream:00D|{number}"]) for number, job in enumerate(jobs)]
     files = [written(location, number) for number in range(4)]
@@ -139,18 +139,20 @@ def test_of_many_jobs_of_different_streams_all_land_and_one_makes_the_table(loca
 
 
 def commit_new(location: TableLocation, files: list[TableFile]) -> int:
-    """Make a table of files, as a job does in a process of its own."""
+    """Create a table from files, as a job in another process does."""
     log = DeltaTableLog(location, "the job")
     return log.commit(log.version(progress=PROGRESS), SCHEMA, files, [])
 
 
-def test_a_commit_whose_answer_was_lost_is_recognised(object_storage: ObjectStorage, proxy: ObjectStorageProxy) -> None:
-    """A client does not repeat a conditional write by itself: it hears nothing, and the store has it."""
+def test_a_first_commit_whose_response_was_lost_is_found_in_the_log(
+    object_storage: ObjectStorage, proxy: ObjectStorageProxy
+) -> None:
+    """The store has written the commit, but the client receives no response and does not repeat a conditional write."""
     name = uuid4().hex
     location = on_s3(object_storage, object_storage.endpoint, name)
     files = written(location, 1)
     fault = proxy.lose_answer("PUT", "00000000000000000000.json")
-    # Elsewhere: a Python that waits for delta-rs serves no proxy meanwhile.
+    # In another process: Python cannot serve the proxy while it waits for delta-rs.
     with ProcessPoolExecutor(1, get_context("spawn")) as job:
         assert job.submit(commit_new, on_s3(object_storage, proxy.endpoint, name), files).result() == 0
     assert fault.done == 1
@@ -158,19 +160,21 @@ def test_a_commit_whose_answer_was_lost_is_recognised(object_storage: ObjectStor
     assert DeltaTableLog(location).version().number == 0
 
 
-def test_so_is_one_to_a_table_that_is_there(location: TableLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_to_an_existing_table_whose_response_was_lost_is_found_in_the_log(
+    location: TableLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = DeltaTableLog(location, "the job")
     log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
     commit = DeltaTable.create_write_transaction
     lost: list[bool] = []
 
-    def answered_by_nobody(self: DeltaTable, *arguments: Any, **given: Any) -> None:
+    def commit_without_response(self: DeltaTable, *arguments: Any, **given: Any) -> None:
         if not lost.pop():
-            raise OSError("connection reset by peer")  # before the storage had it
+            raise OSError("connection reset by peer")  # before the storage has written the commit
         commit(self, *arguments, **given)
         raise OSError("connection reset by peer")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", answered_by_nobody)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_without_response)
     read, files = log.version(progress=PROGRESS), written(location, 1)
     lost.append(False)
     with pytest.raises(OSError, match="reset by peer"):
@@ -180,7 +184,7 @@ def test_so_is_one_to_a_table_that_is_there(location: TableLocation, monkeypatch
     assert rows(location) == [1]
 
 
-def test_restoring_takes_back_what_a_job_of_this_package_did_and_nobody_elses(location: TableLocation) -> None:
+def test_restore_reverts_commits_of_this_package_and_refuses_other_changes(location: TableLocation) -> None:
     log = TableVersions(location, "the job")
     log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 1), [])
     log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 2), [])
@@ -191,7 +195,7 @@ def test_restoring_takes_back_what_a_job_of_this_package_did_and_nobody_elses(lo
         log.restore(0)
 
 
-def test_forgetting_removes_what_was_taken_out_and_nothing_that_may_still_be_committed(location: TableLocation) -> None:
+def test_forget_deletes_replaced_files_and_no_pending_files(location: TableLocation) -> None:
     log = TableVersions(location)
     first, second, third = (written(location, n) for n in range(3))
     pending = written(location, 9)
@@ -208,7 +212,7 @@ def test_forgetting_removes_what_was_taken_out_and_nothing_that_may_still_be_com
     assert rows(location) == [2, 9]
 
 
-def test_forgetting_keeps_what_a_kept_version_has_of_a_forgotten_one(location: TableLocation) -> None:
+def test_forget_keeps_files_that_a_kept_version_shares_with_a_forgotten_one(location: TableLocation) -> None:
     log = TableVersions(location)
     gone, shared, newest = (written(location, n) for n in range(3))
     log.commit(log.version(), SCHEMA, [*gone, *shared], [])
@@ -219,7 +223,7 @@ def test_forgetting_keeps_what_a_kept_version_has_of_a_forgotten_one(location: T
     assert [files.get_file_info(file.path).is_file for file in (*gone, *shared, *newest)] == [False, True, True]
 
 
-def test_forgetting_opens_a_table_once_however_many_versions_are_kept(
+def test_forget_opens_the_table_once_for_any_number_of_kept_versions(
     location: TableLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, files = TableVersions(location), [written(location, n) for n in range(12)]
@@ -241,7 +245,7 @@ def test_forgetting_opens_a_table_once_however_many_versions_are_kept(
     assert opened == [None]
 
 
-def test_forgetting_keeps_what_a_restore_has_taken_back(location: TableLocation) -> None:
+def test_forget_keeps_files_that_a_restore_added_again(location: TableLocation) -> None:
     log = TableVersions(location)
     gone, restored, killed, newest = (written(location, n) for n in range(4))
     log.commit(log.version(), SCHEMA, [*gone, *restored], [])
@@ -254,7 +258,7 @@ def test_forgetting_keeps_what_a_restore_has_taken_back(location: TableLocation)
     assert rows(location) == [1, 3]
 
 
-def test_forgetting_keeps_what_a_version_between_the_kept_ones_and_the_newest_has_got_back(
+def test_forget_keeps_files_restored_between_kept_and_newest_versions(
     location: TableLocation,
 ) -> None:
     log = TableVersions(location)
@@ -267,7 +271,7 @@ def test_forgetting_keeps_what_a_version_between_the_kept_ones_and_the_newest_ha
     assert present(location, first, second, third) == [True, True, True]
 
 
-def test_forgetting_removes_what_killed_runs_left_once_the_version_before_them_is_forgotten(
+def test_forget_deletes_files_of_killed_runs_with_the_version_before_them(
     location: TableLocation,
 ) -> None:
     log = TableVersions(location)
@@ -284,7 +288,7 @@ def test_forgetting_removes_what_killed_runs_left_once_the_version_before_them_i
 
 
 @pytest.mark.parametrize("cut", [[0, 1], [0, 1, 2], [0, 1, 2, 3], [1], [2], [3]])
-def test_forgetting_removes_nothing_needed_where_the_log_was_cut(location: TableLocation, cut: list[int]) -> None:
+def test_forget_deletes_no_needed_file_of_a_truncated_log(location: TableLocation, cut: list[int]) -> None:
     log, files = TableVersions(location), [written(location, n) for n in range(5)]
     log.commit(log.version(), SCHEMA, files[0], [])
     for before, after in pairwise(files):
@@ -299,26 +303,24 @@ def test_forgetting_removes_nothing_needed_where_the_log_was_cut(location: Table
     assert found[1] == (2 in cut or 3 in cut)
 
 
-def test_forgetting_can_be_repeated_after_a_kill(location: TableLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_can_be_repeated_after_a_kill(location: TableLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     log, files = TableVersions(location), [written(location, n) for n in range(3)]
     log.commit(log.version(), SCHEMA, [*files[0], *files[1]], [])
     log.commit(log.version(), SCHEMA, files[2], [file.path for file in (*files[0], *files[1])])
-    location.filesystem().delete_file(files[0][0].path)  # and then the job was killed
+    location.filesystem().delete_file(files[0][0].path)  # as if the job was killed after the first deletion
     log.forget(0, [1])
     assert present(location, *files) == [False, False, True]
 
 
 def present(location: TableLocation, *files: Sequence[TableFile]) -> list[bool]:
-    """Tell of each list of files whether they exist."""
+    """Return for each list of files whether all of them exist."""
     filesystem = location.filesystem()
     return [all(filesystem.get_file_info(file.path).is_file for file in each) for each in files]
 
 
 @pytest.mark.parametrize("name", ["more", "More"])
-def test_a_column_that_another_stream_has_added_with_another_type_is_a_conflict(
-    location: TableLocation, name: str
-) -> None:
-    """Where it goes is decided anew, from the columns that are there."""
+def test_a_column_added_concurrently_with_another_type_is_a_conflict(location: TableLocation, name: str) -> None:
+    """The next try assigns the field to a column again, based on the columns of the newer version."""
     one, two = (DeltaTableLog(location, f"job {number}") for number in (1, 2))
     one.commit(one.version(), SCHEMA, written(location, 0), [])
     read = two.version(progress=["sfstream:00D|2"])
@@ -330,7 +332,7 @@ def test_a_column_that_another_stream_has_added_with_another_type_is_a_conflict(
     assert rows(location) == [0, 1]
 
 
-def test_without_bounds_a_version_has_what_a_commit_needs(location: TableLocation) -> None:
+def test_a_version_without_bounds_has_the_fields_that_a_commit_needs(location: TableLocation) -> None:
     log = DeltaTableLog(location)
     log.commit(log.version(), SCHEMA, written(location, 1), [])
     ((file,), (narrow,)) = (log.version(bounds=bounds).files.values() for bounds in (True, False))
@@ -338,7 +340,7 @@ def test_without_bounds_a_version_has_what_a_commit_needs(location: TableLocatio
     assert narrow == {name: file[name] for name in ("path", "size_bytes", "modification_time", "num_records")}
 
 
-def test_a_compaction_that_came_between_is_named(location: TableLocation) -> None:
+def test_a_conflict_with_a_concurrent_compaction_names_the_compaction(location: TableLocation) -> None:
     log = DeltaTableLog(location)
     log.commit(log.version(), SCHEMA, [*written(location, 1), *written(location, 2)], [])
     read = log.version(progress=PROGRESS)
@@ -379,8 +381,8 @@ def test_a_damaged_log_is_not_reported_as_another_job(
     assert sorted(files.glob("*.json")) == left
 
 
-def test_a_commit_that_cannot_be_found_again_is_not_repeated(tmp_path: Path) -> None:
-    """delta-rs writes to a folder of this name, and reads another one."""
+def test_a_commit_missing_from_the_log_is_not_repeated(tmp_path: Path) -> None:
+    """delta-rs writes to a folder of this name but reads from another one."""
     location = TableLocation(str(tmp_path / "a#b"))
     log = DeltaTableLog(location)
     with pytest.raises(LandingError, match=r"a#b cannot be used: it does not have the commit"):
@@ -389,7 +391,7 @@ def test_a_commit_that_cannot_be_found_again_is_not_repeated(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["a b", "a+b", "a:b=c&d;e,f", "[a]{b}", "'a\"`", "a~^|*", "ä"])
-def test_the_name_of_a_local_folder_may_have_other_characters(tmp_path: Path, name: str) -> None:
+def test_the_name_of_a_local_folder_may_have_special_characters(tmp_path: Path, name: str) -> None:
     location = TableLocation(str(tmp_path / name / "table"))
     JobConfig(output_url=location.uri)
     log = DeltaTableLog(location)

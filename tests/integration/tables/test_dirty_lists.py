@@ -1,4 +1,4 @@
-"""The list of dirty rows after each run, compared with the rows, and the files that are read for it."""
+"""List of dirty rows after each run, compared with the rows, and the table files read to write it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lake(spark: Any, tmp_path: Path, engine: Any) -> ChangeLake:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str] | None]:
-    """Files that a run reads after it has committed a table; ``None``: all."""
+    """Record the files that a run reads after it has committed a table; ``None`` stands for all files."""
     found: list[Sequence[str] | None] = []
     read = DeltaSink.read
 
@@ -51,7 +51,7 @@ def dirty(lake: ChangeLake) -> dict[str, int | None]:
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-def test_it_has_the_dirty_rows_though_only_rewritten_files_are_read(
+def test_the_list_has_all_dirty_rows_although_only_rewritten_files_are_read(
     lake: ChangeLake, reads: list[Sequence[str] | None], deletes: str
 ) -> None:
     chance, number = random.Random(deletes), len(IDS)
@@ -78,7 +78,7 @@ def test_it_has_the_dirty_rows_though_only_rewritten_files_are_read(
     assert listed(lake) == dirty(lake) == {id_: sequence for id_, sequence in before.items() if id_ != fetched}
 
 
-def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Sequence[str] | None]) -> None:
+def test_the_list_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Sequence[str] | None]) -> None:
     one, two, three, four = IDS[:4]
     lake.run(lake.land(*(change(n, "CREATE", [id_], "t", Name="a") for n, id_ in enumerate(IDS[:4], 1))))
     lines = [{"Id": id_, "Sum__c": "1.5"} for id_ in IDS[:4]]
@@ -91,7 +91,7 @@ def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Seq
     assert None not in reads
     unmark(lake)
     lake.run(lake.land(change(8, "UPDATE", [four], "t8", Name="d")))
-    assert counts(lake) == (1, 3), "the list of an earlier version"
+    assert counts(lake) == (1, 3), "the list of an earlier package version is read completely"
     assert listed(lake) == {three: 7, one: 5, two: 6, four: 8}
     lake.run(lake.land(change(9, "GAP_DELETE", [one], "t9")))
     assert counts(lake) == (2, 2)
@@ -99,7 +99,7 @@ def test_it_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Seq
     with lake.refreshing(*lines, mode="computed", computed={"Sum__c": "double"}, on_change=True) as url:
         lake.run(lake.land(change(10, "UPDATE", [four], "t10", Name="e")))
         lake.run(refresh_url=url)
-    assert counts(lake) == (2, 1), "a row that an event changed since the fetch began"
+    assert counts(lake) == (2, 1), "an event changed one row after the fetch began"
     assert listed(lake) == {three: 7, one: 9, four: 10}
 
 
@@ -109,7 +109,7 @@ def counts(lake: ChangeLake) -> tuple[int, int]:
 
 
 def unmark(lake: ChangeLake) -> None:
-    """Make the list one of an earlier version of the package, which did not mark changed rows."""
+    """Rewrite the list as an earlier version of the package did, which did not mark changed rows."""
     folder = Path(lake.output) / str(lake.snapshot().tables["Widget__c"].dirty_list)
     for number, path in enumerate(list(folder.glob("*.json"))):
         lines = [json.loads(line) for line in path.read_text().splitlines()]

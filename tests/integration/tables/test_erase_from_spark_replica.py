@@ -1,4 +1,4 @@
-"""Erasing from what Spark wrote: its own readers find the rest."""
+"""Erasure of records from a replica that Spark wrote: Spark reads all other records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def broken(number: int, record_id: str) -> LandedEvent:
     return LandedEvent(number, event.schema_id, encode(SCHEMAS[str(event.schema_id)], event.record)[:-3])
 
 
-def test_spark_reads_what_is_left_of_a_replica_that_it_wrote(spark: Any, tmp_path: Path) -> None:
+def test_spark_reads_the_other_records_after_an_erasure(spark: Any, tmp_path: Path) -> None:
     lake = ChangeLake(spark, tmp_path)
     created = [change(1, "CREATE", [GONE], "t1", Name="MARKED"), change(2, "CREATE", [STAYS], "t2", Name="two")]
     lake.run(lake.land(*created, broken(3, GONE), broken(4, STAYS)), history=True)

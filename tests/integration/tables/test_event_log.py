@@ -1,4 +1,4 @@
-"""The event log job in a real Spark session, compared row by row with the events that were landed."""
+"""Event log job on each engine, compared row by row with the landed events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
-    """Return an event of the day that its number gives: eight hours lie between two numbers."""
+    """Return an event whose time depends on its number: eight hours lie between two numbers."""
     moment = DAY + timedelta(hours=8 * (number % 9))
     record = {"CreatedDate": milliseconds(moment), "CreatedById": "005", "Amount__c": number / 4, "Due__c": None}
     return LandedEvent(number, schema_id, record | fields)
@@ -95,7 +95,7 @@ def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     assert json.loads(metrics_file.read_text()) == vars(first)
 
 
-def test_windows_that_overlap_give_each_event_once(lake: Lake) -> None:
+def test_overlapping_windows_of_two_runs_write_each_event_once(lake: Lake) -> None:
     one = lake.land("w1", [*(order(n) for n in range(20)), order(7)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(10, 30)], {"one": ORDER})
     lake.run(two)
@@ -105,12 +105,12 @@ def test_windows_that_overlap_give_each_event_once(lake: Lake) -> None:
     assert [int.from_bytes(row["_replay_id"][:8], "big") for row in separately] == list(range(30))
     assert {row["window_id"] for row in separately if row["_replay_id"] >= order(10).replay_id} == {"w2"}
     together = lake.run(one, two)
-    assert lake.rows() == separately, "an event stays with the window that the table has it from"
+    assert lake.rows() == separately, "an event stays assigned to the window that wrote it first"
     assert (together.rows_in, together.rows_written, together.duplicates) == (41, 30, 11)
 
 
-def test_events_that_share_a_replay_id_are_all_rows(lake: Lake) -> None:
-    """As Salesforce sends a change of several records on an enriched channel: landed together, in two windows here."""
+def test_all_events_that_share_a_replay_id_become_rows(lake: Lake) -> None:
+    """Salesforce sends them for a change of several records on an enriched channel; here two windows have them."""
     shared = [order(2, Due__c=None, Amount__c=float(n)) for n in range(3)]
     one = lake.land("w1", [order(1), *shared, order(3)], {"one": ORDER})
     two = lake.land("w2", [*shared, order(3), order(4), order(2)], {"one": ORDER})
@@ -123,7 +123,7 @@ def test_events_that_share_a_replay_id_are_all_rows(lake: Lake) -> None:
     assert amounts == {1: 0.0, 2: 1.0, 3: 2.0}
 
 
-def test_one_of_those_that_share_a_replay_id_cannot_be_read(lake: Lake) -> None:
+def test_an_undecodable_event_that_shares_a_replay_id_is_quarantined_alone(lake: Lake) -> None:
     broken = LandedEvent(2, "one", b"\xff")
     one = lake.land("w1", [order(1), order(2), broken, order(2)], {"one": ORDER})
     metrics = lake.run(one)
@@ -131,7 +131,7 @@ def test_one_of_those_that_share_a_replay_id_cannot_be_read(lake: Lake) -> None:
     assert [row["ordinal"] for row in lake.rows("_quarantine")] == [2]
 
 
-def test_windows_of_one_run_overlap(lake: Lake) -> None:
+def test_overlapping_windows_of_one_run_write_each_event_once(lake: Lake) -> None:
     two = lake.land("w2", [order(n) for n in range(5, 15)], {"one": ORDER})
     one = lake.land("w1", [order(n) for n in range(10)], {"one": ORDER})
     empty = lake.land("w0", [], {})
@@ -143,19 +143,19 @@ def test_windows_of_one_run_overlap(lake: Lake) -> None:
     assert (metrics.windows, metrics.rows_in, metrics.duplicates) == (["w0", "w1", "w2"], 20, 5)
 
 
-def test_two_topics_do_not_share_replay_ids(lake: Lake) -> None:
+def test_equal_replay_ids_of_two_topics_are_different_events(lake: Lake) -> None:
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(5)], {"one": ORDER}, topic="/event/Orders__chn")
     assert lake.run(one, two).rows_written == 10
 
 
-def test_an_empty_window_is_fine(lake: Lake) -> None:
+def test_an_empty_window_writes_nothing(lake: Lake) -> None:
     metrics = lake.run(lake.land("w0", [], {}))
     assert (metrics.windows, metrics.rows_in, metrics.rows_written) == (["w0"], 0, 0)
     assert not lake.output.exists()
 
 
-def test_schemas_mix_and_change_and_no_type_is_rewritten(lake: Lake) -> None:
+def test_a_field_of_another_type_gets_its_own_column(lake: Lake) -> None:
     lake.run(lake.land("w1", [order(n) for n in range(4)], {"one": ORDER}))
     mixed = [order(n, "two", Note__c=f"note {n}") if n % 2 else order(n) for n in range(4, 8)]
     lake.run(lake.land("w2", mixed, {"one": ORDER, "two": ORDER_2}))
@@ -174,7 +174,7 @@ def test_schemas_mix_and_change_and_no_type_is_rewritten(lake: Lake) -> None:
     }
 
 
-def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
+def test_undecodable_events_are_quarantined_and_the_others_are_written(lake: Lake) -> None:
     good = encode(ORDER, order(3).record)
     events = [order(n) for n in range(50)]
     broken = {10: good[:-1], 11: good + b"\x00", 12: b"", 30: b"\xff" * 30, 49: good[:5]}
@@ -196,7 +196,7 @@ def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lak
     assert "left over" in quarantine[1]["reason"]
     assert "no schema 'lost'" in quarantine[5]["reason"]
 
-    # The lost schema turns up: its rows leave the quarantine. The manifest is the same.
+    # Once the schema can be read, its rows leave the quarantine. The manifest is unchanged.
     folder = lake.landing.rglob("schemas").__next__()
     (folder / "unreadable.avsc").write_text(json.dumps(ORDER))
     again = lake.run(manifest)
@@ -204,8 +204,8 @@ def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lak
     assert [row["ordinal"] for row in lake.rows("_quarantine")] == [*broken, 50, 52]
 
 
-def test_of_copies_of_an_event_one_that_can_be_read_is_written(lake: Lake) -> None:
-    """Two windows hold the same events; some of the first one's copies are broken, and one of the second's."""
+def test_the_readable_copy_of_an_event_is_written(lake: Lake) -> None:
+    """Two windows have the same events; some copies of the first window and one of the second are broken."""
     whole = [order(n) for n in range(5)]
     first = [LandedEvent(n, "one", b"\xff") if n in (1, 2) else order(n) for n in range(5)]
     second = [LandedEvent(n, "one", b"\xfe") if n == 1 else order(n) for n in range(5)]
@@ -219,7 +219,7 @@ def test_of_copies_of_an_event_one_that_can_be_read_is_written(lake: Lake) -> No
         assert [(bytes(row["payload"]), row["window_id"][-1]) for row in lake.rows("_quarantine")] == [(b"\xff", "a")]
 
 
-def test_a_quarantine_that_is_no_longer_needed_is_removed(lake: Lake) -> None:
+def test_a_quarantine_without_rows_has_no_files(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     schema = lake.landing.rglob("one.avsc").__next__()
     text = schema.read_text()
@@ -230,7 +230,7 @@ def test_a_quarantine_that_is_no_longer_needed_is_removed(lake: Lake) -> None:
     assert not lake.files("_quarantine")
 
 
-def test_rows_leave_a_table_that_their_window_no_longer_has(lake: Lake) -> None:
+def test_rows_whose_schema_was_lost_move_to_the_quarantine(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     lake.run(manifest)
     lake.landing.rglob("one.avsc").__next__().unlink()
@@ -253,7 +253,7 @@ def test_a_run_opens_only_the_tables_of_its_windows(lake: Lake, monkeypatch: pyt
     assert {name for name in opened if name.endswith("__e")} == {"Second__e"}
 
 
-def test_an_interval_takes_its_part_of_a_window_and_never_replaces_the_whole(lake: Lake) -> None:
+def test_an_interval_writes_its_part_of_a_window_and_replaces_no_other_rows(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
     second_day = {"event_time_from": DAY + timedelta(days=1), "event_time_to": DAY + timedelta(days=2)}
     part = lake.run(manifest, **second_day)
@@ -313,7 +313,7 @@ def address(schema: dict[str, Any], **parts: str) -> dict[str, Any]:
     return {item["name"]: None for item in union[1]["fields"]} | parts
 
 
-def test_a_missing_a_foreign_and_a_broken_manifest_stop_the_job_before_it_writes(lake: Lake, tmp_path: Path) -> None:
+def test_a_missing_or_foreign_manifest_fails_the_job_before_it_writes(lake: Lake, tmp_path: Path) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     foreign = tmp_path / "foreign.json"
     foreign.write_text('{"format": "other"}')
@@ -323,7 +323,7 @@ def test_a_missing_a_foreign_and_a_broken_manifest_stop_the_job_before_it_writes
     assert not lake.output.exists()
 
 
-def test_files_that_do_not_have_the_rows_of_their_manifest_stop_the_job_before_it_writes(lake: Lake) -> None:
+def test_a_row_count_that_differs_from_the_manifest_fails_the_job_before_it_writes(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(10)], {"one": ORDER}, parts=2)
     part = next(lake.landing.rglob("part-00001.parquet"))
     part.write_bytes(part.with_name("part-00000.parquet").read_bytes())

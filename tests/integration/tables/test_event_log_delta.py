@@ -1,4 +1,4 @@
-"""What the event log's Delta tables promise beyond rows: who wins, what a kill leaves, what a compaction changes."""
+"""Guarantees of the event log's Delta tables beyond rows: conflicts, killed jobs and compactions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def delta_table(lake: Lake, table: str = "Order__e") -> DeltaTable:
 
 
 def test_every_reader_sees_equal_rows(lake: Lake, spark: Any) -> None:
-    """Nulls, times, dates, doubles, structs, and columns that came later."""
+    """The rows have nulls, times, dates, doubles, structs and columns that were added later."""
     due = milliseconds(datetime(1969, 12, 1, tzinfo=UTC))
     first = [order(n, Due__c=due if n % 2 else None, Address__c={"City": "Köln"} if n else None) for n in range(6)]
     later = [order(n, "two", Note__c="x" * n, Address__c={"City": None, "Zip": str(n)}) for n in range(6, 9)]
@@ -105,7 +105,7 @@ def test_spark_reads_the_oldest_dates_of_salesforce_with_the_default_of_spark_3(
     assert row == {"Due__c": oldest.date(), "CreatedDate": oldest}
 
 
-def test_an_older_version_is_read_and_none_is_an_error(lake: Lake, spark: Any) -> None:
+def test_an_older_version_is_read_and_a_missing_version_is_an_error(lake: Lake, spark: Any) -> None:
     lake.run(lake.land("w1", [order(1)], {"one": ORDER}))
     lake.run(lake.land("w2", [order(2, "two", Note__c="x")], {"two": ORDER_2}))
     old = read_event_log(spark, lake.output.as_uri(), "Order__e", version=0)
@@ -123,7 +123,7 @@ def test_a_table_without_rows_has_its_columns(lake: Lake, spark: Any) -> None:
     assert (rows.count(), "Amount__c" in rows.columns) == (0, True)
 
 
-def test_files_of_a_window_that_runs_again_are_replaced_in_one_commit(lake: Lake) -> None:
+def test_a_repeated_window_replaces_its_files_in_one_commit(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
     application = lake.run(manifest).application_id
     before, rows = lake.files(), lake.rows()
@@ -135,10 +135,10 @@ def test_files_of_a_window_that_runs_again_are_replaced_in_one_commit(lake: Lake
     history = delta_table(lake).history()
     assert [entry["version"] for entry in history] == [1, 0]
     assert history[0]["sfstream"]["job"] == "orders.event_log run two try 1"
-    assert history[1]["sfstream"]["job"] == application, "the application's id, where nobody gives a name"
+    assert history[1]["sfstream"]["job"] == application, "the application ID is the default of the job name"
 
 
-def test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are(lake: Lake) -> None:
+def test_a_repeated_window_keeps_its_rows_in_compacted_files(lake: Lake) -> None:
     one = lake.land("w1", [order(n) for n in range(12)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(10, 20)], {"one": ORDER})
     lake.run(one)
@@ -155,7 +155,7 @@ def test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are(lake: La
     assert numbers(lake) == list(range(25))
 
 
-def test_rows_leave_the_quarantine_though_a_compaction_has_merged_them(lake: Lake) -> None:
+def test_rows_leave_a_compacted_quarantine(lake: Lake) -> None:
     one, two = (lake.land(f"w{n}", [order(n, f"s{n}"), order(n + 9)], {f"s{n}": ORDER, "one": ORDER}) for n in (1, 2))
     hidden = {name: next(lake.landing.rglob(f"{name}.avsc")) for name in ("s1", "s2")}
     texts = {name: path.read_text() for name, path in hidden.items()}
@@ -172,53 +172,53 @@ def test_rows_leave_the_quarantine_though_a_compaction_has_merged_them(lake: Lak
 
 
 @pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have something done once, between what a run has written and its commit."""
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function whose argument is called once, after a run has written its files and before its commit."""
 
     def do(what: Any) -> None:
         commit, waiting = DeltaTableLog.commit, [what]
 
-        def after_another(self: DeltaTableLog, *arguments: Any) -> int:
+        def commit_after_another_job(self: DeltaTableLog, *arguments: Any) -> int:
             while waiting:
                 waiting.pop()()
             return commit(self, *arguments)
 
-        monkeypatch.setattr(DeltaTableLog, "commit", after_another)
+        monkeypatch.setattr(DeltaTableLog, "commit", commit_after_another_job)
 
     return do
 
 
-def test_of_two_jobs_of_one_stream_the_loser_names_the_winner(lake: Lake, meanwhile: Any) -> None:
+def test_a_job_that_loses_a_conflict_of_one_stream_names_the_other_job(lake: Lake, before_commit: Any) -> None:
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})
     lake.run(lake.land("w0", [order(9)], {"one": ORDER}))
-    meanwhile(lambda: lake.run(two, job="live.event_log run 7 try 1"))
+    before_commit(lambda: lake.run(two, job="live.event_log run 7 try 1"))
     with pytest.raises(PositionConflictError, match=r"version 1, live\.event_log run 7 try 1") as caught:
         lake.run(one, job="backfill.event_log run 1 try 1")
     assert caught.value.retriable
-    assert numbers(lake) == [*range(3, 8), 9], "of the loser nothing counts"
+    assert numbers(lake) == [*range(3, 8), 9], "no row of the failed job is in the table"
     metrics = lake.run(one)
     assert (metrics.rows_written, metrics.duplicates) == (3, 2)
     assert numbers(lake) == [*range(8), 9]
 
 
-def test_of_two_jobs_that_make_a_table_one_makes_it(lake: Lake, meanwhile: Any) -> None:
+def test_one_of_two_jobs_that_create_a_table_commits(lake: Lake, before_commit: Any) -> None:
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})
-    meanwhile(lambda: lake.run(two, job="the winner"))
+    before_commit(lambda: lake.run(two, job="the winner"))
     with pytest.raises(PositionConflictError, match="version 0, the winner"):
         lake.run(one)
     assert lake.run(one).duplicates == 2
 
 
-def test_jobs_of_different_streams_write_to_one_table_side_by_side(lake: Lake, meanwhile: Any) -> None:
+def test_concurrent_jobs_of_different_streams_write_to_one_table(lake: Lake, before_commit: Any) -> None:
     first = lake.land("w0", [order(9)], {"one": ORDER})
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land(
         "w2", [order(n, "three", Amount__c="1 EUR") for n in range(5)], {"three": ORDER_3}, topic="/event/O__chn"
     )
     lake.run(first)
-    meanwhile(lambda: lake.run(two))
+    before_commit(lambda: lake.run(two))
     assert lake.run(one).rows_written == 5
     assert [row["_topic"] for row in lake.rows()].count("/event/O__chn") == 5
     assert len(lake.rows()) == 11
@@ -226,33 +226,35 @@ def test_jobs_of_different_streams_write_to_one_table_side_by_side(lake: Lake, m
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_kill_leaves_the_version_before_or_after(lake: Lake, after: bool) -> None:
+def test_a_killed_job_leaves_the_old_or_the_new_version(lake: Lake, after: bool) -> None:
     lake.run(lake.land("w1", [order(n) for n in range(3)], {"one": ORDER}))
     manifest = lake.land("w2", [order(n) for n in range(3, 6)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
     before = lake.rows()
     commits = [(delta_tables.DeltaTableLog, "commit")]
     with pytest.raises(Killed), killed_at(commits, 1, after=after):
         lake.run(manifest)
-    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "the files are written by then"
+    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "the files are written before the commit"
     assert (numbers(lake) == list(range(6))) if after else (lake.rows() == before)
     lake.run(manifest)
     assert numbers(lake) == list(range(6))
     assert len(lake.rows("_quarantine")) == 1
 
 
-def test_what_a_killed_first_run_has_left_is_no_table(lake: Lake) -> None:
+def test_files_of_a_killed_first_run_are_not_part_of_the_table(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     with pytest.raises(Killed), killed_at([(DeltaTableLog, "commit")], 1, after=False):
         lake.run(manifest)
     assert list(lake.output.rglob("*.parquet"))
     lake.run(manifest)
     assert numbers(lake) == [1]
-    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "it may be another job's that commits soon"
+    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, (
+        "the job does not delete the file, which may belong to a job that has not committed yet"
+    )
     delta_table(lake).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 1
 
 
-def test_features_that_files_alone_do_not_tell_are_refused(lake: Lake, spark: Any) -> None:
+def test_tables_with_deletion_vectors_are_refused(lake: Lake, spark: Any) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     lake.run(manifest)
     table = delta_table(lake)

@@ -1,4 +1,4 @@
-"""The event log job over windows of the Streaming API, beside windows of the Pub/Sub API, in a real Spark session."""
+"""Event log job on windows of the Streaming API and of the Pub/Sub API, on each engine."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
 
 
 def at(number: int) -> datetime:
-    """Return the moment of an event: eight hours lie between two numbers."""
+    """Return the time of an event: eight hours lie between two numbers."""
     return DAY + timedelta(hours=8 * (number % 9))
 
 
 def fields(number: int, avro: bool) -> dict[str, Any]:
-    """Return one order, as the Pub/Sub API or as the Streaming API has it."""
+    """Return the fields of one order in the encoding of the Pub/Sub API or of the Streaming API."""
     moment, due = at(number), date(2026, 2, 1 + number % 20)
     midnight = datetime(due.year, due.month, due.day, tzinfo=UTC)
     order: dict[str, Any] = {
@@ -59,7 +59,7 @@ def fields(number: int, avro: bool) -> dict[str, Any]:
 
 
 def content(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what the events themselves hold."""
+    """Return the rows without the columns that the event log adds."""
     return [{k: v for k, v in row.items() if not k.startswith("_") and k != "window_id"} for row in rows]
 
 
@@ -67,7 +67,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return [int.from_bytes(row["_replay_id"], "big") for row in rows]
 
 
-def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake) -> None:
+def test_both_encodings_result_in_the_same_rows(lake: Lake) -> None:
     avro = lake.land(
         "20260110T000000Z-avro", [LandedEvent(n, "one", fields(n, avro=True)) for n in range(30)], {"one": ORDER}
     )
@@ -87,8 +87,8 @@ def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake
     assert (again.rows_written, lake.rows()) == (30, rows)
 
 
-def test_a_window_has_the_same_rows_alone_as_beside_others(lake: Lake) -> None:
-    """Its number and what its payloads are do not depend on what else is read; one alone is read in a simpler way."""
+def test_a_window_has_the_same_rows_alone_and_with_others(lake: Lake) -> None:
+    """Window number and payload format must not depend on other windows; a single window is read by simpler code."""
     schemas = {"one": ORDER}
     empty = lake.land("20260110T000000Z-a", [], schemas)
     avro = lake.land("20260110T000000Z-b", [LandedEvent(1, "one", fields(1, avro=True))], schemas)
@@ -100,7 +100,7 @@ def test_a_window_has_the_same_rows_alone_as_beside_others(lake: Lake) -> None:
     def rows(*manifests: str) -> list[dict[str, Any]]:
         windows = read_windows(engine.landing, manifests)
         engine.prepare(windows)
-        found = engine.landed_rows(windows, verify=True).collected()
+        found = engine.landed_rows(windows, verify=True).collect()
         return sorted((dict(row) for row in found), key=lambda row: row["replay_id"])
 
     together = rows(empty, avro, both, bare)
@@ -130,7 +130,7 @@ def test_rows_of_a_push_topic(lake: Lake) -> None:
         ("updated", "a01", 13.0, True, '{"Name": "Zoë"}'),
         ("deleted", "a02", None, None, None),
     ]
-    assert "Note__c" not in rows[0], "null tells nothing of a field's type"
+    assert "Note__c" not in rows[0], "a field that is always null has no known type and gets no column"
     for row, one in zip(rows, events, strict=True):
         assert row["_replay_id"] == one.replay_id
         assert as_utc(row["_event_time"]) == at(one.number)
@@ -140,7 +140,7 @@ def test_rows_of_a_push_topic(lake: Lake) -> None:
     assert lake.rows("InvoiceUpdates") == rows
 
 
-def test_a_filtered_topic_is_a_stream_of_its_own_in_the_same_table(lake: Lake) -> None:
+def test_a_filtered_topic_is_a_separate_stream_in_the_same_table(lake: Lake) -> None:
     events = [push_topic_event(n, {"Id": f"a{n}", "Status__c": "Open"}, at(n)) for n in range(6)]
     filtered = PUSH_TOPIC + "?Status__c='Open'&Region__c='a/b'"
     one = lake.land_json("20260110T000000Z-a", PUSH_TOPIC, events)
@@ -157,7 +157,7 @@ def test_a_filtered_topic_is_a_stream_of_its_own_in_the_same_table(lake: Lake) -
         assert lake.rows("InvoiceUpdates") == rows
 
 
-def test_a_field_of_several_types_keeps_them_apart_in_whatever_order_windows_come(lake: Lake) -> None:
+def test_a_field_of_several_types_has_a_column_for_each_in_any_order_of_windows(lake: Lake) -> None:
     values = {1: 1.5, 2: "two", 3: True, 4: 2**53 + 1, 5: {"a": 2**70}, 6: 2**70 + 1, 7: -4}
     events = [push_topic_event(n, {"Id": f"a{n}", "Code__c": value}, at(n)) for n, value in values.items()]
     texts = lake.land_json("20260110T000000Z-a", PUSH_TOPIC, [events[1]])
@@ -182,7 +182,7 @@ def test_a_field_of_several_types_keeps_them_apart_in_whatever_order_windows_com
         assert list(lake.columns("InvoiceUpdates").items()) == list(known.items())
 
 
-def test_generic_events_are_text(lake: Lake) -> None:
+def test_payloads_of_generic_events_are_text(lake: Lake) -> None:
     contents = ["plain text", {"id": 7, "tags": ["ü"]}, [1, 2.50], 12345678901234567890, "", None]
     events = [generic_event(n, payload, at(n)) for n, payload in enumerate(contents)]
     metrics = lake.run(lake.land_json("20260110T000000Z-a", CHANNEL, events))
@@ -193,11 +193,11 @@ def test_generic_events_are_text(lake: Lake) -> None:
     assert [as_utc(row["_event_time"]) for row in rows] == [at(n) for n in range(6)]
 
 
-def test_events_that_tell_no_time_are_still_written_once(lake: Lake) -> None:
+def test_events_without_a_time_are_written_once(lake: Lake) -> None:
     later = datetime(2026, 1, 30, 12, tzinfo=UTC)
-    told = generic_event(9, "told", at(0))
-    one = lake.land_json("20260110T000000Z-a", CHANNEL, [generic_event(1, "x", None), told])
-    two = lake.land_json("20260120T000000Z-b", CHANNEL, [generic_event(1, "x", None), told], received_at=later)
+    dated = generic_event(9, "told", at(0))
+    one = lake.land_json("20260110T000000Z-a", CHANNEL, [generic_event(1, "x", None), dated])
+    two = lake.land_json("20260120T000000Z-b", CHANNEL, [generic_event(1, "x", None), dated], received_at=later)
     lake.run(one)
     metrics = lake.run(two)
     assert (metrics.rows_written, metrics.duplicates) == (0, 2)
@@ -209,7 +209,7 @@ def test_events_that_tell_no_time_are_still_written_once(lake: Lake) -> None:
     assert as_utc(rows[0]["_event_time"]) == as_utc(rows[0]["_received_at"])
 
 
-def test_without_a_schema_an_event_describes_itself(lake: Lake) -> None:
+def test_types_of_events_without_a_schema_are_derived_from_their_json(lake: Lake) -> None:
     events = [event(n, fields(n, avro=False)) for n in range(4)]
     typed = lake.land_json("20260110T000000Z-a", "/event/Order__e", events, {"one": ORDER})
     others = [event(n, fields(n, avro=False)) for n in range(4, 8)]
@@ -224,10 +224,10 @@ def test_without_a_schema_an_event_describes_itself(lake: Lake) -> None:
     assert rows[4]["Address__c__string"] == '{"City": "Köln"}'
     for manifests in ((typed, refused), (refused,)):
         assert lake.run(*manifests).quarantined == 0
-        assert lake.rows() == rows, "a window is read by its own manifest, whatever is read beside it"
+        assert lake.rows() == rows, "each window is decoded with the schemas of its own manifest"
 
 
-def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
+def test_undecodable_json_events_are_quarantined_and_the_others_are_written(lake: Lake) -> None:
     good = event(0, fields(0, avro=False)).payload
     broken = {
         3: good[:-1],
@@ -269,7 +269,7 @@ def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lak
     assert len(lake.rows("_quarantine")) == 10
 
 
-def test_an_interval_takes_its_part_of_every_window(lake: Lake) -> None:
+def test_an_interval_writes_its_part_of_every_window(lake: Lake) -> None:
     pushed = lake.land_json(
         "20260110T000000Z-a", PUSH_TOPIC, [push_topic_event(n, {"Id": f"a{n}"}, at(n)) for n in range(9)]
     )
@@ -287,7 +287,7 @@ def test_an_interval_takes_its_part_of_every_window(lake: Lake) -> None:
     assert [numbers(lake.rows(table)) for table in tables] == [list(range(9))] * 3
 
 
-def test_a_channel_of_many_small_windows_in_one_job(lake: Lake) -> None:
+def test_one_job_writes_many_small_windows_of_a_topic(lake: Lake) -> None:
     manifests = [
         lake.land_json(
             f"20260110T{hour:02d}0000Z-a",

@@ -1,4 +1,4 @@
-"""Small files through Hadoop: on local files, and on a bucket whose files are behind the link of a mount table."""
+"""Small files through Hadoop: in a local folder, and in a bucket that a mount table links to a local folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def base(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
         configuration.unset(name)
 
 
-def test_a_file_is_created_once_and_replaced_as_a_whole(spark: Any, base: str, tmp_path: Path) -> None:
+def test_a_file_is_created_once_and_replaced_completely(spark: Any, base: str, tmp_path: Path) -> None:
     files, url = HadoopFiles(spark), f"{base}/below/here.json"
     with pytest.raises(FileNotFoundError):
         files.read_text(url)
@@ -51,8 +51,8 @@ def test_a_file_is_created_once_and_replaced_as_a_whole(spark: Any, base: str, t
     ]
 
 
-def test_tasks_reach_a_folder_as_hadoop_does(spark: Any, base: str, tmp_path: Path) -> None:
-    """With secrets that only a credential provider has, and what was set for the bucket."""
+def test_a_table_location_has_the_settings_and_secrets_of_hadoop(spark: Any, base: str, tmp_path: Path) -> None:
+    """The table location has secrets of a credential provider and settings of the bucket."""
     configuration, bucket = spark._jsc.hadoopConfiguration(), urlsplit(base).netloc
     settings = {
         "hadoop.security.credential.provider.path": f"localjceks://file{tmp_path}/secrets.jceks",
@@ -83,7 +83,7 @@ def test_tasks_reach_a_folder_as_hadoop_does(spark: Any, base: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_an_object_is_never_renamed_and_its_store_decides(spark: Any, tmp_path: Path, known: bool) -> None:
+def test_an_object_is_created_by_a_conditional_write_without_a_rename(spark: Any, tmp_path: Path, known: bool) -> None:
     path = spark._jvm.org.apache.hadoop.fs.Path(f"{tmp_path.as_uri()}/object.json")
     filesystem = Bucket(path.getFileSystem(spark._jsc.hadoopConfiguration()), knows_conditions=known)
     HadoopFiles(spark)._put(path, filesystem, "first", overwrite=False)
@@ -94,7 +94,7 @@ def test_an_object_is_never_renamed_and_its_store_decides(spark: Any, tmp_path: 
     assert (tmp_path / "object.json").read_text() == "third"
 
 
-def test_of_many_jobs_one_creates(spark: Any, base: str) -> None:
+def test_a_file_created_by_concurrent_jobs_has_the_content_of_one_of_them(spark: Any, base: str) -> None:
     def create(number: int) -> bool:
         try:
             HadoopFiles(spark).create_text(f"{base}/snapshots/1.json", str(number))
@@ -110,12 +110,12 @@ def test_of_many_jobs_one_creates(spark: Any, base: str) -> None:
 
 
 @pytest.mark.parametrize("bucket", [True, False])
-def test_a_file_that_appears_before_it_is_created_is_kept(
+def test_a_file_that_another_job_creates_first_is_not_overwritten(
     spark: Any, base: str, monkeypatch: pytest.MonkeyPatch, bucket: bool
 ) -> None:
-    """The other job wrote between the question whether it is there and the writing."""
+    """Another job creates the file after the check for existence and before the write."""
     if bucket and base.startswith("file:"):
-        monkeypatch.setattr(hadoop_files, "_BUCKET_SCHEMES", ("file",))  # written as objects are
+        monkeypatch.setattr(hadoop_files, "_BUCKET_SCHEMES", ("file",))  # write local files as objects are written
     files = HadoopFiles(spark)
     write = files._write
 
@@ -127,11 +127,12 @@ def test_a_file_that_appears_before_it_is_created_is_kept(
     with pytest.raises(FileExistsError):
         files.create_text(f"{base}/one.json", "mine")
     assert files.read_text(f"{base}/one.json") == "another's"
-    files.create_text(f"{base}/two.json", "another's")  # refused, but by the same bytes: a repeated write of its own
+    # The existing file has the same bytes, so the client treats it as its own repeated write.
+    files.create_text(f"{base}/two.json", "another's")
 
 
-def test_a_conditional_create_is_not_asked_of_what_does_not_know_it(spark: Any, tmp_path: Path) -> None:
-    """Such a file system would refuse the option; it is asked first whether it has it."""
+def test_a_local_file_system_refuses_a_conditional_create(spark: Any, tmp_path: Path) -> None:
+    """A local file system refuses the option, so the code checks the capability first."""
     path, filesystem = HadoopFiles(spark)._locate(f"{tmp_path.as_uri()}/file")
     assert not filesystem.hasPathCapability(path, hadoop_files._CONDITIONAL)
     builder = filesystem.createFile(path).overwrite(False).recursive().must(hadoop_files._CONDITIONAL, True)
@@ -139,8 +140,8 @@ def test_a_conditional_create_is_not_asked_of_what_does_not_know_it(spark: Any, 
         builder.build()
 
 
-def test_what_was_written_halfway_is_not_published() -> None:
-    """An object store publishes on closing whatever it was given; a stream that can be aborted is."""
+def test_a_failed_write_is_aborted_before_the_stream_is_closed() -> None:
+    """An object store publishes all written bytes on closing, so a failed write first aborts the stream."""
     calls: list[str] = []
 
     class FullDisk:
@@ -159,7 +160,7 @@ def test_what_was_written_halfway_is_not_published() -> None:
 
 
 class Bucket:
-    """A local file system that says of itself whether it knows conditional creates, and notes which are demanded."""
+    """Local file system with a configurable capability for conditional creates; it records the mandatory options."""
 
     def __init__(self, filesystem: Any, *, knows_conditions: bool) -> None:
         self._filesystem, self._knows_conditions = filesystem, knows_conditions

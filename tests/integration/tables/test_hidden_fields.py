@@ -1,4 +1,4 @@
-"""Fields that tables may not hold as they come: on either engine, in quarantines, and through refreshes."""
+"""Field protection of tables, on each engine: rows, quarantines and refreshes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.tasks import context_for, set_connection
 
 KEY = "a key of sixteen or more characters"
 MARK = "MARKED"
-"""In every value that may be nowhere."""
+"""Marker in every value that must not be stored."""
 RULES = FieldRules.of(["Place__c.Street", "Secret__c"], ["Person__c"], ["Email__c"], KEY)
 PLACE = {"type": "record", "name": "Place", "fields": [{"name": name, "type": "string"} for name in ("Street", "City")]}
 VISIT = {
@@ -68,7 +68,7 @@ def land(folder: Path, window_id: str, *events: LandedEvent) -> str:
 
 
 def arguments_of(rules: FieldRules) -> dict[str, Any]:
-    """Return the arguments of a config that has these rules."""
+    """Return the config arguments for these rules."""
     fields = {"exclude_fields": rules.exclude, "mask_fields": rules.mask, "hash_fields": rules.hash}
     return {**fields, "hash_key": rules.key.decode() or None}
 
@@ -93,7 +93,7 @@ def log(tmp_path: Path, engine: Any) -> Log:
     return Log(tmp_path, engine)
 
 
-def test_tables_and_quarantine_hold_nothing_of_the_fields(log: Log, tmp_path: Path) -> None:
+def test_tables_and_quarantine_contain_no_protected_value(log: Log, tmp_path: Path) -> None:
     damaged = LandedEvent(3, "one", encode(VISIT, visit(3).record)[:-3])  # type: ignore[arg-type]
     unknown = LandedEvent(4, "none", MARK.encode())
     first = land(tmp_path, "w1", visit(1, "ada@example.com"), visit(2), damaged, unknown)
@@ -102,7 +102,7 @@ def test_tables_and_quarantine_hold_nothing_of_the_fields(log: Log, tmp_path: Pa
     assert files_with(log.output, MARK) == []
     assert files_with(log.output, "ada@") == []
     assert files_with(log.output, KEY) == []
-    assert len(files_with(tmp_path / "landing", MARK)) == 1, "the landing has them"
+    assert len(files_with(tmp_path / "landing", MARK)) == 1, "the landing contains the protected values"
     hashed = RULES.text("ada@example.com", "hash")
     rows = log.rows()
     assert [(row["Person__c"], row["Place__c"]) for row in rows] == [
@@ -111,17 +111,15 @@ def test_tables_and_quarantine_hold_nothing_of_the_fields(log: Log, tmp_path: Pa
     ]
     assert {row["Email__c"] for row in rows} == {hashed, None}
     assert "Secret__c" not in rows[0]
-    outcasts = log.rows("_quarantine")
-    assert [row["payload"] for row in outcasts] == [None, None]
-    assert {row["replay_id"] for row in outcasts} == {damaged.replay_id, unknown.replay_id}
-    assert all(row["reason"] for row in outcasts)
+    failed_rows = log.rows("_quarantine")
+    assert [row["payload"] for row in failed_rows] == [None, None]
+    assert {row["replay_id"] for row in failed_rows} == {damaged.replay_id, unknown.replay_id}
+    assert all(row["reason"] for row in failed_rows)
     log.run(first, land(tmp_path, "w2", visit(5, "ada@example.com")))
     assert [row["Email__c"] for row in log.rows()].count(hashed) == 2
 
 
-def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_without_the_rules_of_its_table_writes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = Log(tmp_path, lambda: embedded(tmp_path / "engine"))
     log.run(land(tmp_path, "w1", visit(1)))
     second = land(tmp_path, "w2", visit(2))
@@ -149,7 +147,7 @@ def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_noth
         log.run(second)
 
 
-def test_events_that_describe_themselves(log: Log, tmp_path: Path) -> None:
+def test_field_protection_of_events_without_a_schema(log: Log, tmp_path: Path) -> None:
     body = {"Name": MARK, "Phone": MARK, "Parts": {"Inner": MARK, "Other": "kept"}, "Kept": "kept"}
     event = JsonEvent(1, {"event": {"createdDate": "2026-01-10T00:00:00.000Z", "type": "created"}, "sobject": body})
     manifest = land_json_window(tmp_path / "landing", "20260110T000000Z-a", "/topic/Accounts", [event])
@@ -174,7 +172,7 @@ def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
         yield org
 
 
-def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) -> None:
+def test_a_replica_and_its_refreshes_contain_no_protected_value(spark: Any, org: LocalOrg, tmp_path: Path) -> None:
     folder, engine = tmp_path / "replica", engine_of("in turn", spark, tmp_path / "engines")
     rules = FieldRules.of(["Phone", "Call__c", "BillingAddress.Street"], ["Fax"], ["Website", "AnnualRevenue"], KEY)
     seen: list[str] = []
@@ -231,7 +229,9 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
         assert rows() == after
 
 
-def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_key_reaches_the_driver_but_no_log_and_no_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
     for name, value in short_lived_environment().items():
         monkeypatch.setenv(name, value)
@@ -250,7 +250,9 @@ def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, mo
         operator.execute(context_for("event_log"))
     (row,) = DeltaTable(output / "Visit__e").to_pyarrow_table().to_pylist()
     assert row["Email__c"] == RULES.text("ada@example.com", "hash")
-    sweep.look("the log", json.dumps(logged, default=str).encode())
+    sweep.search("the log", json.dumps(logged, default=str).encode())
     sweep.files(output)
-    assert {found.partition(":")[0] for found in sweep.found} == {"argument"}, "the driver's command line was looked at"
+    assert {found.partition(":")[0] for found in sweep.found} == {"argument"}, (
+        "the sweep has read the driver's command line"
+    )
     assert HASH_KEY_VARIABLE not in os.environ

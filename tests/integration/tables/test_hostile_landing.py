@@ -1,4 +1,4 @@
-"""Landings that hold what no drain wrote: changed files, and schemas that would take a job down."""
+"""Landings that no drain has written: changed files, and schemas that could crash a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part_of(manifest: str) -> Path:
 
 
 def forge(part: Path) -> None:
-    """Change the payload of one event, and leave as many rows as there were."""
+    """Replace the payload of one event without a change of the row count."""
     table = pq.read_table(part)
     payloads = table.column("payload").to_pylist()
     payloads[0] = payloads[1]
@@ -45,7 +45,7 @@ def forge(part: Path) -> None:
     pq.write_table(table, part)
 
 
-def test_a_forged_part_is_not_loaded(spark: Any, tmp_path: Path) -> None:
+def test_a_changed_file_is_not_written_to_an_event_log(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
     first, second = (lake.land(f"w{n}", [order(n), order(n + 1)], {"good": SCHEMA}) for n in (1, 3))
     forge(part_of(second))
@@ -53,10 +53,12 @@ def test_a_forged_part_is_not_loaded(spark: Any, tmp_path: Path) -> None:
         lake.run(first, second)
     assert not lake.output.exists() or not lake.files()
     assert lake.run(first).rows_written == 2
-    assert lake.run(first, second, verify_files=False).rows_written == 4, "who asks for it gets what is there"
+    assert lake.run(first, second, verify_files=False).rows_written == 4, (
+        "without verification the job writes the changed file"
+    )
 
 
-def test_a_forged_part_does_not_get_into_a_replica(spark: Any, tmp_path: Path) -> None:
+def test_a_changed_file_is_not_written_to_a_replica(spark: Any, tmp_path: Path) -> None:
     lake = ChangeLake(spark, tmp_path)
     events = [change(n, "CREATE", [f"a0W00000000000{n}AAA"], f"t{n}", Name=f"n{n}") for n in (1, 2)]
     manifest = lake.land(*events)
@@ -66,22 +68,22 @@ def test_a_forged_part_does_not_get_into_a_replica(spark: Any, tmp_path: Path) -
     assert lake.run(manifest, verify_files=False).events == 2
 
 
-def test_nothing_comes_of_rows_whose_check_takes_longer(
+def test_nothing_is_written_when_the_file_check_ends_after_the_rows_are_read(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path)
     manifest = lake.land("w1", [order(1), order(2)], {"good": SCHEMA})
     forge(part_of(manifest))
-    are_read = threading.Event()
+    rows_collected = threading.Event()
     collect = type(spark.range(0)).collect
 
     def collected(rows: Any) -> Any:
         found = collect(rows)
-        are_read.set()
+        rows_collected.set()
         return found
 
     def late(*arguments: Any) -> None:
-        assert are_read.wait(60)
+        assert rows_collected.wait(60)
         check_files(*arguments)
 
     monkeypatch.setattr(type(spark.range(0)), "collect", collected)
@@ -91,8 +93,8 @@ def test_nothing_comes_of_rows_whose_check_takes_longer(
     assert not lake.output.exists() or not lake.files()
 
 
-def test_schemas_that_would_take_a_job_down_are_quarantined(spark: Any, tmp_path: Path) -> None:
-    """All of them in one window, beside events that are as they should be."""
+def test_events_with_hostile_schemas_are_quarantined(spark: Any, tmp_path: Path) -> None:
+    """One window contains all hostile schemas and also valid events."""
     lake = Lake(spark, tmp_path)
     hostile = {f"hostile{number}": schema for number, (schema, _) in enumerate(HOSTILE.values())}
     hostile["surrogate"] = {**SCHEMA, "doc": "\ud800"}
@@ -105,7 +107,7 @@ def test_schemas_that_would_take_a_job_down_are_quarantined(spark: Any, tmp_path
     assert "contains itself" in reasons["hostile0"]
 
 
-def test_change_events_of_such_schemas_make_the_tables_dirty(spark: Any, tmp_path: Path) -> None:
+def test_change_events_with_hostile_schemas_flag_their_table(spark: Any, tmp_path: Path) -> None:
     lake = ChangeLake(spark, tmp_path)
     header = lake.schemas["Widget__c"]["fields"][0]
     lake.schemas["hostile"] = {
@@ -127,7 +129,7 @@ def test_change_events_of_such_schemas_make_the_tables_dirty(spark: Any, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["a` string, `b", "a.b", "a;DROP TABLE x", "a'b", "é"])
-def test_a_name_that_is_none_of_a_field_gets_into_no_statement(spark: Any, tmp_path: Path, name: str) -> None:
+def test_an_invalid_field_name_gets_no_column(spark: Any, tmp_path: Path, name: str) -> None:
     lake = ChangeLake(spark, tmp_path)
     widget = json.loads(json.dumps(lake.schemas["Widget__c"]))
     widget["fields"].append({"name": name, "type": ["null", "string"]})

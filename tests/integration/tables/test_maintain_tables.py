@@ -1,4 +1,4 @@
-"""The upkeep beside the jobs that write the tables: what they see, and do, after it."""
+"""Table maintenance between and during jobs that write the same tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def maintain(spark: Any) -> Callable[..., MaintenanceMetrics]:
     return lambda output, **options: run(spark, MaintenanceConfig(output_url=str(output), **options))
 
 
-def test_windows_that_run_again_after_a_compaction_change_nothing(
+def test_repeated_windows_change_nothing_after_a_compaction(
     spark: Any, tmp_path: Path, maintain: Callable[..., MaintenanceMetrics]
 ) -> None:
     lake = Lake(spark, tmp_path)
@@ -40,29 +40,29 @@ def test_windows_that_run_again_after_a_compaction_change_nothing(
         manifests.append(lake.land(f"w{number}", events, {"one": ORDER}))
         lake.run(manifests[-1])
 
-    def seen() -> list[list[Any]]:
-        """Return all rows, without the decoder's words on bytes that end too early, which are not always the same."""
+    def rows_without_reasons() -> list[list[Any]]:
+        """Return all rows without the quarantine reasons, since the decoder's text for truncated bytes varies."""
         rows = ([{**row, "reason": None} for row in lake.rows(table)] for table in TABLES)
         return [sorted(each, key=repr) for each in rows]
 
-    rows = seen()
+    rows = rows_without_reasons()
     file = str(tmp_path / "metrics.json")
     metrics = maintain(lake.output, metrics_url=file, job="the upkeep")
     assert json.loads(Path(file).read_text())["tables"]["Order__e"] == vars(metrics.tables["Order__e"])
     for table in TABLES:
         assert metrics.tables[table].files < metrics.tables[table].files_before, table
-    assert seen() == rows
+    assert rows_without_reasons() == rows
     again = lake.run(*manifests)
     assert again.rows_written + again.duplicates + again.quarantined == again.rows_in
-    assert again.duplicates > 0, "rows that were merged with those of others stay where they are"
-    assert seen() == rows
+    assert again.duplicates > 0, "rows in compacted files are not written again"
+    assert rows_without_reasons() == rows
     assert lake.run(lake.land("w9", [order(n) for n in range(10, 15)], {"one": ORDER})).rows_written == 3
     maintain(lake.output)
     assert [row["_replay_id"] for row in lake.rows()] == sorted({row["_replay_id"] for row in lake.rows()})
     assert len(lake.rows()) == 15
 
 
-def test_a_job_whose_files_are_merged_meanwhile_names_the_upkeep(
+def test_a_job_that_conflicts_with_maintenance_names_the_maintenance_job(
     spark: Any, tmp_path: Path, maintain: Callable[..., MaintenanceMetrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path)
@@ -71,12 +71,12 @@ def test_a_job_whose_files_are_merged_meanwhile_names_the_upkeep(
     lake.run(two)
     rows, commit = lake.rows(), DeltaTableLog.commit
 
-    def after_the_upkeep(self: DeltaTableLog, *arguments: Any) -> int:
+    def commit_after_maintenance(self: DeltaTableLog, *arguments: Any) -> int:
         monkeypatch.setattr(DeltaTableLog, "commit", commit)
         maintain(lake.output, job="the upkeep")
         return commit(self, *arguments)
 
-    monkeypatch.setattr(DeltaTableLog, "commit", after_the_upkeep)
+    monkeypatch.setattr(DeltaTableLog, "commit", commit_after_maintenance)
     with pytest.raises(PositionConflictError, match="the upkeep"):
         lake.run(two)
     assert lake.rows() == rows
@@ -84,7 +84,7 @@ def test_a_job_whose_files_are_merged_meanwhile_names_the_upkeep(
     assert lake.rows() == rows
 
 
-def test_a_compaction_beside_a_job_that_replaces_a_window(
+def test_a_compaction_during_a_job_that_replaces_a_window_changes_no_row(
     spark: Any, tmp_path: Path, maintain: Callable[..., MaintenanceMetrics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path)
@@ -93,19 +93,19 @@ def test_a_compaction_beside_a_job_that_replaces_a_window(
     lake.run(two)
     rows, compact = lake.rows(), TableOptimizer.compact
 
-    def behind_a_job(optimizer: TableOptimizer, **arguments: Any) -> Any:
+    def compact_after_a_job(optimizer: TableOptimizer, **arguments: Any) -> Any:
         monkeypatch.setattr(TableOptimizer, "compact", compact)
-        lake.run(two)  # the optimizer has the table as it was before
+        lake.run(two)  # the optimizer has opened the table before this run
         return compact(optimizer, **arguments)
 
-    monkeypatch.setattr(TableOptimizer, "compact", behind_a_job)
+    monkeypatch.setattr(TableOptimizer, "compact", compact_after_a_job)
     assert maintain(lake.output).tables["Order__e"].left is None
     assert lake.rows() == rows
     lake.run(one, two)
     assert lake.rows() == rows
 
 
-def test_a_replica_goes_on_from_what_the_upkeep_has_made(
+def test_a_replica_applies_new_windows_after_maintenance(
     spark: Any, tmp_path: Path, maintain: Callable[..., MaintenanceMetrics]
 ) -> None:
     lake = ChangeLake(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""Tables kept small, on local tables without Spark: what is merged, removed and named, and what is left alone."""
+"""Maintenance of local tables without Spark: merged files, deleted files, snapshot versions and skipped tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STEPS = [*SAFE, (DeltaTable, "create_checkpoint"), (DeltaTable, "cleanup_metadat
 
 
 class FolderFiles:
-    """A folder as the job's storage."""
+    """Storage of the job in a local folder."""
 
     def read_text(self, url: str) -> str:
         return Path(url).read_text()
@@ -63,7 +63,7 @@ class FolderFiles:
 
 
 class Tables:
-    """The tables below one folder."""
+    """Tables below one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.base = folder, str(folder)
@@ -107,7 +107,7 @@ class Tables:
         return sorted(rows, key=lambda row: json.dumps(row, default=str))
 
     def state(self) -> dict[str, Any]:
-        """Return what is there, by path, of the log's files with what they say."""
+        """Return the size of each file by path; for JSON files of the log, the content."""
         return {
             str(path.relative_to(self.folder)): path.read_bytes() if path.suffix == ".json" else path.stat().st_size
             for path in self.folder.rglob("*")
@@ -124,25 +124,25 @@ def account(*numbers: int) -> list[dict[str, Any]]:
     return [{"Id": str(number), "Name": f"n{number}"} for number in numbers]
 
 
-def test_an_event_log_gets_fewer_files_and_keeps_its_rows(tables: Tables) -> None:
+def test_files_of_an_event_log_are_merged_and_its_rows_are_unchanged(tables: Tables) -> None:
     for number in range(5):
         tables.add_events(f"w{number}", number, number + 10)
     for number in range(3):
         tables.add("_quarantine", QUARANTINE, [{"window_id": f"w{number}", "payload": b"x", "reason": "none"}])
-    rows, outcasts = tables.rows("Order__e"), tables.rows("_quarantine")
+    rows, failed_rows = tables.rows("Order__e"), tables.rows("_quarantine")
     metrics = tables.maintain()
-    told = metrics.tables["Order__e"]
-    assert (told.files_before, told.files, told.version_before, told.version, told.left) == (5, 1, 4, 5, None)
-    assert (told.removed_files, told.removed_bytes) == (0, 0), "younger than the retention"
+    result = metrics.tables["Order__e"]
+    assert (result.files_before, result.files, result.version_before, result.version, result.left) == (5, 1, 4, 5, None)
+    assert (result.removed_files, result.removed_bytes) == (0, 0), "the files are younger than the retention"
     assert metrics.tables["_quarantine"].files == 1
     assert metrics.snapshot == 0
-    assert (tables.rows("Order__e"), tables.rows("_quarantine")) == (rows, outcasts)
+    assert (tables.rows("Order__e"), tables.rows("_quarantine")) == (rows, failed_rows)
     assert rows[0]["event_date"] == date(2026, 1, 10)
     entry = DeltaTable(f"{tables.base}/Order__e").history(1)[0]
     assert (entry["operation"], entry["sfstream"]["job"]) == ("OPTIMIZE", "the upkeep")
     before = tables.state()
-    assert tables.maintain().tables["Order__e"] == replace(told, files_before=1, version_before=5)
-    assert tables.state() == before, "once more changes nothing"
+    assert tables.maintain().tables["Order__e"] == replace(result, files_before=1, version_before=5)
+    assert tables.state() == before, "a second run changes nothing"
 
 
 def test_only_small_files_are_merged(tables: Tables) -> None:
@@ -151,28 +151,30 @@ def test_only_small_files_are_merged(tables: Tables) -> None:
     assert tables.maintain(target_file_bytes=500).tables["Order__e"].files == 4
 
 
-def test_what_is_removed_and_what_stays(tables: Tables) -> None:
+def test_only_old_unreferenced_files_are_deleted(tables: Tables) -> None:
     merged = [tables.add_events(f"w{number}", number) for number in range(3)]
     rows = [{"_replay_id": b"9", "_topic": "/event/Order__e", "window_id": "w9"}]
     paths = [f"event_date=2026-01-10/w9/{name}.parquet" for name in ("old", "new")]
-    left = [tables.write("Order__e", path, EVENTS, rows) for path in paths]
+    unreferenced = [tables.write("Order__e", path, EVENTS, rows) for path in paths]
     make_older(tables.folder, 8)
-    young = tables.folder / "Order__e" / left[1].path
+    young = tables.folder / "Order__e" / unreferenced[1].path
     young.touch()
-    told = tables.maintain().tables["Order__e"]
-    assert (told.removed_files, told.removed_bytes) == (1, left[0].size)
-    assert not (tables.folder / "Order__e" / left[0].path).exists()
-    assert young.exists(), "it may be of a job that is at work"
-    assert all((tables.folder / "Order__e" / path).exists() for path in merged), "removed from the table just now"
+    result = tables.maintain().tables["Order__e"]
+    assert (result.removed_files, result.removed_bytes) == (1, unreferenced[0].size)
+    assert not (tables.folder / "Order__e" / unreferenced[0].path).exists()
+    assert young.exists(), "the file may belong to a running job"
+    assert all((tables.folder / "Order__e" / path).exists() for path in merged), (
+        "the files were removed from the table within the retention"
+    )
     assert len(tables.rows("Order__e", 2)) == 3
-    said = [
+    operations = [
         (entry["operation"], entry["sfstream"]["job"]) for entry in DeltaTable(f"{tables.base}/Order__e").history(3)
     ]
-    assert said == [(name, "the upkeep") for name in ("VACUUM END", "VACUUM START", "OPTIMIZE")]
+    assert operations == [(name, "the upkeep") for name in ("VACUUM END", "VACUUM START", "OPTIMIZE")]
 
 
 def move_log_back(table: Path, days: float) -> None:
-    """Have all that a table's log says of times so far have happened so many days earlier."""
+    """Move all times in a table's log ``days`` days into the past."""
     for path in (table / "_delta_log").glob("*.json"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
@@ -184,7 +186,7 @@ def move_log_back(table: Path, days: float) -> None:
     make_older(table / "_delta_log", days, "*")
 
 
-def test_files_that_were_merged_long_ago_are_removed(tables: Tables) -> None:
+def test_merged_files_older_than_the_retention_are_deleted(tables: Tables) -> None:
     paths = [tables.add_events(f"w{number}", number) for number in range(3)]
     DeltaTable(f"{tables.base}/Order__e").optimize.compact()
     make_older(tables.folder, 20)
@@ -197,18 +199,19 @@ def test_files_that_were_merged_long_ago_are_removed(tables: Tables) -> None:
     assert tables.rows("Order__e") == rows
 
 
-def test_a_longer_retention_than_the_log_remembers_is_kept(tables: Tables) -> None:
+def test_a_retention_longer_than_the_log_deletes_nothing(tables: Tables) -> None:
     path = tables.add_events("w0", 0)
     tables.add_events("w1", 1)
     DeltaTable(f"{tables.base}/Order__e").optimize.compact()
     make_older(tables.folder, 60)
     move_log_back(tables.folder / "Order__e", 9)
-    DeltaTable(f"{tables.base}/Order__e").create_checkpoint()  # it has forgotten what was removed nine days ago
+    # The checkpoint omits files that were removed nine days ago.
+    DeltaTable(f"{tables.base}/Order__e").create_checkpoint()
     assert tables.maintain(retention_hours=30 * 24).tables["Order__e"].removed_files == 0
     assert (tables.folder / "Order__e" / path).exists()
 
 
-def test_a_replica_s_newest_snapshot_names_the_versions_that_came(tables: Tables) -> None:
+def test_a_new_snapshot_names_the_compacted_versions_of_a_replica(tables: Tables) -> None:
     first = tables.add("Account", ROWS, account(1))
     old = next(iter(tables.log("Account").version().files))
     for number in range(3):
@@ -227,7 +230,7 @@ def test_a_replica_s_newest_snapshot_names_the_versions_that_came(tables: Tables
     assert (metrics.tables["Account__history"].files_before, metrics.tables["Account__history"].files) == (3, 1)
     assert tables.rows("Account", second + 2) == account(1, 2)
     assert tables.rows("Account__history", 3) == account(0, 1, 2)
-    # Every snapshot that is kept reads its own rows, and a job finds nothing to take back.
+    # Every kept snapshot reads its own rows, and a job has nothing to restore.
     assert (tables.rows("Account", first), tables.rows("Account__history", 2)) == (account(1), account(0, 1, 2))
     for name, number in (("Account", second + 2), ("Account__history", 3)):
         tables.log(name).restore(number)
@@ -237,7 +240,7 @@ def test_a_replica_s_newest_snapshot_names_the_versions_that_came(tables: Tables
     assert tables.state() == before
 
 
-def test_a_version_that_a_kept_snapshot_names_stays_however_old(tables: Tables) -> None:
+def test_old_versions_named_by_a_kept_snapshot_are_not_deleted(tables: Tables) -> None:
     versions = []
     for number in range(6):
         gone = list(tables.log("Account").version().files)
@@ -256,7 +259,7 @@ def test_a_version_that_a_kept_snapshot_names_stays_however_old(tables: Tables) 
     assert "00000000000000000000.json" not in logged
     for number in range(2, 6):
         assert tables.rows("Account", versions[number]) == account(number)
-    # Once only the newest one is kept, the log before it goes too.
+    # When only the newest snapshot is kept, the maintenance deletes the older part of the log.
     for snapshot in tables.store.kept()[:-1]:
         tables.store.remove(snapshot)
     move_log_back(tables.folder / "Account", 80)
@@ -266,7 +269,7 @@ def test_a_version_that_a_kept_snapshot_names_stays_however_old(tables: Tables) 
     assert tables.rows("Account") == tables.rows("Account", 7) == account(5)
 
 
-def test_what_is_ahead_of_the_snapshot_is_left_alone(tables: Tables) -> None:
+def test_tables_newer_than_the_snapshot_are_skipped(tables: Tables) -> None:
     tables.add("Account", ROWS, account(1))
     tables.add("Account__history", ROWS, account(1))
     tables.replica(0, 0)
@@ -280,17 +283,21 @@ def test_what_is_ahead_of_the_snapshot_is_left_alone(tables: Tables) -> None:
     assert tables.state() == before
     for name in ("Account", "Account__history"):
         assert "not that of the replica's snapshot" in str(metrics.tables[name].left)
-    assert "neither of an event log" in str(metrics.tables["Contact"].left), "its first run ended too early"
+    assert "neither of an event log" in str(metrics.tables["Contact"].left), (
+        "the first run ended before it published a snapshot"
+    )
 
 
-def test_a_table_whose_first_version_no_snapshot_names(tables: Tables) -> None:
+def test_a_table_that_no_snapshot_names_is_skipped(tables: Tables) -> None:
     tables.replica(-1, -1, Contact=TableState("s"))
     assert tables.maintain().tables == {}
     tables.add("Account", ROWS, account(1))
     assert "not that of the replica's snapshot" in str(tables.maintain().tables["Account"].left)
 
 
-def test_rows_that_a_job_adds_meanwhile_are_not_named(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_added_during_a_compaction_are_not_in_the_snapshot(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         tables.add("Account__history", ROWS, account(number))
     tables.add("Account", ROWS, account(1))
@@ -307,11 +314,13 @@ def test_rows_that_a_job_adds_meanwhile_are_not_named(tables: Tables, monkeypatc
     assert metrics.snapshot == 1
     assert tables.store.current().tables["Account"].history == 2
     assert len(tables.rows("Account__history")) == 4
-    tables.log("Account__history").restore(2)  # as the next run of the replica does
+    tables.log("Account__history").restore(2)  # the next run of the replica does the same
     assert tables.rows("Account__history") == account(0, 1, 2)
 
 
-def test_a_snapshot_published_meanwhile_wins(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_published_during_maintenance_takes_precedence(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(3):
         tables.add("Account__history", ROWS, account(number))
     tables.add("Account", ROWS, account(1))
@@ -334,7 +343,7 @@ def test_a_snapshot_published_meanwhile_wins(tables: Tables, monkeypatch: pytest
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_a_kill_at_any_step(tables: Tables, nth: int, after: bool) -> None:
+def test_maintenance_killed_at_any_step_is_completed_by_the_next_run(tables: Tables, nth: int, after: bool) -> None:
     for number in range(3):
         tables.add("Account__history", ROWS, account(number))
         tables.add_events(f"w{number}", number)
@@ -353,7 +362,9 @@ def test_a_kill_at_any_step(tables: Tables, nth: int, after: bool) -> None:
         state = tables.store.current().tables["Account"]
         assert [tables.rows("Account", state.version), tables.rows("Account__history", state.history)] == rows[1:]
     metrics = tables.maintain()
-    assert {name: (told.files, told.left) for name, told in metrics.tables.items()} == dict.fromkeys(names, (1, None))
+    assert {name: (result.files, result.left) for name, result in metrics.tables.items()} == dict.fromkeys(
+        names, (1, None)
+    )
     state = tables.store.current().tables["Account"]
     newest = [tables.log(name).version().number for name in names[1:]]
     assert [state.version, state.history] == newest
@@ -365,7 +376,9 @@ def test_a_kill_at_any_step(tables: Tables, nth: int, after: bool) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-def test_a_compaction_that_loses_is_tried_again(tables: Tables, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+def test_a_compaction_that_loses_a_conflict_is_retried(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
     for number in range(3):
         tables.add_events(f"w{number}", number)
     compact, times = TableOptimizer.compact, [lost]
@@ -377,11 +390,11 @@ def test_a_compaction_that_loses_is_tried_again(tables: Tables, monkeypatch: pyt
         return compact(*arguments, **named)
 
     monkeypatch.setattr(TableOptimizer, "compact", losing)
-    told = tables.maintain().tables["Order__e"]
-    assert (told.files, told.left is None) == ((1, True) if lost < upkeep._TRIES else (3, False))
+    result = tables.maintain().tables["Order__e"]
+    assert (result.files, result.left is None) == ((1, True) if lost < upkeep._TRIES else (3, False))
 
 
-def test_a_table_with_features_that_are_not_known_is_left(tables: Tables) -> None:
+def test_a_table_with_unsupported_features_is_skipped(tables: Tables) -> None:
     tables.add_events("w0", 0)
     tables.add_events("w1", 1, table="Other__e")
     tables.add_events("w2", 2, table="Other__e")
@@ -392,7 +405,7 @@ def test_a_table_with_features_that_are_not_known_is_left(tables: Tables) -> Non
     assert metrics.tables["Other__e"].files == 1
 
 
-def test_a_snapshot_that_cannot_be_understood(tables: Tables) -> None:
+def test_an_invalid_snapshot_fails_the_maintenance_without_changes(tables: Tables) -> None:
     tables.add_events("w0", 0)
     tables.add_events("w1", 1)
     tables.replica(-1)

@@ -1,4 +1,4 @@
-"""Events without their schema: quarantined by the event log and taken back by it, set aside by the replica."""
+"""Events without their schema: quarantine of the event log and its replay, and quarantine of the replica."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lake(spark: Any, tmp_path: Path) -> Lake:
 
 
 def land(org: LocalOrg, lake: Lake, topic: str) -> str:
-    """Drain a topic from the earliest; return the URL of the window's manifest."""
+    """Drain a topic from the earliest event; return the URL of the window's manifest."""
     identity = RunIdentity("dag", "task", "run", datetime(2026, 1, 10, tzinfo=UTC))
     new = NewWindow(
         stream=Stream(org.org_id, "pubsub", topic),
@@ -64,8 +64,8 @@ def land(org: LocalOrg, lake: Lake, topic: str) -> str:
         return land_window(new, source=client, catalog=catalog, now=lambda: datetime.now(UTC)).window.manifest_url
 
 
-class InThisSession(SparkSubmitEventLogOperator):
-    """Runs the job in the session of the tests."""
+class SessionEventLogOperator(SparkSubmitEventLogOperator):
+    """Event log operator that runs the job in the tests' Spark session."""
 
     spark: Any = None
 
@@ -74,14 +74,16 @@ class InThisSession(SparkSubmitEventLogOperator):
 
 
 def submit(lake: Lake, manifest: str, **arguments: Any) -> dict[str, Any]:
-    operator = InThisSession(task_id="event_log", windows=manifest, output_url=lake.output.as_uri(), **arguments)
+    operator = SessionEventLogOperator(
+        task_id="event_log", windows=manifest, output_url=lake.output.as_uri(), **arguments
+    )
     operator.spark = lake.spark
     result = operator.execute(context_for("event_log"))
     assert result is not None
     return result
 
 
-def test_rows_without_a_schema_are_quarantined_and_taken_back(org: LocalOrg, lake: Lake) -> None:
+def test_events_without_a_schema_are_quarantined_and_replayed(org: LocalOrg, lake: Lake) -> None:
     org.publish("/event/Order__e", [{"Number__c": float(n)} for n in range(6)])
     record = org.record("/event/Order__e")
     schema_id = record[0]["schema_id"]
@@ -102,7 +104,7 @@ def test_rows_without_a_schema_are_quarantined_and_taken_back(org: LocalOrg, lak
     assert not lake.files("_quarantine")
 
 
-def test_of_json_events_too(lake: Lake) -> None:
+def test_json_events_without_a_schema_are_quarantined_and_replayed(lake: Lake) -> None:
     schema = {
         "type": "record",
         "name": "Order__e",
@@ -123,8 +125,8 @@ def test_of_json_events_too(lake: Lake) -> None:
     assert lake.run(url).tables == {"Order__e": 1}
 
 
-def test_the_replica_sets_them_aside(org: LocalOrg, lake: Lake, tmp_path: Path) -> None:
-    """A table that is there is flagged, as for all that cannot be decoded; here there is none yet."""
+def test_a_replica_quarantines_events_without_a_schema_id(org: LocalOrg, lake: Lake, tmp_path: Path) -> None:
+    """A replica flags existing tables for undecodable events; here it has no table yet."""
     org.rest("POST", "/sobjects/Account", {"Name": "Acme"})
     org.fault("omit_schema_id", topic=EVERYTHING)
     manifest = land(org, lake, EVERYTHING)

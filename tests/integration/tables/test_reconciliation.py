@@ -1,4 +1,4 @@
-"""A table compared with the records of the org: what is wrong is found and marked, and nothing else."""
+"""Comparison of a table with the records of the org: only differing rows are reported and become dirty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lake(spark: Any, tmp_path: Path) -> ChangeLake:
     return lake
 
 
-def test_what_is_wrong_is_counted_and_becomes_dirty(lake: ChangeLake) -> None:
+def test_differing_rows_are_counted_and_become_dirty(lake: ChangeLake) -> None:
     records = [
         stamped(EQUAL, "n1"),
         stamped(OTHER, "another", Amount__c="1.5"),
@@ -54,7 +54,9 @@ def test_what_is_wrong_is_counted_and_becomes_dirty(lake: ChangeLake) -> None:
     (wrong,) = found["differing_ranges"]
     assert (wrong["id_prefix"], wrong["missing"]) == ("a0W000000000", 1)
     text = (Path(lake.output) / found["report"]).read_text()
-    assert not re.search(r"a0W\w{12}", text + json.dumps(found)), "an erasure does not search results for whole ids"
+    assert not re.search(r"a0W\w{12}", text + json.dumps(found)), (
+        "reports must not contain complete record IDs, since an erasure does not search them"
+    )
     report = json.loads(text)
     assert report["ranges"] == [wrong]
     assert (report["table"], report["columns"]) == ("Widget__c", ["Name", "Amount__c"])
@@ -62,7 +64,7 @@ def test_what_is_wrong_is_counted_and_becomes_dirty(lake: ChangeLake) -> None:
     marked = {record_id: row["_dirty_reason"] for record_id, row in after.items() if row["_dirty"]}
     assert marked == dict.fromkeys((OTHER, GONE, MISSING), "differs") | {DIRTY: "gap"}
     changed = {record_id for record_id, row in after.items() if row != before.get(record_id)}
-    assert changed == {OTHER, GONE, MISSING, SEEN}, "SEEN by its event"
+    assert changed == {OTHER, GONE, MISSING, SEEN}, "the row SEEN is changed by its event"
     assert lake.snapshot().tables["Widget__c"].dirty == 4
 
 

@@ -1,4 +1,4 @@
-"""What events cannot tell is fetched from a local org, over TLS: afterwards the replica equals the org."""
+"""Refreshes from a local org over TLS: afterwards the replica equals the org."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDS: list[dict[str, Any]] = [
 
 
 class Replica:
-    """The replica of an org's accounts, made and refreshed in one Spark session."""
+    """Replica of an org's accounts, written and refreshed in one Spark session."""
 
     def __init__(self, spark: Any, org: LocalOrg, windows: RandomWindows, folder: Path) -> None:
         self.spark, self.org, self.folder = spark, org, folder
@@ -46,20 +46,20 @@ class Replica:
         self.ids = [str(org.rest("POST", "/sobjects/Account", record)["id"]) for record in RECORDS]
 
     def apply(self) -> None:
-        """Drain what has come since, and apply it."""
+        """Drain the new events and apply them."""
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
         run(SparkEngine(self.spark), ReplicaConfig(output_url=self.output, manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
-        """Run the task; return what it says of the accounts."""
+        """Run the refresh task; return its result for the accounts."""
         self.result = refresh(self.spark, output_url=self.output, salesforce_conn_id="sf", **arguments)
         assert self.result["tables"].keys() == {"Account"}
         return dict(self.result["tables"]["Account"])
 
     def rows(self) -> Rows:
-        """The table, by record id."""
+        """Return the rows of the table by record ID."""
         none = self.spark.createDataFrame([], "Id string")
         read = {"Account": read_replica(self.spark, self.output, "Account")}
         return replica_tables(lambda table: read.get(table, none))["Account"]
@@ -75,7 +75,7 @@ class Replica:
         assert not (self.folder / FOLDER).exists()
 
     def lose(self, ids: list[str]) -> None:
-        """Change records, each change known by a gap event only."""
+        """Change records so that Salesforce sends only a gap event for each change."""
         self.org.admin("POST", "/entities/Account/gaps", {"percent": 100})
         for number, record_id in enumerate(ids):
             self.org.rest("PATCH", f"/sobjects/Account/{record_id}", {"Phone": f"+43 {number}"})
@@ -84,7 +84,7 @@ class Replica:
 
 @pytest.fixture
 def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
-    waits = RecordClient.__init__.__kwdefaults__ | {"job_wait": 0.01}  # Salesforce's jobs take longer
+    waits = RecordClient.__init__.__kwdefaults__ | {"job_wait": 0.01}  # jobs of the local org are short
     monkeypatch.setattr(RecordClient.__init__, "__kwdefaults__", waits)
     with (
         LocalOrg.running(tmp_path / "org") as org,
@@ -95,7 +95,7 @@ def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.mark.extended
-def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_table_and_then_its_dirty_rows_are_fetched(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[5]}")
     replica.apply()
     before = read_snapshot(replica.output, None)
@@ -130,7 +130,7 @@ def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.Monke
     assert {line["Id"] for line in lines} == set(replica.ids)
     assert not any(replica.org.client_secret in text for text in files.values())
 
-    # Two queries' worth of rows, one of them of a record in the recycle bin, and a token that is refused each time.
+    # Rows for two queries, one row of a record in the recycle bin, and a token that is revoked before each query.
     replica.lose(replica.ids[:5] + replica.ids[6:])
     replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[6]}")
     replica.apply()
@@ -153,8 +153,8 @@ def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.Monke
 
 
 @pytest.mark.extended
-def test_a_checkbox_that_is_added_is_fetched_in_all_rows(replica: Replica) -> None:
-    """No event says that it is false in the records from before: the columns that came are fetched, and no others."""
+def test_an_added_checkbox_is_fetched_for_all_rows(replica: Replica) -> None:
+    """No event reports its value false in existing records, so the refresh fetches the new columns and no others."""
     replica.apply()
     replica.refresh()
     replica.org.admin("POST", "/entities/Account/fields", {"name": "Checked__c", "type": "Boolean"})
@@ -178,7 +178,7 @@ def test_a_checkbox_that_is_added_is_fetched_in_all_rows(replica: Replica) -> No
         replica.refresh()
 
 
-def test_what_changes_meanwhile_is_fetched_by_the_next_refresh(
+def test_changes_during_a_refresh_are_fetched_by_the_next_refresh(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica.lose(replica.ids)
@@ -194,7 +194,7 @@ def test_what_changes_meanwhile_is_fetched_by_the_next_refresh(
 
     result = replica.refresh(before_job=meanwhile)
     assert (result["mode"], result["still_dirty"]) == ("full", 2)
-    assert result["flag"] is not None, "the second overflow was raised since"
+    assert result["flag"] is not None, "the second overflow happened after the refresh began"
     left = {name: row["_dirty_reason"] for name, row in replica.rows().items() if row["_dirty"]}
     assert left == dict.fromkeys((one, two), "changed_while_refreshed")
 

@@ -1,4 +1,4 @@
-"""The replica job on windows made by hand: the chain, transactions, what cannot be read, what ends in the middle."""
+"""Replica job on handmade windows: chain of windows, transactions, undecodable events and interrupted runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lake(spark: Any, tmp_path: Path, engine: Any) -> ChangeLake:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_rows_carry_where_they_come_from(lake: ChangeLake) -> None:
+def test_rows_have_the_position_and_transaction_of_their_last_event(lake: ChangeLake) -> None:
     created = change(
         1, "CREATE", [ONE], "t1", Name="one", Amount__c=1.5, Place__Latitude__s=1.0, Place__Longitude__s=2.0
     )
@@ -50,12 +50,12 @@ def test_rows_carry_where_they_come_from(lake: ChangeLake) -> None:
     assert (table.flag.reason, table.dirty, table.dirty_list) == ("new", 0, None)
 
 
-def test_any_order_and_number_of_times(lake: ChangeLake) -> None:
+def test_windows_are_applied_once_in_any_order_and_repetition(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
     third = lake.land(change(3, "DELETE", [ONE], "t3"))
     assert lake.run(first).windows == ["20260110T000000Z-window0"]
-    # The second run failed; the third one's job takes its window in too, and the retry finds nothing to do.
+    # The second run failed. The job of the third run applies its window too, so the retry has nothing to do.
     assert lake.run(third).windows == ["20260110T000100Z-window1", "20260110T000200Z-window2"]
     rows, snapshot, files = lake.rows(), lake.snapshot(), lake.files()
     for manifests in ([second], [third], [first, second, third], [third, first]):
@@ -66,7 +66,7 @@ def test_any_order_and_number_of_times(lake: ChangeLake) -> None:
     assert rows[ONE]["Name"] == "two"
 
 
-def test_windows_before_the_first_one_are_behind(lake: ChangeLake) -> None:
+def test_windows_before_the_first_applied_one_are_not_applied(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
     lake.run(second)
@@ -75,7 +75,7 @@ def test_windows_before_the_first_one_are_behind(lake: ChangeLake) -> None:
     assert lake.run(lake.land(), first).windows == ["20260110T000200Z-window2"]
 
 
-def test_a_window_between_that_is_gone(lake: ChangeLake) -> None:
+def test_a_missing_window_between_two_others_fails_the_run(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")))
     between = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
     third = lake.land(change(3, "UPDATE", [ONE], "t3", Amount__c=3.0))
@@ -86,7 +86,7 @@ def test_a_window_between_that_is_gone(lake: ChangeLake) -> None:
     assert lake.snapshot() == before
 
 
-def test_a_transaction_over_two_tables_becomes_visible_whole(lake: ChangeLake) -> None:
+def test_a_transaction_over_two_tables_becomes_visible_completely(lake: ChangeLake) -> None:
     start = [change(1, "CREATE", [ONE], "t1", Name="one"), change(2, "UPDATE", [ONE], "t2", Name="half")]
     metrics = lake.run(lake.land(*start, stop_reason="max_events"))
     assert (metrics.held, lake.values("Name")) == (1, {ONE: "one"})
@@ -99,12 +99,14 @@ def test_a_transaction_over_two_tables_becomes_visible_whole(lake: ChangeLake) -
     assert lake.values("Name") == {ONE: "half", TWO: "other"}
     assert lake.values("Name", "Gadget__c") == {OTHER: "gadget"}
     assert lake.values("_deleted") == {ONE: False, TWO: False}
-    # Nothing more was there: an empty window that has caught up completes the last transaction.
+    # An empty window that has caught up proves that the last transaction is complete.
     assert lake.run(lake.land()).held == 0
     assert lake.values("_deleted") == {ONE: False, TWO: True}
 
 
-def test_one_window_for_many_or_many_for_one(lake: ChangeLake, spark: Any, tmp_path: Path) -> None:
+def test_many_windows_in_one_run_or_in_many_runs_result_in_the_same_rows(
+    lake: ChangeLake, spark: Any, tmp_path: Path
+) -> None:
     events = [
         change(n, "CREATE" if n < 6 else "UPDATE", [numbered(n % 5)], f"t{n // 3}", Name=str(n)) for n in range(1, 40)
     ]
@@ -112,7 +114,7 @@ def test_one_window_for_many_or_many_for_one(lake: ChangeLake, spark: Any, tmp_p
         change(40, "GAP_UPDATE", [numbered(1)], "t20"),
         change(41, "UPDATE", [numbered(1)], "t21", Name="ignored"),
     ]
-    cuts = range(0, len(events), 14)  # inside transactions
+    cuts = range(0, len(events), 14)  # the windows end inside transactions
     manifests = [lake.land(*events[at : at + 14], stop_reason="max_events") for at in cuts]
     lake.run(*reversed(manifests))
     lake.run(lake.land())
@@ -130,13 +132,13 @@ def test_one_window_for_many_or_many_for_one(lake: ChangeLake, spark: Any, tmp_p
     assert listed.dirty == len(dirty)
 
 
-def test_hard_deletes(lake: ChangeLake) -> None:
+def test_hard_deletes_remove_rows(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="x")), deletes="hard")
     lake.run(lake.land(change(2, "DELETE", [ONE], "t2")), deletes="hard")
     assert lake.values("Name") == {TWO: "x"}
 
 
-def test_deletes_other_than_recorded_are_refused_before_anything_is_written(lake: ChangeLake) -> None:
+def test_deletes_that_differ_from_the_recorded_choice_are_refused_before_any_write(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
     files = lake.files()
     second = lake.land(change(2, "DELETE", [ONE], "t2"), change(3, "CREATE", [OTHER], "t3", entity=GADGET))
@@ -151,7 +153,7 @@ def test_deletes_other_than_recorded_are_refused_before_anything_is_written(lake
     }
 
 
-def test_a_table_without_a_record_of_deletes_gets_that_of_the_next_run(lake: ChangeLake) -> None:
+def test_a_table_without_a_recorded_deletes_choice_records_that_of_the_next_run(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
     lake.remove_record_of_deletes()
     lake.run(lake.land(change(2, "DELETE", [ONE], "t2")), deletes="hard")
@@ -159,7 +161,7 @@ def test_a_table_without_a_record_of_deletes_gets_that_of_the_next_run(lake: Cha
     assert lake.values("Name") == {}
 
 
-def test_what_cannot_be_read_is_set_aside_and_its_tables_are_flagged(lake: ChangeLake) -> None:
+def test_undecodable_events_are_quarantined(lake: ChangeLake) -> None:
     events = [
         change(1, "CREATE", [ONE], "t1", Name="one"),
         change(2, "CREATE", [OTHER], "t1", entity=GADGET, Name="gadget"),
@@ -189,7 +191,7 @@ def test_an_overflow_and_an_event_for_all_records_flag_the_table(lake: ChangeLak
     )
     lake.run(manifest)
     flags = {name: table.flag for name, table in lake.snapshot().tables.items()}
-    # New tables have to be fetched anyway; that they overflowed since counts for when.
+    # New tables are flagged already; the overflow only moves the flag's sequence.
     assert {name: (flag.reason, flag.sequence) for name, flag in flags.items() if flag} == {
         "Widget__c": ("new", 3),
         "Gadget__c": ("new", 4),
@@ -206,17 +208,17 @@ def test_a_gap_before_a_window_flags_every_table_of_the_stream(lake: ChangeLake)
     assert lake.values("Amount__c") == {ONE: 9.0}
 
 
-def test_a_position_set_back_lands_events_again_and_loses_none(lake: ChangeLake) -> None:
+def test_a_position_moved_back_loses_no_event(lake: ChangeLake) -> None:
     events = [change(n, "CREATE", [numbered(n)], f"t{n}", Name=str(n)) for n in range(1, 6)]
     lake.run(lake.land(*events[:3]))
     flag = lake.snapshot().tables["Widget__c"].flag
     again = lake.land(*events[1:], previous_window_id=None, after=None)
     lake.run(again)
     assert lake.values("_sequence") == {numbered(n): at for n, at in zip(range(1, 6), (1, 2, 3, 6, 7), strict=True)}
-    assert lake.snapshot().tables["Widget__c"].flag == flag, "nothing is missing"
+    assert lake.snapshot().tables["Widget__c"].flag == flag, "no event is missing, so the flag is unchanged"
 
 
-def test_a_position_set_forward_flags_the_tables(lake: ChangeLake) -> None:
+def test_a_position_moved_forward_flags_the_tables(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")))
     lake.run(lake.land(change(7, "CREATE", [TWO], "t7", Name="two"), previous_window_id=None, after=b"elsewhere"))
     flag = lake.snapshot().tables["Widget__c"].flag
@@ -225,13 +227,13 @@ def test_a_position_set_forward_flags_the_tables(lake: ChangeLake) -> None:
     assert lake.values("Name") == {ONE: "one", TWO: "two"}
 
 
-def test_backfill_windows_are_left_out(lake: ChangeLake) -> None:
+def test_backfill_windows_are_not_applied(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     backfill = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), kind="backfill", previous_window_id=None)
     assert lake.run(first, backfill).windows == ["20260110T000000Z-window0"]
 
 
-def test_windows_that_cannot_be_applied_are_refused(lake: ChangeLake) -> None:
+def test_a_window_with_the_same_predecessor_as_an_applied_one_is_refused(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     lake.run(first)
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
@@ -244,7 +246,7 @@ def test_windows_that_cannot_be_applied_are_refused(lake: ChangeLake) -> None:
     assert lake.values("Name") == {ONE: "three"}
 
 
-def test_files_that_were_changed_after_landing(lake: ChangeLake) -> None:
+def test_files_that_were_changed_after_landing_fail_the_run(lake: ChangeLake) -> None:
     manifest = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     path = Path(manifest.removeprefix("file://"))
     document = json.loads(path.read_text())
@@ -255,7 +257,9 @@ def test_files_that_were_changed_after_landing(lake: ChangeLake) -> None:
     assert not lake.files()
 
 
-def test_another_job_meanwhile(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_loses_the_snapshot_to_another_job_names_that_job(
+    lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     publish = SnapshotStore.publish
 
@@ -270,7 +274,9 @@ def test_another_job_meanwhile(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
     assert lake.values("Name") == {ONE: "one"}
 
 
-def test_a_run_that_ends_before_it_publishes_leaves_nothing(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_a_run_killed_before_its_snapshot_are_reverted_by_the_next_run(
+    lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")))
     before = lake.files()
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
@@ -286,23 +292,25 @@ def test_a_run_that_ends_before_it_publishes_leaves_nothing(lake: ChangeLake, mo
     assert lake.files() > before
     lake.run(second, keep_snapshots=1)
     assert lake.values("Name") == {ONE: "two"}
-    assert lake.log().version().number == 3, "made; changed and not published; that taken back; changed"
+    assert lake.log().version().number == 3, (
+        "the four commits are creation, unpublished change, its restore and the repeated change"
+    )
     assert lake.snapshot().tables["Widget__c"].version == 3
 
 
-def test_snapshots_stay_readable_for_a_while(lake: ChangeLake) -> None:
+def test_the_kept_snapshots_are_readable(lake: ChangeLake) -> None:
     for number in range(1, 4):
         event = change(number, "CREATE" if number == 1 else "UPDATE", [ONE], f"t{number}", Name=str(number))
         lake.run(lake.land(event), keep_snapshots=2)
     assert [lake.rows(snapshot=number)[ONE]["Name"] for number in (2, 3)] == ["2", "3"]
     with pytest.raises(FileNotFoundError):
         lake.rows(snapshot=1)
-    assert len([path for path in lake.files() if path.suffix == ".parquet"]) == 2, "of snapshots that are kept"
+    assert len([path for path in lake.files() if path.suffix == ".parquet"]) == 2, "only files of kept snapshots remain"
     with pytest.raises(ConfigurationError, match=r"no replica of Nothing below .*; there is Widget__c"):
         lake.rows("Nothing")
 
 
-def test_history_once_kept_is_kept_on(lake: ChangeLake) -> None:
+def test_a_history_is_continued_by_runs_without_the_option(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="before")))
     with pytest.raises(ConfigurationError, match="kept without a history"):
         read_history(lake.spark, lake.output, "Widget__c")

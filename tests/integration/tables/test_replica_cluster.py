@@ -1,5 +1,7 @@
-"""A seed on a standalone cluster of a master and two workers, one of which dies with its executor in the middle; all
-sessions have settings that nobody would wish for, and tasks run twice."""
+"""Random workload on a standalone cluster with a master and two workers; the test kills one worker with its executor.
+
+All sessions have unfavourable settings, and tasks run twice.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from tests.support.standalone_cluster import standalone_cluster
 
 @pytest.mark.extended
 @pytest.mark.timeout(3600)
-def test_the_replica_equals_the_org_though_a_worker_died(spark: Any, tmp_path: Path) -> None:
+def test_a_replica_equals_the_org_although_a_worker_was_killed(spark: Any, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster:
         output = tmp_path / "replica"
         job = ClusterJob(cluster, output, spark, lose_worker_in=0, settings=HOSTILE | INTERPRETED | SPECULATIVE)
-        outcome = run_seed(0, tmp_path, job, aside=SessionJob(spark, output), runs=1)
-        assert len(job.lost) == 1, "no task ran on a worker while the job did"
+        outcome = run_seed(0, tmp_path, job, side_job=SessionJob(spark, output), runs=1)
+        assert len(job.lost) == 1, "no worker ran a task during the job, so none was killed"
         assert job.lost[0] in cluster.workers
         assert not psutil.pid_exists(job.lost[0])
     assert outcome.is_equal, summary([*outcome.unexplained, *outcome.differences])

@@ -1,4 +1,4 @@
-"""Documents that a run of a replica reads, and how often it opens logs, in the worker's own process."""
+"""Cost of a replica run in the worker's process: documents read and table logs opened."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.replica import job
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
@@ -23,15 +23,15 @@ KEPT = 3
 
 
 class Runs:
-    """Runs over one window after another, each with what it read and opened."""
+    """Consecutive runs, one window each, with the documents that they read and the number of opened logs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._windows, self._events = folder, 0, 0
         self.documents: list[str] = []
         self.openings = 0
-        read_text, open_log = WorkerFiles.read_text, DeltaTableLog._open
+        read_text, open_log = ObjectStorageFiles.read_text, DeltaTableLog._open
 
-        def reading(files: WorkerFiles, url: str) -> str:
+        def reading(files: ObjectStorageFiles, url: str) -> str:
             self.documents.append(url.rpartition("/replica/")[2])
             return read_text(files, url)
 
@@ -39,7 +39,7 @@ class Runs:
             self.openings += 1
             return open_log(log, number)
 
-        monkeypatch.setattr(WorkerFiles, "read_text", reading)
+        monkeypatch.setattr(ObjectStorageFiles, "read_text", reading)
         monkeypatch.setattr(DeltaTableLog, "_open", opening)
 
     def run(self, entities: Sequence[Entity]) -> None:
@@ -64,12 +64,12 @@ class Runs:
         copies.mkdir()
         self._windows, self.openings = number + 1, 0
         self.documents.clear()
-        engine = EmbeddedEngine(WorkerFiles(None), WorkerFiles(None), copies)
+        engine = EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
         output = str(self._folder / "replica")
         job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output, keep_snapshots=KEPT))
 
 
-def test_a_run_costs_what_its_own_tables_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_a_run_depends_only_on_its_own_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = Runs(tmp_path, monkeypatch)
     runs.run(ENTITIES)
     openings = []
@@ -80,6 +80,6 @@ def test_a_run_costs_what_its_own_tables_cost(tmp_path: Path, monkeypatch: pytes
         assert [name.split("/")[1] for name in of_columns] == [ENTITIES[0].name]
         assert sum(name.startswith("snapshots/") for name in runs.documents) <= KEPT
     assert openings[0] == openings[1]
-    assert openings[-1] == openings[0] + 1, "for the files that only the removed snapshot had"
+    assert openings[-1] == openings[0] + 1, "one more opening to delete the files that only the removed snapshot used"
     files = list((tmp_path / "replica" / ENTITIES[0].name).glob("*.parquet"))
     assert len(files) == KEPT

@@ -1,5 +1,8 @@
-"""What once made a table wrong with a green run: schemas that change, commit times out of order, events that cannot be
-read in windows that are held back, streams that are old or far behind, users who see fewer records."""
+"""Former causes of wrong tables after successful runs.
+
+Schema changes, commit times out of order, undecodable events in held windows, replicas that are far behind, and users
+who see only a part of the records.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def broken(number: int, schema_id: str = "Widget__c") -> LandedEvent:
     return LandedEvent(number, schema_id, b"\xff\xff\xff")
 
 
-def test_an_event_that_cannot_be_read_ends_no_transaction(lake: ChangeLake) -> None:
+def test_an_undecodable_event_does_not_end_a_transaction(lake: ChangeLake) -> None:
     events = [
         change(1, "CREATE", [ONE], "t1", Name="one"),
         change(2, "UPDATE", [ONE], "t2", Name="half"),
@@ -55,7 +58,7 @@ def test_an_event_that_cannot_be_read_ends_no_transaction(lake: ChangeLake) -> N
 
 
 @pytest.mark.extended
-def test_the_quarantine_of_a_held_window_is_kept_and_its_events_are_judged_once(
+def test_undecodable_events_of_a_held_window_are_quarantined_and_counted_once(
     lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")))
@@ -75,7 +78,7 @@ def test_the_quarantine_of_a_held_window_is_kept_and_its_events_are_judged_once(
     assert [(row["ordinal"], row["from_ordinal"]) for row in lake.quarantine()] == [(0, 0), (1, 0), (3, 3)]
     assert [row for row in lake.quarantine() if row["from_ordinal"] == 0] == first
     flag = lake.snapshot().tables["Widget__c"].flag
-    assert flag is not None, "the event at ordinal 3 is of this table, and was read only now"
+    assert flag is not None, "the event at ordinal 3 belongs to this table and was applied only by this run"
     lake.refresh({"Id": ONE, "Name": "three", "_refreshed_at": "2026-01-10T00:00:06.000Z"})
     assert lake.run(lake.land()).quarantined == 0
     assert lake.snapshot().tables["Widget__c"].flag is None
@@ -83,7 +86,7 @@ def test_the_quarantine_of_a_held_window_is_kept_and_its_events_are_judged_once(
 
 
 @pytest.mark.parametrize("history", [pytest.param(False, marks=pytest.mark.extended), True])
-def test_changes_around_a_fetch_are_judged_one_by_one(lake: ChangeLake, history: bool) -> None:
+def test_changes_around_a_fetch_are_ordered_by_their_commit_times(lake: ChangeLake, history: bool) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one", Amount__c=1.0)), history=history)
     fetched = {"Name": "fetched", "Amount__c": "2.0", "_refreshed_at": "2026-01-10T00:01:40.000Z"}
     lake.refresh({"Id": ONE, **fetched}, {"Id": TWO, **fetched}, history=history)
@@ -119,7 +122,7 @@ def test_changes_around_a_fetch_are_judged_one_by_one(lake: ChangeLake, history:
 
 
 @pytest.mark.extended
-def test_files_of_a_history_are_merged_and_its_versions_stay(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_files_of_a_history_keep_its_versions(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_sink, "_SMALL_FILES", 2)
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="1")), history=True)
     files = []
@@ -131,14 +134,12 @@ def test_files_of_a_history_are_merged_and_its_versions_stay(lake: ChangeLake, m
     assert [(row["Name"], row["_is_current"]) for row in versions] == [(str(n), n == 6) for n in range(1, 7)]
     before = read_history(lake.spark, lake.output, "Widget__c", snapshot=lake.snapshot().number - 1)
     assert before.count() == 5
-    # Two snapshots are kept, with three files; the file that the last run wrote and merged goes with the older one.
+    # Two snapshots with three files are kept. The file that the last run wrote and merged is deleted later.
     assert len(list((Path(lake.output) / "Widget__c__history").glob("*.parquet"))) <= 4
 
 
 @pytest.mark.extended
-def test_a_replica_that_is_far_behind_is_brought_forward_in_steps(
-    lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_that_is_far_behind_is_updated_in_steps(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_job, "WINDOWS_AT_ONCE", 4)
     monkeypatch.setattr(snapshot_store, "PAGE", 4)
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="1")))
@@ -157,13 +158,13 @@ def test_a_replica_that_is_far_behind_is_brought_forward_in_steps(
 
 
 def schema_flag(lake: ChangeLake) -> tuple[str, ...] | None:
-    """Return the columns for which the table is flagged because of its schema; None if it is not flagged at all."""
+    """Return the columns for which the table is flagged because of its schema; None if it has no flag."""
     flag = lake.snapshot().tables["Widget__c"].flag
     assert flag is None or flag.reason == "schema"
     return flag and flag.columns
 
 
-def test_fields_that_come_change_and_go_flag_their_columns(lake: ChangeLake) -> None:
+def test_added_changed_and_removed_fields_flag_their_columns(lake: ChangeLake) -> None:
     def entity(name: str, *fields: Field) -> Entity:
         changed = dataclasses.replace(WIDGET, fields=fields)
         lake.schemas[name] = changed.schema()
@@ -182,11 +183,11 @@ def test_fields_that_come_change_and_go_flag_their_columns(lake: ChangeLake) -> 
     assert schema_flag(lake) == ("Active__c",)
     lake.refresh({"Id": ONE, "Active__c": "false"}, {"Id": TWO, "Active__c": "true"}, mode="columns")
     assert (schema_flag(lake), lake.values("Active__c")) == (None, {ONE: False, TWO: True})
-    assert lake.values("Name") == {ONE: "two", TWO: "one"}, "nothing else was touched"
+    assert lake.values("Name") == {ONE: "two", TWO: "one"}, "the refresh changed no other column"
     text = entity("text", Field("Name", "Text"), Field("Amount__c", "Text"), *more.fields[2:])
     lake.run(lake.land(event(3, "UPDATE", text, "text", Amount__c="3 pieces")))
     assert schema_flag(lake) == ("Amount__c", "Amount__c__string")
-    # What the org has no field for is null from then on.
+    # A column whose field the org no longer has becomes null.
     fetched = [{"Id": id_, "Amount__c__string": "1 piece"} for id_ in (ONE, TWO)]
     lake.refresh(*fetched, mode="columns", columns=("Amount__c", "Amount__c__string"))
     assert (schema_flag(lake), lake.values("Amount__c")) == (None, {ONE: None, TWO: None})
@@ -194,7 +195,7 @@ def test_fields_that_come_change_and_go_flag_their_columns(lake: ChangeLake) -> 
     few = entity("few", *(field for field in text.fields if field.name != "Place__c"))
     lake.run(lake.land(event(4, "UPDATE", text, "text", Name="four"), event(5, "UPDATE", few, "few", Name="five")))
     assert schema_flag(lake) == ("Place__Latitude__s", "Place__Longitude__s")
-    # Deleted and made again: the schema says another id of the field.
+    # The field was deleted and created again, so the schema has another field ID.
     active = next(field for field in text.schema()["fields"] if field["name"] == "Active__c")
     lake.schemas["again"] = json.loads(json.dumps(text.schema()).replace(active["doc"], "Data:Boolean:00N000000000009"))
     lake.run(lake.land(event(6, "UPDATE", text, "again", Name="six")))
@@ -207,7 +208,7 @@ def test_fields_that_come_change_and_go_flag_their_columns(lake: ChangeLake) -> 
 
 
 @pytest.mark.parametrize("deletes", ["soft", pytest.param("hard", marks=pytest.mark.extended)])
-def test_records_that_a_user_does_not_see_are_not_deleted(lake: ChangeLake, deletes: Any) -> None:
+def test_a_full_fetch_that_lacks_many_records_is_refused(lake: ChangeLake, deletes: Any) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(30)]
     lake.run(lake.land(change(1, "CREATE", ids, "t1", Name="one")), deletes=deletes)
     lines = [{"Id": id_, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"} for id_ in ids]
@@ -223,7 +224,7 @@ def test_records_that_a_user_does_not_see_are_not_deleted(lake: ChangeLake, dele
     assert [id_ for id_, row in sorted(lake.rows().items()) if not row["_deleted"]] == ids[:2]
 
 
-def test_a_refresh_deletes_as_the_table_records(lake: ChangeLake) -> None:
+def test_a_refresh_uses_the_recorded_deletes_choice_of_the_table(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one")), deletes="hard", history=True)
     lines = [{"Id": id_, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"} for id_ in (ONE, TWO)]
     lines[0]["_deleted"] = "true"
@@ -235,8 +236,8 @@ def test_a_refresh_deletes_as_the_table_records(lake: ChangeLake) -> None:
     assert lake.snapshot().number == 2
 
 
-def test_a_row_that_is_gone_by_id_ends_at_the_time_of_the_run_whatever_the_flag(lake: ChangeLake) -> None:
-    """A flag of hidden columns may be months old."""
+def test_the_history_of_a_row_missing_by_id_ends_at_the_time_of_the_refresh(lake: ChangeLake) -> None:
+    """A flag of columns that the user may not read can be months old."""
     gap = change(2, "GAP_UPDATE", [ONE], "t2")
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), gap), deletes="hard", history=True)
     assert lake.snapshot().tables["Widget__c"].flag is not None
@@ -247,8 +248,8 @@ def test_a_row_that_is_gone_by_id_ends_at_the_time_of_the_run_whatever_the_flag(
     assert max(ends).timestamp() >= began.timestamp()
 
 
-def test_a_refresh_without_deletes_records_no_choice(lake: ChangeLake) -> None:
-    """The job that applies events, which has one, may follow."""
+def test_a_refresh_without_the_deletes_option_records_no_choice(lake: ChangeLake) -> None:
+    """The next job that applies events records its own choice."""
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")), deletes="hard")
     lake.remove_record_of_deletes()
     line = {"Id": ONE, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"}
@@ -259,7 +260,7 @@ def test_a_refresh_without_deletes_records_no_choice(lake: ChangeLake) -> None:
 
 
 @pytest.mark.extended
-def test_nor_are_those_that_are_asked_for_by_id(lake: ChangeLake) -> None:
+def test_a_fetch_by_id_that_lacks_many_records_is_refused(lake: ChangeLake) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(30)]
     lake.run(lake.land(change(1, "CREATE", ids, "t1", Name="one")))
     lake.run(lake.land(change(2, "GAP_UPDATE", ids[:20], "t2")))
@@ -275,7 +276,7 @@ def test_nor_are_those_that_are_asked_for_by_id(lake: ChangeLake) -> None:
 
 
 @pytest.mark.extended
-def test_columns_fetched_while_events_came(lake: ChangeLake) -> None:
+def test_rows_changed_during_a_fetch_of_columns_become_dirty(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one", Amount__c=1.0)))
     with lake.refreshing({"Id": ONE, "Amount__c": "5.0"}, {"Id": TWO, "Amount__c": "5.0"}, mode="columns") as url:
         lake.run(lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"), change(3, "GAP_UPDATE", [TWO], "t3")))
@@ -283,4 +284,4 @@ def test_columns_fetched_while_events_came(lake: ChangeLake) -> None:
     assert lake.values("Amount__c") == {ONE: 1.0, TWO: 1.0}
     assert lake.values("_dirty_reason") == {ONE: "changed_while_refreshed", TWO: "gap"}
     flag = lake.snapshot().tables["Widget__c"].flag
-    assert flag is not None, "the table was new, and one of its columns was fetched"
+    assert flag is not None, "the table is new and only one of its columns was fetched, so its flag remains"

@@ -1,4 +1,4 @@
-"""A replica whose landing is pruned between its runs ends as one whose landing is not."""
+"""Replica whose landing is pruned between runs, compared with a replica of an unpruned landing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.repairs import Readers
+from airflow_provider_sfstream.actions.stream_maintenance import WindowConsumers
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -23,7 +23,7 @@ STREAM = Stream("00D000000000001EAA", "pubsub", TOPIC)
 
 
 class PrunedLake(ChangeLake):
-    """A lake whose windows are recorded in a replay table, and can be pruned."""
+    """Lake whose windows are recorded in a replay table, so that they can be pruned."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         super().__init__(spark, folder)
@@ -35,25 +35,25 @@ class PrunedLake(ChangeLake):
         url = super().land(*events, **window)
         manifest = self.catalog.read_manifest_url(url)
         position = self.store.read(STREAM)
-        # One after the other, which windows made by hand are not.
+        # Handmade windows all finish at the same time, so space their finish times by one minute.
         finished = replace(manifest, finished_at=manifest.finished_at + timedelta(minutes=position.fence))
         Path(url.removeprefix("file://")).write_text(finished.to_json())
         self.store.advance(STREAM, position, manifest.window)
         return url
 
     def prune(self) -> PruneOutcome:
-        readers = Readers.of(STREAM, [self.output], [], None)
+        readers = WindowConsumers.of(STREAM, [self.output], [], None)
         request = PruneRequest(STREAM, timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
         return prune_windows(
             request, store=self.store, catalog=self.catalog, pruned_by="me", now=lambda: datetime.now(UTC)
         )
 
 
-def test_a_replica_goes_on_over_pruned_windows(spark: Any, tmp_path: Path) -> None:
+def test_a_replica_with_a_pruned_landing_equals_one_with_an_unpruned_landing(spark: Any, tmp_path: Path) -> None:
     plain, pruned = ChangeLake(spark, tmp_path / "plain"), PrunedLake(spark, tmp_path / "pruned")
     assert pruned.prune().removed == ()
     batches = [
-        # The transaction t1 is cut in two by the end of the second window.
+        # The end of the second window splits the transaction t1.
         [change(1, "CREATE", [IDS[0]], "t0", Name="one")],
         [change(2, "CREATE", [IDS[1]], "t1", Name="two")],
         [change(3, "CREATE", [IDS[2]], "t1", Name="three"), change(4, "UPDATE", [IDS[0]], "t2", Name="uno")],
@@ -69,7 +69,7 @@ def test_a_replica_goes_on_over_pruned_windows(spark: Any, tmp_path: Path) -> No
             pruned.run(urls[-1])
         gone.append([window.window_id[-7:] for window in pruned.prune().removed])
 
-    # The second window was held back, and the third one read by the fourth run.
+    # The second window was held back, and the fourth run applied the third window.
     assert gone == [[], ["window0"], [], ["window1", "window2"]]
     assert pruned.rows() == plain.rows()
     assert pruned.snapshot().streams.keys() == plain.snapshot().streams.keys()

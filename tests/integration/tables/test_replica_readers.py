@@ -1,4 +1,4 @@
-"""A replica's Delta tables, row by row equal to each of their readers, at each snapshot and in each history."""
+"""Delta tables of a replica: every reader returns equal rows, for each snapshot and each history."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> ChangeLake:
-    """Four windows: records with nulls and without, a change and a soft delete, new columns, a hard delete."""
+    """Apply four windows: records with and without nulls, a change and a soft delete, new columns, a hard delete."""
     lake = ChangeLake(spark, tmp_path_factory.mktemp("readers"))
     lake.schemas |= {"Widget__c": EVERY_TYPE.schema(), "wider": WIDER.schema()}
 
@@ -61,7 +61,7 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> ChangeLake:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of pandas as Python's own."""
+    """Return a pandas value as a Python value."""
     if value is None or value is pd.NaT or (isinstance(value, float) and value != value):
         return None
     return value.to_pydatetime() if isinstance(value, pd.Timestamp) else value
@@ -95,7 +95,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 def named(lake: ChangeLake, number: int, table: str) -> tuple[str, int]:
-    """Return path and version of a table as a snapshot names it."""
+    """Return path and version of a table as named by a snapshot."""
     store = replica_job.SnapshotStore(HadoopFiles(lake.spark), lake.output)
     state = store.read(number).tables[TABLE]
     return f"{lake.output}/{table}", state.version if table == TABLE else state.history or 0
@@ -116,14 +116,14 @@ def by_spark(lake: ChangeLake, number: int, table: str) -> list[Row]:
 def test_every_reader_sees_the_rows_of_a_snapshot(lake: ChangeLake, number: int, table: str) -> None:
     path, version = named(lake, number, table)
     if version < 0:
-        return  # no version has ended yet
+        return  # the history is empty, since no row version has ended yet
     expected = by_spark(lake, number, table)
     for reader in READERS:
         assert in_order(reader(path, version)) == expected, reader.__name__
 
 
-def test_the_rows_are_those_of_the_events(lake: ChangeLake) -> None:
-    """So that the readers do not agree on something else."""
+def test_the_rows_of_each_snapshot_match_the_events(lake: ChangeLake) -> None:
+    """Otherwise all readers could agree on wrong rows."""
     rows = {number: {row["Id"]: row for row in by_spark(lake, number, TABLE)} for number in SNAPSHOTS}
     assert [set(rows[number]) for number in SNAPSHOTS] == [
         {ONE, TWO, THREE},
@@ -155,7 +155,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("table", [TABLE, PAST])
-def test_what_files_say_of_their_values_hides_no_row(lake: ChangeLake, table: str) -> None:
+def test_file_statistics_of_a_replica_hide_no_row_from_filters(lake: ChangeLake, table: str) -> None:
     path, version = named(lake, 4, table)
     rows = by_spark(lake, 4, table)
     dataset = DeltaTable(path, version).to_pyarrow_dataset()
@@ -177,8 +177,10 @@ def newest(lake: ChangeLake, table: str = TABLE) -> dict[str, Any]:
     return {row["Id"]: row["Name"] for row in DeltaTable(f"{lake.output}/{table}").to_pyarrow_table().to_pylist()}
 
 
-def test_after_a_kill_each_table_is_whole(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader of the newest version is ahead of the snapshot, by all of the run's changes to that table or by none."""
+def test_after_a_kill_each_table_has_all_or_none_of_the_changes(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest version of a table has either all or none of the killed run's changes to that table."""
     lake = ChangeLake(spark, tmp_path)
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="1")), history=True)
     second = lake.land(change(2, "UPDATE", [ONE, TWO], "t2", Name="2"), change(3, "CREATE", [THREE], "t3", Name="3"))
@@ -198,23 +200,27 @@ def test_after_a_kill_each_table_is_whole(spark: Any, tmp_path: Path, monkeypatc
     lake.run(third)
     assert newest(lake) == lake.values("Name") == {ONE: "4", TWO: "2", THREE: "3"}
     ended = in_order(DeltaTable(f"{lake.output}/{PAST}").to_pyarrow_table().to_pylist())
-    assert [(row["Id"], row["Name"]) for row in ended] == [(ONE, "1"), (ONE, "2"), (TWO, "1")], "once each"
+    assert [(row["Id"], row["Name"]) for row in ended] == [(ONE, "1"), (ONE, "2"), (TWO, "1")], (
+        "each ended version is in the history once"
+    )
     assert read_history(spark, lake.output, TABLE).count() == len(ended) + 3
 
 
-def test_of_two_jobs_the_loser_names_the_winner(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_job_that_loses_a_conflict_names_the_other_job(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = ChangeLake(spark, tmp_path)
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="1")))
     mine = lake.land(change(2, "UPDATE", [ONE], "t2", Name="2"))
     more = lake.land(change(3, "UPDATE", [TWO], "t3", Name="3"))
     commit = DeltaTableLog.commit
 
-    def after_another(self: DeltaTableLog, *arguments: Any) -> int:
+    def commit_after_another_job(self: DeltaTableLog, *arguments: Any) -> int:
         monkeypatch.setattr(DeltaTableLog, "commit", commit)
         lake.run(mine, more, job="the winner")
         return commit(self, *arguments)
 
-    monkeypatch.setattr(DeltaTableLog, "commit", after_another)
+    monkeypatch.setattr(DeltaTableLog, "commit", commit_after_another_job)
     with pytest.raises(PositionConflictError, match="the winner"):
         lake.run(mine, job="the loser")
     rows = {ONE: "2", TWO: "3"}

@@ -1,4 +1,4 @@
-"""Fetched records as a job reads them, and with what types."""
+"""Fetched records as a job reads them, and their types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def fetched(record_id: str, **values: Any) -> Row:
-    """A line of a record that the org has."""
+    """Return the line of a record that exists in the org."""
     usual = {"_found": "true", "_deleted": "false", "_refreshed_at": "2026-01-02T00:00:00.000+0000"}
     return {"Id": record_id, **usual, "Name": "new", **values}
 
@@ -36,7 +36,7 @@ def read(engine: Callable[[], Engine], tmp_path: Path) -> Callable[..., list[Row
         (tmp_path / "part-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         schema, run = image_schema(refresh, columns), engine()
         texts = run.text_rows(run.files.url(tmp_path.as_uri()), ["part-00000.jsonl"], schema.names)
-        packed_rows = texts.made(typed(schema), schema).made(_packed, PACKED).collected()
+        packed_rows = texts.map_batches(typed(schema), schema).map_batches(_packed, PACKED).collect()
         return [row for each in packed_rows for row in unpacked(bytes(each["rows"])).to_pylist()]
 
     return read
@@ -46,7 +46,7 @@ PACKED = pa.schema([("rows", pa.binary())])
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As Arrow, of which Spark changes nothing on the way to the driver."""
+    """Pack rows as Arrow bytes, which Spark does not convert on the way to the driver."""
     for batch in batches:
         yield pa.RecordBatch.from_pylist([{"rows": packed(batch).to_pybytes()}], schema=PACKED)
 
@@ -70,7 +70,7 @@ VALUES = {
 }
 
 
-def test_the_types(read: Callable[..., list[Row]]) -> None:
+def test_fetched_texts_are_read_with_the_types_of_their_columns(read: Callable[..., list[Row]]) -> None:
     columns: dict[str, ColumnType] = {name: type_ for name, (type_, _, _) in VALUES.items()}
     lines = [fetched("A", **{name: text for name, (_, text, _) in VALUES.items()}), fetched("B")]
     given = replace(FULL, columns=tuple(VALUES))
@@ -81,11 +81,13 @@ def test_the_types(read: Callable[..., list[Row]]) -> None:
 
 
 @pytest.mark.parametrize(("type_", "text"), [("double", "a lot"), ("date", "soon"), ("timestamp", "now"), ("int", "x")])
-def test_a_text_that_is_no_such_value_is_an_error(read: Callable[..., list[Row]], type_: str, text: str) -> None:
+def test_a_fetched_text_of_another_type_is_an_error_that_hides_the_value(
+    read: Callable[..., list[Row]], type_: str, text: str
+) -> None:
     with pytest.raises(Exception, match="A fetched value of the column Value__c is not of its type") as caught:
         read([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
-    assert f"'{text}'" not in str(caught.value), "it may be personal"
+    assert f"'{text}'" not in str(caught.value), "the error must not contain the value, which may be personal data"
 
 
-def test_no_files_are_no_records(engine: Callable[[], Engine]) -> None:
-    assert engine().text_rows("file:///nowhere", [], ["Id"]).collected() == []
+def test_a_refresh_without_files_has_no_records(engine: Callable[[], Engine]) -> None:
+    assert engine().text_rows("file:///nowhere", [], ["Id"]).collect() == []

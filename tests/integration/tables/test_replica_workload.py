@@ -1,8 +1,8 @@
-"""Random workloads on an org, made into a replica by the job window after window: the replica equals the org.
+"""Replica of an org with a random workload, applied window after window: the replica equals the org.
 
-A small workload always; ``make test-all`` has a longer one on a cluster (``test_replica_cluster.py``).
-``SFSTREAM_REPLICA_SEEDS=50`` runs that many of those here; ``benchmarks/replica_workload.py`` runs them all, with
-figures.
+A small workload always runs; ``make test-all`` runs a longer one on a cluster (``test_replica_cluster.py``).
+``SFSTREAM_REPLICA_SEEDS=50`` adds 50 full workloads to this module. ``benchmarks/replica_workload.py`` runs all
+workloads and prints figures.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ SEEDS = range(int(os.environ.get("SFSTREAM_REPLICA_SEEDS", "0")))
         *(pytest.param(seed, {}, id=str(seed), marks=pytest.mark.extended) for seed in SEEDS),
     ],
 )
-def test_the_replica_equals_the_org(spark: Any, tmp_path: Path, seed: int, size: dict[str, int]) -> None:
+def test_a_replica_of_a_random_workload_equals_the_org(
+    spark: Any, tmp_path: Path, seed: int, size: dict[str, int]
+) -> None:
     outcome = run_seed(seed, tmp_path, SessionJob(spark, tmp_path / "replica"), **size)
-    assert not outcome.unexplained, f"before the refresh, in rows not dirty: {summary(outcome.unexplained)}"
+    assert not outcome.unexplained, (
+        f"differences before the refresh in rows that are not dirty: {summary(outcome.unexplained)}"
+    )
     assert not outcome.differences, summary(outcome.differences)
-    assert (outcome.dirty_after, outcome.flags_after, outcome.not_proved) == (0, [], {})
+    assert (outcome.dirty_after, outcome.flags_after, outcome.unverified) == (0, [], {})
     assert outcome.dirty > 0
     assert outcome.gaps > 5
     assert outcome.windows > 3
@@ -47,7 +51,7 @@ ENRICHED = {
 
 
 def enriched_channel(org: LocalOrg) -> str:
-    """Make a channel on which every entity is enriched; return its topic."""
+    """Create a channel with enriched fields for every entity; return its topic."""
     channel = {"FullName": "Enriched__chn", "Metadata": {"channelType": "data", "label": "Enriched"}}
     org.rest("POST", "/tooling/sobjects/PlatformEventChannel", channel)
     for entity, fields in ENRICHED.items():
@@ -62,10 +66,12 @@ def enriched_channel(org: LocalOrg) -> str:
 
 
 def test_a_replica_from_an_enriched_channel_equals_the_org(spark: Any, tmp_path: Path) -> None:
-    """Enriched fields did not change, and a change of several records is events with one replay ID."""
+    """Events have enriched fields that did not change, and events of one change can share a replay ID."""
     job = SessionJob(spark, tmp_path / "replica")
     outcome = run_seed(0, tmp_path, job, topic=enriched_channel, runs=1, steps=60)
-    assert not outcome.unexplained, f"before the refresh, in rows not dirty: {summary(outcome.unexplained)}"
+    assert not outcome.unexplained, (
+        f"differences before the refresh in rows that are not dirty: {summary(outcome.unexplained)}"
+    )
     assert not outcome.differences, summary(outcome.differences)
-    assert (outcome.dirty_after, outcome.flags_after, outcome.not_proved) == (0, [], {})
+    assert (outcome.dirty_after, outcome.flags_after, outcome.unverified) == (0, [], {})
     assert outcome.dirty > 0

@@ -1,4 +1,4 @@
-"""What a cluster has set for all its sessions changes no row of any job."""
+"""Session settings of a cluster: they change no row of any job."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ FETCHED = {
 
 @pytest.fixture
 def session(spark: Any) -> Callable[[], Any]:
-    """Return a function that makes a session: a new one for each job, since a job sets its session for itself."""
+    """Return a function that creates a session. Each job needs its own, since a job changes session settings."""
     return lambda: session_with(spark, HOSTILE)
 
 
 def rows_of(files: list[Path]) -> list[dict[str, Any]]:
-    """Return rows as another reader than Spark sees them."""
+    """Return rows as read by a reader other than Spark."""
     tables = [pq.read_table(file, partitioning=None) for file in sorted(files)]
     return pa.concat_tables(tables, promote_options="default").to_pylist()
 
 
-def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_path: Path) -> None:
+def test_session_settings_change_no_row_of_a_replica(session: Callable[[], Any], tmp_path: Path) -> None:
     lake = ChangeLake(session(), tmp_path)
     lake.schemas["Widget__c"] = EVERY_TYPE.schema()
     made = {"entity": EVERY_TYPE, "Name": "one", "name__c": "two", **VALUES}
@@ -106,7 +106,7 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
     ]
 
 
-def test_no_setting_changes_a_row_of_an_event_log(session: Callable[[], Any], tmp_path: Path) -> None:
+def test_session_settings_change_no_row_of_an_event_log(session: Callable[[], Any], tmp_path: Path) -> None:
     lake = Lake(session(), tmp_path)
     events = [order(n, CreatedDate=LONG_AGO + n, Due__c=LONG_AGO) if n % 2 else order(n) for n in range(12)]
     first, second = (lake.land(name, events, {"one": ORDER}) for name in ("20260110T000000Z-a", "20260110T000100Z-b"))
@@ -126,7 +126,9 @@ def test_no_setting_changes_a_row_of_an_event_log(session: Callable[[], Any], tm
 
 
 @pytest.mark.extended
-def test_a_file_that_is_gone_is_an_error_and_not_fewer_rows(session: Callable[[], Any], tmp_path: Path) -> None:
+def test_a_broken_or_missing_table_file_is_an_error_in_spite_of_session_settings(
+    session: Callable[[], Any], tmp_path: Path
+) -> None:
     lake = ChangeLake(session(), tmp_path)
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one")))
     before = lake.snapshot()
@@ -144,7 +146,7 @@ def test_a_file_that_is_gone_is_an_error_and_not_fewer_rows(session: Callable[[]
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")])
-def test_workers_give_back_memory_unless_the_session_says_otherwise(
+def test_workers_use_the_system_memory_pool_unless_the_session_sets_another(
     session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, given: dict[str, str], used: str
 ) -> None:
     spark = session()

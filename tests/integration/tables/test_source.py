@@ -1,4 +1,4 @@
-"""Landed windows as a source of Spark, batch and streaming, compared row by row with the event log's tables."""
+"""Spark source of landed windows, batch and streaming, compared row by row with the event log's tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lake(spark: Any, tmp_path: Path) -> Lake:
 
 
 def land(lake: Lake, number: int, events: list[LandedEvent], schema: dict[str, Any] = ORDER, **given: Any) -> str:
-    """Land a window that follows the one of the number before, a day later than that."""
+    """Land a window that follows the window ``number - 1`` by one day."""
     previous = name(number - 1) if number else None
     day = DAY + timedelta(days=number)
     (id_,) = {event.schema_id for event in events} or {"one"}
@@ -52,7 +52,7 @@ def with_pushdown(spark: Any) -> Iterator[None]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_it_is_there_by_itself_and_its_rows_are_those_of_the_event_log(lake: Lake) -> None:
+def test_the_source_is_registered_automatically_and_has_the_rows_of_the_event_log(lake: Lake) -> None:
     first = [order(number) for number in range(9)]
     later = [order(number, "two", Note__c="x" * number) for number in range(9, 12)]
     urls = [land(lake, 0, first, parts=3), land(lake, 1, later, ORDER_2)]
@@ -64,7 +64,7 @@ def test_it_is_there_by_itself_and_its_rows_are_those_of_the_event_log(lake: Lak
     assert frame.rdd.getNumPartitions() == 4
 
 
-def test_nested_fields_come_through_and_a_schema_that_is_given_is_kept(lake: Lake) -> None:
+def test_nested_fields_are_read_and_a_schema_argument_is_used(lake: Lake) -> None:
     line = {"type": "record", "name": "Line", "fields": [{"name": "Code", "type": ["null", "string"]}]}
     more: list[dict[str, Any]] = [
         {"name": "Line__c", "type": ["null", line]},
@@ -84,7 +84,7 @@ def test_nested_fields_come_through_and_a_schema_that_is_given_is_kept(lake: Lak
     assert [tuple(row)[1:] for row in given.collect()] == [(["x", "y"], None, name(0)), ([], None, name(0))]
 
 
-def test_the_newest_window_is_read_once_another_follows(lake: Lake) -> None:
+def test_the_newest_window_is_read_after_another_window_follows(lake: Lake) -> None:
     land(lake, 0, [order(0), order(1)])
     land(lake, 1, [order(2)])
     rows = reader(lake, rows="raw").load(str(lake.landing)).collect()
@@ -96,8 +96,8 @@ def test_the_newest_window_is_read_once_another_follows(lake: Lake) -> None:
 
 
 @pytest.mark.usefixtures("with_pushdown")
-def test_filters_leave_windows_out_whose_files_are_not_opened(lake: Lake) -> None:
-    """A day more on either side is read, so that it does not matter how exactly the landing told the times."""
+def test_windows_excluded_by_a_filter_are_not_opened(lake: Lake) -> None:
+    """The source reads one more day on each side, since the times in the landing may be inexact."""
     urls = [land(lake, day, [order(3 * day + step) for step in range(2)]) for day in range(3)]
     next(Path(urls[2].removeprefix("file://")).parent.glob("*.parquet")).unlink()
     source = reader(lake, manifests=",".join(urls), topic="", pushdown=True)
@@ -109,7 +109,7 @@ def test_filters_leave_windows_out_whose_files_are_not_opened(lake: Lake) -> Non
             frame.collect()
 
 
-def test_secrets_of_the_storage_are_in_no_plan(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_query_plans_contain_no_secret_of_the_storage(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     land(lake, 0, [order(0)])
     land(lake, 1, [order(1)])
     secret = "4f3e2d1c0b-of-the-storage"
@@ -121,14 +121,14 @@ def test_secrets_of_the_storage_are_in_no_plan(lake: Lake, capsys: pytest.Captur
 
 
 class Query:
-    """A streaming query into a folder of Parquet files, which is started again and again with one checkpoint."""
+    """Streaming query into a folder of Parquet files, started repeatedly with one checkpoint."""
 
     def __init__(self, lake: Lake, folder: Path, **options: Any) -> None:
         self._lake, self._options = lake, options
         self._checkpoint, self._output = str(folder / "checkpoint"), str(folder / "output")
 
     def run(self) -> int:
-        """Read what there is, and return how many batches it took."""
+        """Read all available windows; return the number of batches."""
         frame = reader(self._lake, stream=True, **self._options).load(str(self._lake.landing))
         writer = frame.writeStream.format("parquet").option("checkpointLocation", self._checkpoint)
         query = writer.trigger(availableNow=True).start(self._output)
@@ -139,7 +139,7 @@ class Query:
         return numbers(self._lake.spark.read.parquet(self._output).collect())
 
 
-def test_a_query_goes_on_where_it_ended(lake: Lake, tmp_path: Path) -> None:
+def test_a_restarted_query_continues_at_its_checkpoint(lake: Lake, tmp_path: Path) -> None:
     for day in range(5):
         land(lake, day, [order(9 * day + step) for step in range(3)])
     query = Query(lake, tmp_path, max_events=6)
@@ -152,7 +152,7 @@ def test_a_query_goes_on_where_it_ended(lake: Lake, tmp_path: Path) -> None:
     assert query.numbers()[12:] == [36, 37, 38]
 
 
-def test_a_query_fails_at_a_field_that_is_new_and_has_it_when_started_again(lake: Lake, tmp_path: Path) -> None:
+def test_a_query_fails_at_a_new_field_and_reads_it_after_a_restart(lake: Lake, tmp_path: Path) -> None:
     land(lake, 0, [order(0)])
     land(lake, 1, [order(9)])
     query = Query(lake, tmp_path)
@@ -169,7 +169,7 @@ def test_a_query_fails_at_a_field_that_is_new_and_has_it_when_started_again(lake
     assert sorted((numbers([row])[0], row["Note__c"]) for row in rows) == [(0, None), (9, None), (18, "new")]
 
 
-def test_the_example_reads_a_landing(lake: Lake, tmp_path: Path) -> None:
+def test_the_documented_example_reads_a_landing(lake: Lake, tmp_path: Path) -> None:
     land(lake, 0, [order(0), order(1)])
     land(lake, 1, [order(9)])
     names: dict[str, Any] = {"spark": lake.spark}

@@ -1,4 +1,4 @@
-"""The job as users start it: ``spark-submit`` by hand and by the operator, and killed in the middle of a write."""
+"""Event log job started by ``spark-submit``: by hand, by the operator, and killed before its commit."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def command(application: Path, *arguments: str) -> list[str]:
 
 
 @pytest.fixture
-def stopped() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes put here are ended with the test, with all that they started."""
+def started_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Return a list for started processes; after the test, kill them and their child processes."""
     processes: list[subprocess.Popen[bytes]] = []
     yield processes
     for process in processes:
@@ -90,11 +90,13 @@ def halt(self, *arguments):
 DeltaTableLog.commit = halt
 run_application("event_log", EventLogConfig, lambda spark, config: run(SparkEngine(spark), config), sys.argv[2:])
 """
-"""The application, which goes no further once its files are written."""
+"""Event log application that stops after it has written its files and before its commit."""
 
 
 @pytest.mark.extended
-def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
+def test_a_job_killed_before_its_commit_is_completed_by_the_next_run(
+    tmp_path: Path, started_processes: list[Any]
+) -> None:
     manifest = land_window(tmp_path / "landing", "w1", events(EVENTS), {"one": SCHEMA}, parts=4)
     tables = tmp_path / "tables"
     config = json.dumps({"manifests": [manifest], "output_url": str(tables)})
@@ -108,11 +110,11 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
             env=short_lived_environment(),
             start_new_session=True,
         )
-        stopped.append(process)
+        started_processes.append(process)
         deadline = time.monotonic() + 600
         while not halted.exists():
             assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "the job never came to its commit"
+            assert time.monotonic() < deadline, "the job did not reach its commit in time"
             time.sleep(0.05)
         kill(process)
     assert process.returncode == -signal.SIGKILL
@@ -120,7 +122,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     with pytest.raises(TableNotFoundError):
         numbers(tables)
 
-    # Again, and as on a cluster: the driver has the application's one file, and this package only from the zip.
+    # Run again as on a cluster: the driver has only the application file, and imports this package from the zip.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(APPLICATION, elsewhere)
@@ -161,14 +163,14 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
 
 
 @pytest.mark.extended
-def test_a_job_at_work_and_one_that_failed_are_linked_on_their_master(
+def test_running_and_failed_jobs_are_linked_to_the_spark_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[tuple[str, str, bool]] = []
+    visited_links: list[tuple[str, str, bool]] = []
 
     def look(key: str, value: str) -> None:
         page = httpx.get(value, timeout=60, trust_env=False).text
-        looked.append((key, page, task._hook._submit_sp.poll() is None))
+        visited_links.append((key, page, task._hook._submit_sp.poll() is None))
 
     context = context_for("event_log")
     context["ti"].xcom_push = look
@@ -185,23 +187,23 @@ def test_a_job_at_work_and_one_that_failed_are_linked_on_their_master(
         task = operator(tmp_path, manifest, conf=conf)
         metrics = task.execute(context)
         assert metrics is not None
-        [(key, page, at_work)] = looked
-        assert (key, at_work) == ("_link_SparkUILink", True)
+        [(key, page, is_running)] = visited_links
+        assert (key, is_running) == ("_link_SparkUILink", True)
         assert metrics["application_id"] in page
-        assert driver.settings["spark.ui.port"] in page, "it leads on to the UI of the running application"
+        assert driver.settings["spark.ui.port"] in page, "the page has a link to the UI of the running application"
 
-        looked.clear()
+        visited_links.clear()
         task = operator(tmp_path, (tmp_path / "missing.json").as_uri(), conf=conf)
         with pytest.raises(AirflowFailException, match=r"missing\.json"):
             task.execute(context)
-        [(_, page, at_work)] = looked
-        assert at_work
+        [(_, page, is_running)] = visited_links
+        assert is_running
         assert task.spark_application is not None
         assert task.spark_application in page
         assert task.spark_application != metrics["application_id"]
 
 
-def test_an_end_with_an_error_is_told_in_a_line(
+def test_a_failed_spark_submit_raises_an_error_with_a_short_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_connection(monkeypatch, "spark_default", conn_type="spark", host="nowhere")
@@ -223,23 +225,23 @@ def test_without_windows_the_task_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("windows", ["{'manifest_url': 'x'}", "window-1", {"window_id": "w1"}, 7, [b"x"]])
-def test_anything_but_windows_is_refused_before_spark_starts(tmp_path: Path, windows: Any) -> None:
+def test_invalid_windows_are_refused_before_spark_starts(tmp_path: Path, windows: Any) -> None:
     with pytest.raises(AirflowFailException, match="windows"):
         operator(tmp_path, windows).execute(context_for("event_log"))
 
 
-def test_a_password_in_the_output_is_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_a_password_in_output_url_is_refused_and_not_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match="carries a password") as caught:
         operator(tmp_path, "file:///m.json", output_url="s3://user:hunter2@lake/t").execute(context_for("event_log"))
     assert "hunter2" not in str(caught.value)
 
 
-def test_half_an_interval_is_refused(tmp_path: Path) -> None:
+def test_an_interval_with_only_one_bound_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match="both event_time_from and event_time_to"):
         operator(tmp_path, "file:///m.json", event_time_from="2026-01-10T00:00:00Z").execute(context_for("event_log"))
 
 
-def test_arguments_of_ours_are_refused(tmp_path: Path) -> None:
+def test_arguments_that_the_operator_sets_itself_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="set by this operator"):
         operator(tmp_path, None, application="other.py")
 

@@ -1,4 +1,4 @@
-"""What the statistics of files say hides no row from a reader that filters."""
+"""Statistics of table files: they hide no row from a reader that filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
 WIDTH = 40
-"""More columns than have statistics."""
+"""Number of columns: more than the number of columns with statistics."""
 VALUES: list[Any] = [
     *(True, False, 0, -5, 1 << 40, 1.5, -0.25, 1e300, "", "short", "n" * 64, "n" * 100, "ü" * 65, "x" * 20_000),
     *(date(1700, 1, 1), datetime(1700, 1, 1, 0, 0, 0, 1, tzinfo=UTC), datetime(2026, 1, 10, 1, 2, 3, 456_789, UTC)),
@@ -43,7 +43,7 @@ def write(folder: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> dict[s
 
 
 def found(folder: Path, column: str, value: Any) -> list[int]:
-    """Return how many rows each reader finds."""
+    """Return the number of rows that each reader finds."""
     dataset = DeltaTable(str(folder)).to_pyarrow_dataset()
     (of_duckdb,) = duckdb.execute(f"SELECT count(*) FROM dataset WHERE {column} = ?", [value]).fetchone() or (0,)
     return [
@@ -56,7 +56,7 @@ def found(folder: Path, column: str, value: Any) -> list[int]:
 
 @pytest.mark.parametrize("with_null", [False, True])
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: str(value)[:20])
-def test_a_value_is_found(tmp_path: Path, value: Any, with_null: bool) -> None:
+def test_every_reader_finds_a_value_by_a_filter(tmp_path: Path, value: Any, with_null: bool) -> None:
     type_ = TYPES.get(type(value), pa.timestamp("us", "UTC"))
     schema = pa.schema([("id", pa.int64()), ("value", type_)])
     rows = [{"id": 1, "value": value}, *([{"id": 2}] if with_null else [])]
@@ -67,15 +67,15 @@ def test_a_value_is_found(tmp_path: Path, value: Any, with_null: bool) -> None:
     assert all(len(str(bound)) <= 65 for bound in (stats["minValues"]["value"], stats["maxValues"]["value"]))
 
 
-def test_columns_without_statistics(tmp_path: Path) -> None:
+def test_every_reader_finds_values_in_columns_without_statistics(tmp_path: Path) -> None:
     schema = pa.schema([(f"c{number}", pa.int64()) for number in range(WIDTH)])
     write(tmp_path / "t", schema, [{f"c{number}": number for number in range(WIDTH)}, {}])
     for number in (0, 31, 32, WIDTH - 1):
         assert found(tmp_path / "t", f"c{number}", number) == [1, 1, 1, 1], number
 
 
-def test_data_frames_keep_an_integer_beside_a_null(tmp_path: Path) -> None:
-    """In the form of the guides; by default, pandas makes a float of it."""
+def test_data_frames_keep_large_integers_in_a_column_with_nulls(tmp_path: Path) -> None:
+    """The test uses the call of the guides; by default, pandas converts the integer to a float."""
     integer = 2**53 + 1
     write(tmp_path / "t", pa.schema([("id", pa.int64())]), [{"id": integer}, {}])
     table = DeltaTable(str(tmp_path / "t"))

@@ -1,4 +1,4 @@
-"""The trigger against a local org: deferred, and behind Airflow's own shared streams."""
+"""Event trigger against a local org: deferred tasks, and watches on Airflow's real shared streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def publish(org: SharedOrg, number: int) -> list[bytes]:
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
-    """Return the first true value of a condition, which may block, without blocking the loop for it."""
+    """Wait until a condition is true, and return its value. The condition may block: it runs in a thread."""
     async with asyncio.timeout(60):
         while not (value := await asyncio.to_thread(condition)):
             await asyncio.sleep(0.02)
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 async def fired_once(trigger: SalesforceEventTrigger) -> dict[str, Any]:
-    """Return what a deferred trigger fires; fail if it fires twice."""
+    """Return the event that a deferred trigger fires; fail if it fires twice."""
     async with asyncio.timeout(60):
         events = [event.payload async for event in trigger.run()]
     assert len(events) == 1
@@ -52,7 +52,7 @@ def subscribe_calls(org: SharedOrg) -> int:
     return len(org.requests("grpc", "Subscribe"))
 
 
-async def test_deferred_after_a_replay_id(org: SharedOrg) -> None:
+async def test_deferred_trigger_starts_after_a_replay_id(org: SharedOrg) -> None:
     ids = publish(org, 3)
     event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex(), min_events=2))
     assert event == {
@@ -65,7 +65,7 @@ async def test_deferred_after_a_replay_id(org: SharedOrg) -> None:
     await until(lambda: not org.open_streams(), "the end of the stream")
 
 
-async def test_deferred_waits_for_what_comes_later(org: SharedOrg) -> None:
+async def test_deferred_trigger_waits_for_new_events(org: SharedOrg) -> None:
     publish(org, 3)
     waiting = asyncio.create_task(fired_once(SalesforceEventTrigger(topic=org.topic)))
     await until(org.open_streams, "the stream")
@@ -74,7 +74,9 @@ async def test_deferred_waits_for_what_comes_later(org: SharedOrg) -> None:
     assert (await waiting)["first_replay_id"] == new[0].hex()
 
 
-async def test_deferred_after_the_stored_position(org: SharedOrg, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_deferred_trigger_starts_after_the_stored_position(
+    org: SharedOrg, tmp_path: Path, monkeypatch: Any
+) -> None:
     ids = publish(org, 3)
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     store = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
@@ -87,14 +89,14 @@ async def test_deferred_after_the_stored_position(org: SharedOrg, tmp_path: Path
     assert (await fired_once(nothing_stored))["first_replay_id"] == ids[0].hex()
 
 
-async def test_a_replay_id_that_cannot_be_read_is_for_the_drain_to_judge(org: SharedOrg) -> None:
+async def test_expired_replay_id_fires_replay_lost(org: SharedOrg) -> None:
     ids = publish(org, 3)
     org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
     event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex()))
     assert event["reason"] == "replay_lost"
 
 
-async def test_a_cancelled_wait_leaves_no_stream(org: SharedOrg) -> None:
+async def test_cancelled_trigger_leaves_no_stream(org: SharedOrg) -> None:
     trigger = SalesforceEventTrigger(topic=org.topic)
     waiting = asyncio.create_task(fired_once(trigger))
     await until(org.open_streams, "the stream")
@@ -105,7 +107,7 @@ async def test_a_cancelled_wait_leaves_no_stream(org: SharedOrg) -> None:
     await until(lambda: not org.open_streams(), "the stream to end")
 
 
-async def test_an_unknown_topic_and_refused_credentials_are_told_to_the_task(org: SharedOrg, monkeypatch: Any) -> None:
+async def test_unknown_topic_and_refused_credentials_fire_an_error(org: SharedOrg, monkeypatch: Any) -> None:
     event = await fired_once(SalesforceEventTrigger(topic="/event/Missing__e"))
     assert (event["reason"], event["error"]) == ("error", "TopicNotFoundError")
     assert "/event/Missing__e" in event["message"]
@@ -115,7 +117,7 @@ async def test_an_unknown_topic_and_refused_credentials_are_told_to_the_task(org
     assert "wrong-secret" not in str(event)
 
 
-async def test_many_waits_share_one_connection_and_one_login(org: SharedOrg) -> None:
+async def test_many_triggers_share_one_connection_and_one_login(org: SharedOrg) -> None:
     waiting = [asyncio.create_task(fired_once(SalesforceEventTrigger(topic=org.topic))) for _ in range(50)]
     await until(lambda: org.open_streams() == 50, "the streams")
     await asyncio.to_thread(publish, org, 1)
@@ -132,7 +134,7 @@ watches = pytest.mark.skipif(not SHARED_STREAMS, reason="this Airflow has no sha
 
 
 class AssetState:
-    """The state of one asset, kept in a dict."""
+    """State of one asset, stored in a dict."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -158,7 +160,7 @@ class AssetState:
 
 
 class Triggerer:
-    """Runs watchers over Airflow's manager of shared streams, as its triggerer does, and stores events when told to."""
+    """Runner of watchers on Airflow's shared stream manager, like the triggerer. It stores events if ``stores``."""
 
     def __init__(self, topic: str, ack_timeout: float = 300.0) -> None:
         self.topic = topic
@@ -189,19 +191,19 @@ class Triggerer:
             await self.manager.unsubscribe(trigger_id, key)
 
     async def ended(self, trigger_id: int) -> BaseException | None:
-        """Return what ended a watcher by itself."""
+        """Wait until a watcher ends without being cancelled, and return its exception."""
         async with asyncio.timeout(60):
             await asyncio.wait([self._tasks[trigger_id]])
         return self._tasks[trigger_id].exception()
 
     async def stop(self) -> None:
-        """End all watchers, as the triggerer does when it stops."""
+        """Cancel all watchers, as the triggerer does when it stops."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.manager.stop_all()
 
-    def told(self, trigger_id: int) -> int:
+    def event_count(self, trigger_id: int) -> int:
         return sum(event["event_count"] for event in self.fired[trigger_id])
 
 
@@ -214,7 +216,7 @@ async def triggerer(org: SharedOrg) -> AsyncIterator[Triggerer]:
 
 
 @watches
-async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: SharedOrg, triggerer: Triggerer) -> None:
+async def test_watch_fires_started_then_events_and_stores_its_position(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state)
     await until(lambda: org.open_streams() and triggerer.fired[watcher], "the start")
@@ -222,17 +224,17 @@ async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: S
     assert state.position is None
     ids = await asyncio.to_thread(publish, org, 5)
     await until(lambda: state.position == ids[-1].hex(), "the position")
-    assert triggerer.told(watcher) == 5
+    assert triggerer.event_count(watcher) == 5
 
 
 @watches
-async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: SharedOrg) -> None:
+async def test_watch_resumes_after_its_position_without_duplicates(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 5)
     state.keep(org, ids[1])
     first = Triggerer(org.topic)
     watcher = first.start(state)
     await until(lambda: state.position == ids[-1].hex(), "the position")
-    assert first.told(watcher) == 3
+    assert first.event_count(watcher) == 3
     await first.stop()
     await until(lambda: not org.open_streams(), "the end of the watch")
 
@@ -245,32 +247,32 @@ async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: S
 
 
 @watches
-async def test_what_airflow_did_not_store_is_told_again(org: SharedOrg) -> None:
+async def test_event_that_airflow_did_not_store_is_fired_again(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 3)
     state.keep(org, ids[0])
     triggerer = Triggerer(org.topic, ack_timeout=0.5)
     triggerer.stores = False
     watcher = triggerer.start(state)
     assert await triggerer.ended(watcher) is not None
-    assert triggerer.told(watcher) == 2
+    assert triggerer.event_count(watcher) == 2
     assert state.position == ids[0].hex()
     await triggerer.stop()
     patient = Triggerer(org.topic)
-    again = patient.start(state)  # as Airflow does: a watcher that ended is started again
+    again = patient.start(state)  # Airflow also restarts a watcher that ended
     await until(lambda: state.position == ids[-1].hex(), "the position")
-    assert patient.told(again) == 2
+    assert patient.event_count(again) == 2
     await patient.stop()
 
 
 @watches
-async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
+async def test_watchers_share_one_subscription_and_a_late_watcher_fires_started(
     org: SharedOrg, triggerer: Triggerer
 ) -> None:
     states = [AssetState(), AssetState(), AssetState()]
     org.knobs(keepalive_seconds=0.2)
     one = triggerer.start(states[0], subscription="one")
     two = triggerer.start(states[1], subscription="two")
-    # From then on every event is counted once; one that came before it would be covered by the start.
+    # Every later event is counted once. An earlier event would be part of the start.
     await until(lambda: states[0].position and states[1].position, "the start, confirmed")
     await asyncio.to_thread(publish, org, 1)
     late = triggerer.start(states[2], subscription="late")
@@ -278,25 +280,25 @@ async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
     assert triggerer.fired[late][0]["reason"] == "started"
     ids = await asyncio.to_thread(publish, org, 4)
     await until(lambda: all(state.position == ids[-1].hex() for state in states), "the positions")
-    assert triggerer.told(one) == triggerer.told(two) == 5
+    assert triggerer.event_count(one) == triggerer.event_count(two) == 5
     assert org.open_streams() == 1
     assert subscribe_calls(org) == 1
 
 
 @watches
-async def test_a_burst_becomes_a_few_wake_ups(org: SharedOrg, triggerer: Triggerer) -> None:
+async def test_burst_of_events_fires_a_few_times(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state, min_interval=2)
     await until(lambda: org.open_streams() and triggerer.fired[watcher], "the start")
     began = time.monotonic()
     _, last = await asyncio.to_thread(org.publish_many, org.topic, 10_000, {"Number__c": "{n}"})
     await until(lambda: state.position == last.hex(), "the position")
-    assert triggerer.told(watcher) == 10_000
+    assert triggerer.event_count(watcher) == 10_000
     assert len(triggerer.fired[watcher]) <= 4 + (time.monotonic() - began) / 2
 
 
 @watches
-async def test_a_watch_outlives_refused_credentials(
+async def test_watch_continues_after_refused_credentials(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
@@ -313,7 +315,7 @@ async def test_a_watch_outlives_refused_credentials(
 
 
 @watches
-async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
+async def test_watch_uses_changed_credentials_of_the_connection(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
@@ -332,7 +334,9 @@ async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
 
 
 @watches
-async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: SharedOrg, triggerer: Triggerer) -> None:
+async def test_expired_watch_position_fires_replay_lost_and_the_watch_continues(
+    org: SharedOrg, triggerer: Triggerer
+) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
@@ -345,7 +349,7 @@ async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: SharedOrg, 
 
 
 @watches
-async def test_a_quiet_topic_does_not_age_out(org: SharedOrg, triggerer: Triggerer) -> None:
+async def test_position_of_an_idle_topic_advances_and_does_not_expire(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     org.define("Other__e", Number__c="double")
@@ -358,7 +362,7 @@ async def test_a_quiet_topic_does_not_age_out(org: SharedOrg, triggerer: Trigger
 
 
 @watches
-async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: SharedOrg, triggerer: Triggerer) -> None:
+async def test_topic_that_is_idle_for_a_day_fires_once(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     state.keep(org, ids[1], datetime.now(UTC) - timedelta(hours=25))
@@ -368,7 +372,7 @@ async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: SharedOrg, t
 
 
 @watches
-async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
+async def test_topic_that_cannot_be_watched_fires_once_until_it_exists(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.05)
@@ -381,4 +385,4 @@ async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
     await until(lambda: [each for each in org.streams() if each["topic"] == "/event/Later__e"], "the watch")
     ids = await asyncio.to_thread(org.publish, "/event/Later__e", [{"Number__c": 1.0}])
     await until(lambda: state.position == ids[-1].hex(), "the position")
-    assert triggerer.told(watcher) == 1
+    assert triggerer.event_count(watcher) == 1

@@ -1,4 +1,4 @@
-"""DAGs by the hour that tests backfill; what they land, and the table, are compared with the org's record."""
+"""Hourly DAGs that tests backfill. The tests compare the landed events and the table with the org's record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hourly(name: str) -> DAG:
         schedule=CronDataIntervalTimetable(f"{os.environ['SFSTREAM_TEST_MINUTE']} * * * *", timezone="UTC"),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
-        max_active_runs=1,  # live runs, one by one; a backfill has a number of its own
+        max_active_runs=1,  # limits live runs; a backfill has its own limit
     )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that fail as tasks do at night: what their logs say is looked at in a browser."""
+"""Tasks with common failures. A test reads their logs in a browser."""
 
 from __future__ import annotations
 

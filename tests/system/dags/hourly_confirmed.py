@@ -1,4 +1,4 @@
-"""A run of an hour that waits on the triggerer until Salesforce says that these are all events of it."""
+"""An hourly run that waits on the triggerer until Salesforce confirms the end of the stream."""
 
 from __future__ import annotations
 

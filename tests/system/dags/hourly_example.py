@@ -1,6 +1,6 @@
-"""The hourly example on a topic of its own, since events of past hours have to be the first that a topic has.
+"""The hourly example on its own topic, because events of past hours must be the first events of a topic.
 
-Its hours end with the tests' minute, so that none ends while tests run.
+Its hours end at the tests' minute, so that no hour ends while tests run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An hour as a partition: a DAG whose runs have a partition date and no data interval."""
+"""Hourly partitions: a DAG whose runs have a partition date and no data interval."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Drains whose first try kills its own task process (SIGKILL) at a chosen line; retries are left alone.
+"""Drains whose first try kills its own task process (SIGKILL) at a chosen line; retries are not killed.
 
-One DAG for each replay store and line. The faults are put in from outside: the package has no switch for them.
+There is one DAG for each replay store and line. This file patches the faults into the package, which has no option for
+them.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def arm(line: str) -> None:
 
 
 class KilledDrainReplayWindowOperator(DrainReplayWindowOperator):
-    """The drain, in a process that kills itself once."""
+    """Drain operator whose process kills itself on the first try."""
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Arm the fault on the first try of the first run, then drain."""
@@ -82,7 +83,7 @@ class KilledDrainReplayWindowOperator(DrainReplayWindowOperator):
 
 
 def consumer(store: str, line: str) -> dict[str, str]:
-    """Return the arguments by which each of these drains keeps a place of its own."""
+    """Return the arguments that give each of these drains its own position."""
     if store == "managed":
         return {"managed_subscription": f"Killed_{line}"}
     return {"subscription": f"{store}-{line}", "replay_store": store}

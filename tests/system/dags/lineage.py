@@ -1,4 +1,4 @@
-"""Events and records, each from the topic to a table, for what their tasks tell of it."""
+"""Pipelines for events and for records, from the topic to a table, whose tasks emit lineage."""
 
 from __future__ import annotations
 

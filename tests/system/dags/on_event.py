@@ -1,4 +1,4 @@
-"""DAGs that a topic starts, or that wait for one, without Spark: what they land is compared with the org's record."""
+"""DAGs that a topic starts or that wait for a topic, without Spark. Tests compare the landing with the org's record."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SETTINGS = {"start_date": datetime(2026, 1, 1, tzinfo=UTC), "max_active_runs": 1
 
 
 def drain(topic: str, subscription: str, **arguments: object) -> DrainReplayWindowOperator:
-    """Return a drain that is quick to see that it caught up."""
+    """Return a drain with a short idle timeout, so that it soon detects that it has caught up."""
     return DrainReplayWindowOperator(
         task_id="drain",
         topic=topic,
         landing_url=os.environ["SFSTREAM_LAKE"],
         subscription=subscription,
         idle_timeout=1,
-        max_seconds=4,  # a steady flow has no end at which a drain has caught up
+        max_seconds=4,  # with a steady flow of events a drain never catches up
         retries=2,
         retry_delay=timedelta(seconds=1),
         **arguments,

@@ -1,4 +1,4 @@
-"""DAGs on PushTopics and generic channels, without Spark: what they land is compared with the org's record."""
+"""DAGs on PushTopics and generic channels, without Spark. Tests compare the landing with the org's record."""
 
 from __future__ import annotations
 

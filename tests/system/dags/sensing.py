@@ -1,4 +1,4 @@
-"""DAGs that wait by a sensor, or in the worker; what they land is compared with the org's record."""
+"""DAGs that wait with a sensor or in the worker. Tests compare the landing with the org's record."""
 
 from __future__ import annotations
 

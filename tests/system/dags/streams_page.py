@@ -1,4 +1,4 @@
-"""Drains whose windows the page of streams shows: one task, and one that is mapped."""
+"""Drains whose windows the streams page shows: one plain task and one mapped task."""
 
 from __future__ import annotations
 

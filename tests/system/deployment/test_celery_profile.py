@@ -1,4 +1,4 @@
-"""The compose file's other profile: the scheduler gives the tasks to a worker, by Redis."""
+"""The ``celery`` profile of the compose file: the scheduler sends tasks to a worker through Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.packages import POSTGRES, REDIS, WEB_CLIENTS, need
 pytestmark = pytest.mark.extended
 ROOT = Path(__file__).resolve().parents[3]
 DAG_ID = "sfstream_micro_batch"
-# Nothing is published, so nothing is computed or waited for.
+# No event is published, so neither Spark workers nor the triggerer have work.
 LEFT_OUT = {"spark-worker-1", "spark-worker-2", "airflow-triggerer"}
 
 
@@ -42,9 +42,9 @@ def test_a_worker_runs_the_tasks() -> None:
         run_id = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "a run")[0]
         assert airflow.wait_for_run(DAG_ID, run_id, 300) == "success", services.logs()
         assert airflow.task_states(DAG_ID, run_id) == {"drain": "skipped", "event_log": "skipped"}
-        # On a busy machine the scheduler may have given the task out a second time.
+        # On a busy machine the scheduler may have queued the task a second time.
         drain = airflow.api("GET", f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/drain")
         assert "0 events" in airflow.task_log(DAG_ID, run_id, "drain", drain["try_number"])
-        # An empty one is in the image.
+        # The image contains an empty airflow.cfg.
         assert services.files_outside_of_volumes() <= {"airflow.cfg"}
-        assert os.listdir(services.root / "volumes" / "redis-data"), "the queue is not kept"  # noqa: PTH208
+        assert os.listdir(services.root / "volumes" / "redis-data"), "the queue is not stored in its volume"  # noqa: PTH208

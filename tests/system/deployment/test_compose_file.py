@@ -1,4 +1,4 @@
-"""docker-compose.yaml as a text: secrets, privileges, and that every address leads somewhere."""
+"""Static checks of docker-compose.yaml: secrets, privileges and addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDS = {"airflow-init"}
 
 
 def texts(service: Service) -> Iterator[str]:
-    """Yield all in which a service can name another: commands, environment, health check, mounted files."""
+    """Yield the texts in which a service can name another: commands, environment, health check, mounted files."""
     yield from service.command
     yield from service.environment.values()
     if service.healthcheck is not None:
@@ -45,7 +45,7 @@ def strings(value: Any) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
-def test_what_a_profile_starts(profile: str) -> None:
+def test_services_of_each_profile(profile: str) -> None:
     started = set(read_services(FILE, VARIABLES, {profile}))
     tasks = {"local": {"airflow-scheduler"}, "celery": {"airflow-scheduler-celery", "airflow-worker", "redis"}}
     always = {"postgres", "object-storage", "salesforce-org", "spark-master", "spark-worker-1", "spark-worker-2"}
@@ -59,7 +59,7 @@ def test_no_secret_has_a_default(name: str) -> None:
         read_services(FILE, {**VARIABLES, name: ""}, PROFILES)
 
 
-def test_make_env_fills_in_every_secret_and_never_writes_over_one(tmp_path: Path) -> None:
+def test_make_env_sets_every_secret_and_never_overwrites_one(tmp_path: Path) -> None:
     (tmp_path / ".env.example").write_text(EXAMPLE.read_text())
     assert env.write(tmp_path)
     written = tmp_path / ".env"
@@ -86,11 +86,11 @@ def test_no_secret_is_in_the_file() -> None:
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_who_has_which_secret() -> None:
+def test_each_secret_is_given_only_to_services_that_need_it() -> None:
     def holders(secret: str) -> set[str]:
         return {name for name, one in SERVICES.items() if VARIABLES[secret] in " ".join(one.environment.values())}
 
-    # A worker talks to Airflow's API alone, with the token that comes with each task.
+    # A worker calls only Airflow's API, with the token that it receives with each task.
     metadata = {name for name in SERVICES if name.startswith("airflow-")} - {"airflow-worker"}
     runs_tasks = {"airflow-scheduler", "airflow-worker"}
     assert holders("POSTGRES_PASSWORD") == {"postgres"}
@@ -117,7 +117,7 @@ def test_a_service_has_few_privileges(service: Service) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
-def test_a_service_says_how_it_is(service: Service) -> None:
+def test_each_service_has_a_health_check(service: Service) -> None:
     assert (service.healthcheck is None) == (service.name in ENDS)
     assert service.restart == ("no" if service.name in ENDS else "unless-stopped")
     for other, condition in service.depends_on.items():
@@ -136,7 +136,7 @@ def test_images_are_pinned() -> None:
     }
 
 
-def test_only_the_ui_is_published_and_on_this_machine_only() -> None:
+def test_only_the_ui_is_published_and_only_on_loopback() -> None:
     published = {name: one.definition["ports"] for name, one in SERVICES.items() if "ports" in one.definition}
     assert published == {"airflow-api-server": ["127.0.0.1:8080:8080"]}
 
@@ -147,6 +147,6 @@ def test_every_address_leads_to_a_port_on_a_common_network(service: Service) -> 
     for text in texts(service):
         for name, port in addresses.findall(text):
             assert int(port) in SERVICES[name].expose, f"{name}:{port}"
-            # What everybody is told of Airflow's API is of no use to those that are not on its network.
+            # All services have the URL of Airflow's API in their environment, also those outside its network.
             common = service.networks & SERVICES[name].networks
             assert name == service.name or common or (name, service.name) == ("airflow-api-server", "airflow-init")

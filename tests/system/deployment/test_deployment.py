@@ -1,4 +1,4 @@
-"""docker-compose.yaml at work, without containers: its services' own commands, and a fault in each of them."""
+"""The services of docker-compose.yaml, started with their own commands without containers, and a fault in each."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ WORKERS = ("spark-worker-1", "spark-worker-2")
 FIELDS = ("Name", "Phone", "BillingCity", "AnnualRevenue")
 ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
-    # Spark jobs of seconds: Java's second compiler would cost more than it saves.
+    # Spark jobs take seconds here, so Java's second compiler costs more than it saves.
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # The files stay as they are: parsing them every half a minute takes from what is tested.
+    # The DAG files do not change, and parsing them every 30 seconds takes CPU time from the test.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
     **PATIENT,
 }
@@ -46,7 +46,7 @@ KEEPERS = {"salesforce-org-data", "postgres-data"}
 
 
 class Deployment:
-    """The running services, and what a user of them sees."""
+    """The running services, and the actions of their user."""
 
     def __init__(self, services: NativeDeployment, began: float) -> None:
         self.services = services
@@ -59,7 +59,7 @@ class Deployment:
         self.org.info = {"instance_url": url, "admin_url": f"{url}/admin"}
 
     def order(self, first: int, count: int) -> None:
-        """Publish orders, numbered from ``first``."""
+        """Publish ``count`` orders, numbered from ``first``."""
         numbers = range(first, first + count)
         self.org.publish(TOPIC, [{"Order_Number__c": f"O-{n:05d}", "Amount__c": n / 4} for n in numbers])
 
@@ -68,11 +68,11 @@ class Deployment:
         return str(self.org.rest("POST", "/sobjects/Account", {"Name": name, **values})["id"])
 
     def trigger(self) -> dict[str, str]:
-        """Start a run of each DAG; return their ids."""
+        """Trigger a run of each DAG; return the run IDs by DAG."""
         return {dag_id: self.airflow.trigger(dag_id) for dag_id in DAGS}
 
     def wait_for_start(self, runs: Mapping[str, str], task_id: str) -> None:
-        """Wait until a task of one of the runs runs, or has run."""
+        """Wait until a task of one of the runs has started."""
 
         def has_begun() -> bool:
             return any(self.airflow.task_states(*run)[task_id] not in NOT_BEGUN for run in runs.items())
@@ -80,10 +80,9 @@ class Deployment:
         wait_for(has_begun, RUN_SECONDS, f"{task_id} to begin")
 
     def wait_for_executor(self) -> str:
-        """Return a Spark worker on which an executor runs; wait for one.
+        """Wait until an executor runs on a Spark worker, and return that worker.
 
-        A scheduler that lost its database was seen to stand still, neither at work nor ended. It is unhealthy then, and
-        somebody has to restart it.
+        Sometimes a scheduler that lost its database hangs. Its health check then fails, and this method restarts it.
         """
 
         def busy() -> str | None:
@@ -94,7 +93,7 @@ class Deployment:
                 return wait_for(busy, UNHEALTHY_SECONDS, "an executor")
             if not self.services.services[SCHEDULER].is_healthy():
                 self.services.restart(SCHEDULER)
-                self.say("unhealthy, and restarted: the scheduler")
+                self.say("restarted the unhealthy scheduler")
         raise TimeoutError(f"no executor in {RUN_SECONDS} s")
 
     def finish(self, runs: Mapping[str, str]) -> None:
@@ -121,34 +120,34 @@ class Deployment:
 
 
 def secrets_of(deployment: Deployment) -> dict[str, str]:
-    """Return what may be nowhere but where it is kept, by name: what ``.env`` holds, and how access tokens begin."""
+    """Return the texts that must not appear in files, by name: the secrets of ``.env`` and the token prefix."""
     named = deployment.services.variables.items()
     kept = {name: value for name, value in named if name.endswith(("_PASSWORD", "_SECRET", "_KEY"))}
     return {**kept, "access token": f"{deployment.org.admin('GET', '/org')['org_id'][:15]}!"}
 
 
 def sweep_volumes(sweep: SecretSweep, services: NativeDeployment) -> None:
-    """Look at what is in volumes, but those of the org and of PostgreSQL, in logs, and in Airflow's database."""
+    """Search the volumes (except those of the org and PostgreSQL), the logs and Airflow's database for secrets."""
     sweep.files(*(path for path in (services.root / "volumes").iterdir() if path.name not in KEEPERS))
     for name, native in services.services.items():
-        sweep.look(f"the log of {name}", native.log.read_bytes())
+        sweep.search(f"the log of {name}", native.log.read_bytes())
     password = services.variables["AIRFLOW_DATABASE_PASSWORD"]
     sweep.database(f"postgresql+psycopg2://airflow:{password}@127.0.0.1:{services.port('postgres', 5432)}/airflow")
 
 
 def edited(mount: Path, path: Path, text: str) -> str:
-    """Return what a mounted file says here."""
+    """Return the content of a mounted file, changed for this test."""
     if path.name == "spark-defaults.conf":
         settings = "\n".join(f"{name} {value}" for name, value in INTERPRETED.items())
         return f"{text}{SPARK_ON_A_MOUNT.format(mount=mount)}{settings}\n"
-    # No DAG ticks while the test runs: whose run it is would be a question of the minute.
+    # No DAG may start a scheduled run during the test: only the triggered runs are expected.
     return text.replace("*/15 * * * *", f"{datetime.now(UTC) - timedelta(minutes=5):%M %H} * * *")
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Every service of the profile ``local``, healthy."""
-    for package in (POSTGRES, FUSE, WEB_CLIENTS):  # Spark reaches the storage through a mount of it
+    """Start every service of the profile ``local`` and wait until all are healthy."""
+    for package in (POSTGRES, FUSE, WEB_CLIENTS):  # Spark reads and writes the storage through a FUSE mount
         need(package)
     variables = generated_variables(ROOT / ".env.example", SPARK_WORKER_MEMORY="1g", AIRFLOW_PARALLELISM="4")
     began, mount = time.monotonic(), tmp_path_factory.mktemp("mount")
@@ -170,12 +169,12 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             finally:
                 print(services.logs())
             sweep_volumes(sweep, services)
-            assert sweep.found == [], "a secret was left behind"
-            assert sweep.looked_at > 1_000
+            assert sweep.found == [], "a volume, a log or the database contains a secret"
+            assert sweep.text_count > 1_000
 
 
 @pytest.mark.timeout(3600)
-def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
+def test_tables_equal_the_org_after_each_fault(deployment: Deployment) -> None:
     airflow, org, services = deployment.airflow, deployment.org, deployment.services
     org.knobs(keepalive_seconds=2)
     deployment.order(0, 400)
@@ -189,7 +188,7 @@ def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     deployment.say("killed: PostgreSQL's postmaster")
     worker = deployment.wait_for_executor()
     services.kill(worker)
-    deployment.say(f"killed: {worker} and the executor on it")
+    deployment.say(f"killed {worker} and its executor")
     deployment.finish(scheduled)
     deployment.compare()
     deployment.say("both tables equal the org")
@@ -201,25 +200,25 @@ def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     runs = deployment.trigger()
     deployment.wait_for_start(runs, "drain")
     services.hold("object-storage")
-    deployment.say("down: the object storage")
+    deployment.say("stopped the object storage")
     services.restart("postgres")
     deployment.say("restarted: PostgreSQL")
-    time.sleep(30)  # the outage itself, not a wait for something
+    time.sleep(30)  # duration of the outage
     services.release("object-storage")
-    deployment.say("up again: the object storage")
+    deployment.say("started the object storage again")
     deployment.wait_for_executor()
     services.kill(SCHEDULER)
-    deployment.say("killed: the scheduler and the tasks in it")
+    deployment.say("killed the scheduler and its tasks")
     deployment.finish(runs)
     deployment.compare()
     deployment.say("both tables equal the org")
     services.wait_until_healthy()
     deployment.say("every service is healthy")
-    assert services.files_outside_of_volumes() <= {"airflow.cfg"}, "but for this one, which the image has"
+    assert services.files_outside_of_volumes() <= {"airflow.cfg"}, "only the image's airflow.cfg is expected"
 
 
-def test_the_page_of_streams_shows_both(deployment: Deployment, tmp_path: Path) -> None:
-    """As somebody sees it who logs in, after the faults of the test before."""
+def test_streams_page_shows_both_streams(deployment: Deployment, tmp_path: Path) -> None:
+    """Run after the faults of the previous test, as a logged-in user."""
     need(BROWSER)
     with browser_page() as page:
         page.goto(f"{deployment.airflow.url}/")

@@ -1,4 +1,4 @@
-"""What a task says before it fails."""
+"""Failure reports: the lines that a task logs before it raises."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEXT = "/event/Order__e: the login was refused (invalid_client. Really. Try agai
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Set until when the landing has events: the end of the stream was proven, unless only events show it."""
+    """Set the time until which the landing has events: a proven end of stream by default."""
 
     def store(time: datetime | None, certainty: Certainty = "proven", retention: timedelta | None = None) -> None:
         windows = [] if time is None else [_window(time, certainty, retention)]
@@ -55,7 +55,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _window(time: datetime, certainty: Certainty, retention: timedelta | None) -> Manifest:
-    """Return the manifest of a window that a drain has just ended, with all events until ``time``."""
+    """Return the manifest of a window that a drain has just finished, with all events until ``time``."""
     run = RunIdentity("orders", "drain", "run-1", NOW)
     facts = {"covered_until" if certainty == "proven" else "last_event_time": time}
     window = ReplayWindow("w1", "live", None, b"\x02", 0, time, facts.pop("last_event_time", None), "", run, **facts)
@@ -67,17 +67,19 @@ def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport
     return FailureReport.of(error, operator, NOW)
 
 
-def test_the_first_sentence_says_what_happened_and_the_others_what_to_do() -> None:
-    told = report(AuthenticationError(TEXT))
-    assert told.what == (
+def test_first_sentence_is_the_failure_and_the_others_are_the_remedy() -> None:
+    failure = report(AuthenticationError(TEXT))
+    assert failure.what == (
         "AuthenticationError: /event/Order__e: the login was refused (invalid_client. Really. Try again)."
     )
-    assert told.do == "Check consumer_key. Then clear."
-    assert "airflow tries" not in told.do.lower()
-    assert told.subject == "topic /event/Order__e, subscription airflow, connection salesforce_default, landing /lake"
+    assert failure.do == "Check consumer_key. Then clear."
+    assert "airflow tries" not in failure.do.lower()
+    assert (
+        failure.subject == "topic /event/Order__e, subscription airflow, connection salesforce_default, landing /lake"
+    )
 
 
-def test_an_error_that_says_nothing_of_it_has_the_remedy_of_its_kind() -> None:
+def test_error_without_a_remedy_has_the_default_remedy_of_its_class() -> None:
     assert report(AuthenticationError("refused")).do == "Mend the connection, then clear the task."
     assert "Airflow tries the task again" in report(ServiceUnavailableError("gone")).do
 
@@ -103,23 +105,27 @@ def test_an_error_that_says_nothing_of_it_has_the_remedy_of_its_kind() -> None:
         ),
     ],
 )
-def test_how_long_there_is(stored: Any, topic: str, retention: int | None, age: int, left: str) -> None:
-    """Standard-volume events are retained for 24 hours: as long as the definition is not known, so are all others."""
+def test_report_shows_the_hours_until_unread_events_expire(
+    stored: Any, topic: str, retention: int | None, age: int, left: str
+) -> None:
+    """An event whose definition is unknown is assumed to expire after 24 hours, as standard-volume events do."""
     stored(NOW - timedelta(hours=age), retention=None if retention is None else timedelta(hours=retention))
-    told = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "topic": topic}))
-    assert told.left is not None
-    assert told.left.startswith(left)
-    assert told.certainty["Left"] in left or "until 2026-11-20 13:00" in left
+    failure = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "topic": topic}))
+    assert failure.left is not None
+    assert failure.left.startswith(left)
+    assert failure.certainty["Left"] in left or "until 2026-11-20 13:00" in left
 
 
-def test_what_nothing_shows_is_not_claimed(stored: Any) -> None:
+def test_time_left_is_unknown_without_evidence(stored: Any) -> None:
     stored(None)
     assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown")
     stored(NOW + timedelta(hours=1), "estimated")
     assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown"), "the event's publisher has a wrong clock"
     stored(NOW)
-    assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing is what failed"
-    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, "reads no stream"
+    assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing itself failed"
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, (
+        "the operator reads no stream"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,21 +135,23 @@ def test_what_nothing_shows_is_not_claimed(stored: Any) -> None:
         ("estimated", "(estimated, by the time of the last one): events", "are stored, by the time of the last one."),
     ],
 )
-def test_what_a_publisher_says_is_an_estimate(stored: Any, certainty: Certainty, left: str, lost: str) -> None:
+def test_time_left_by_event_times_is_an_estimate(stored: Any, certainty: Certainty, left: str, lost: str) -> None:
     stored(NOW - timedelta(hours=2), certainty, timedelta(hours=72))
-    told = report(ReplayIdLostError("lost"))
-    assert left in str(told.left)
-    assert told.lost.endswith(lost)
-    assert told.certainty == {"Lost": "unknown", "Left": certainty}, "a lost position proves no lost event"
+    failure = report(ReplayIdLostError("lost"))
+    assert left in str(failure.left)
+    assert failure.lost.endswith(lost)
+    assert failure.certainty == {"Lost": "unknown", "Left": certainty}, (
+        "a lost position does not prove that an event was lost"
+    )
 
 
-def test_the_certainty_of_what_nothing_shows_is_unknown(stored: Any) -> None:
+def test_certainty_is_unknown_without_evidence(stored: Any) -> None:
     stored(None)
     assert report(AuthenticationError(TEXT)).certainty == {"Lost": "proven", "Left": "unknown"}
     assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).certainty == {"Lost": "proven"}
 
 
-def test_a_loss_says_since_when(stored: Any) -> None:
+def test_loss_names_the_time_until_which_events_are_stored(stored: Any) -> None:
     stored(NOW - timedelta(hours=80))
     assert report(ReplayIdLostError("lost")).lost.endswith("Events until 2026-11-17 04:00 UTC are stored.")
 
@@ -151,12 +159,16 @@ def test_a_loss_says_since_when(stored: Any) -> None:
 def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
     stored(NOW - timedelta(hours=80))
     drain = SimpleNamespace(**{**vars(DRAIN), "topic": "/topic/Orders"})
-    told = report(PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain)
-    assert told.lost.startswith("Nothing is known to be lost. Events that Salesforce stored and did not deliver may be")
-    assert str(told.left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
+    failure = report(
+        PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain
+    )
+    assert failure.lost.startswith(
+        "Nothing is known to be lost. Events that Salesforce stored and did not deliver may be"
+    )
+    assert str(failure.left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
 
 
-def test_its_lines_can_be_seen_at_once() -> None:
+def test_report_lines_are_short() -> None:
     text = f"/event/Order__e: {'it failed and ' * 40}https://org.example/{'a' * 120} is gone. {'Mend it. ' * 30}"
     lines = report(AuthenticationError(text)).lines()
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
@@ -166,15 +178,17 @@ def test_its_lines_can_be_seen_at_once() -> None:
 
 
 def test_a_url_with_a_password_is_not_shown() -> None:
-    told = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "landing_url": "s3://key:secret@lake"}))
-    assert "secret" not in "".join(told.lines())
+    failure = report(
+        AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "landing_url": "s3://key:secret@lake"})
+    )
+    assert "secret" not in "".join(failure.lines())
 
 
 @pytest.mark.parametrize(
     ("error", "raised"),
     [(AuthenticationError(TEXT), AirflowFailException), (ServiceUnavailableError(TEXT), ServiceUnavailableError)],
 )
-def test_the_block_is_logged_and_the_error_is_its_first_line(
+def test_report_is_logged_and_the_error_has_its_first_line(
     error: SalesforceStreamError, raised: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     error.__cause__ = ValueError("a cause of another library")
@@ -188,12 +202,12 @@ def test_the_block_is_logged_and_the_error_is_its_first_line(
     assert "Do: Check consumer_key. Then clear." in "\n".join(notes)
 
 
-def test_what_is_not_ours_passes() -> None:
+def test_error_of_another_library_is_raised_unchanged() -> None:
     with pytest.raises(ValueError, match="theirs"), airflow_errors(DRAIN):
         raise ValueError("theirs")
 
 
-def test_every_error_names_a_place_of_the_documentation() -> None:
+def test_every_error_names_a_section_of_the_documentation() -> None:
     def subclasses(kind: type[SalesforceStreamError]) -> set[type[SalesforceStreamError]]:
         return {kind}.union(*(subclasses(each) for each in kind.__subclasses__()))
 

@@ -1,4 +1,4 @@
-"""How a job gets the key of hashes, which no argument has."""
+"""Hash key of a Spark job: read from a connection and passed in the environment, never in an argument."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ HASHED = {"windows": ["file:///lake/w/manifest.json"], "output_url": "file:///la
 
 
 class Submitting(SparkSubmitReplicaOperator):
-    """Keeps what ``spark-submit`` would get."""
+    """Replica operator that records the arguments and the hash key instead of running ``spark-submit``."""
 
-    given: Any = None
+    recorded: Any = None
 
     def _submit(self, context: Any) -> None:
         self._get_hook()
-        self.given = (self.application_args, os.environ.get(HASH_KEY_VARIABLE))
+        self.recorded = (self.application_args, os.environ.get(HASH_KEY_VARIABLE))
 
     def _read_metrics(self, url: str) -> None:
         return None
@@ -34,7 +34,7 @@ class Submitting(SparkSubmitReplicaOperator):
 def submitted(**arguments: Any) -> tuple[list[str], str | None]:
     operator = Submitting(task_id="replica", **{**HASHED, **arguments})
     operator.execute(context_for("replica"))
-    return operator.given
+    return operator.recorded
 
 
 def test_the_key_is_in_the_environment_while_the_driver_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,27 +48,29 @@ def test_the_key_is_in_the_environment_while_the_driver_starts(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("password", ["", "short"])
-def test_a_connection_without_a_usable_key(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+def test_connection_without_a_usable_key_is_refused_without_showing_it(
+    monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
     set_connection(monkeypatch, "key", conn_type="generic", password=password)
     with pytest.raises(Exception, match="password of the Airflow connection hash_conn_id") as caught:
         submitted(hash_conn_id="key")
     assert not password or password not in str(caught.value)
 
 
-def test_a_connection_that_is_not_there() -> None:
+def test_missing_hash_connection_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no Airflow connection hash_conn_id='nowhere'"):
         hash_key("nowhere")
     assert hash_key(None) is None
 
 
-def test_a_worker_needs_the_connection_and_a_driver_elsewhere_does_not() -> None:
+def test_worker_needs_the_hash_connection_and_spark_submit_does_not() -> None:
     with pytest.raises(ConfigurationError, match="hash_fields needs hash_conn_id"):
         ReplicaOperator(task_id="replica", **HASHED)
     (argument,), key = submitted()
     assert ('"hash_fields": ["Email"]' in argument, key) == (True, None)
 
 
-def test_the_key_is_not_given_to_a_driver_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_key_is_not_sent_to_a_driver_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, "key", conn_type="generic", password=KEY)
     extra = {"deploy-mode": "cluster"}
     set_connection(monkeypatch, "spark_default", conn_type="spark", host="yarn", extra=extra)

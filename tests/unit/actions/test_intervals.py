@@ -1,4 +1,4 @@
-"""Which interval a run stands for, and which arguments go with interval mode."""
+"""Interval mode: the interval of a run, and the arguments that the mode refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def drain(**arguments: Any) -> DrainReplayWindowOperator:
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "manual", "backfill"])
-def test_a_data_interval_is_the_interval(run_type: str) -> None:
+def test_interval_of_a_run_is_its_data_interval(run_type: str) -> None:
     got = interval(run_type=run_type, data_interval_start=TEN, data_interval_end=ELEVEN)
     assert got == Span(TEN, ELEVEN)
     assert got.start.tzinfo is UTC
@@ -53,7 +53,7 @@ def test_without_an_interval_the_remedy_names_the_timetables(bounds: tuple[Any, 
         interval(run_type="asset_triggered", data_interval_start=bounds[0], data_interval_end=bounds[1])
 
 
-def test_an_interval_has_to_be_over_by_the_scheduler_clock_or_nearly() -> None:
+def test_interval_must_have_ended_by_the_scheduler_clock_within_one_minute() -> None:
     bounds = {"data_interval_start": TEN, "data_interval_end": ELEVEN}
     assert interval(ELEVEN - timedelta(minutes=1), **bounds) == Span(TEN, ELEVEN)
     with pytest.raises(ConfigurationError, match=r"has not ended yet.*run_offset=-1"):
@@ -71,18 +71,18 @@ def test_a_partition_ends_at_the_next_tick() -> None:
     [(datetime(2026, 3, 28, 23, tzinfo=UTC), 23), (datetime(2026, 10, 24, 22, tzinfo=UTC), 25)],
     ids=["spring", "autumn"],
 )
-def test_a_day_is_as_long_as_it_is(date: datetime, hours: int) -> None:
+def test_partition_of_a_clock_change_day_has_23_or_25_hours(date: datetime, hours: int) -> None:
     got = interval(timetable=CronPartitionTimetable("0 0 * * *", timezone=BERLIN), partition_date=date)
     assert got.end - got.start == timedelta(hours=hours)
 
 
 DAY = timedelta(days=1)
 WHOLE = [(start, start + 32 * DAY) for start in (datetime(2026, 3, 6, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC))]
-"""The weeks in which clocks change, somewhere."""
+"""The weeks in which some time zone changes its clocks."""
 
 
 def around_changes(zone: str) -> list[tuple[datetime, datetime]]:
-    """Return the days around each change of the clocks of ``zone``, and two days without one."""
+    """Return the days around each change of the clocks of ``zone``, and two days without a change."""
 
     def changes(day: datetime) -> bool:
         before, after = (time.astimezone(ZoneInfo(zone)).utcoffset() for time in (day, day + DAY))
@@ -101,8 +101,8 @@ SOME_OR_EACH = [
 
 @pytest.mark.parametrize("zone", ["UTC", BERLIN, "America/St_Johns", "Australia/Lord_Howe", "America/Sao_Paulo"])
 @pytest.mark.parametrize(("cron", "which"), SOME_OR_EACH)
-def test_partitions_are_those_of_the_scheduler_all_the_year(cron: str, which: str, zone: str) -> None:
-    """The scheduler's own class makes the ticks; each has to end where the next begins."""
+def test_partitions_equal_those_of_the_scheduler_throughout_the_year(cron: str, which: str, zone: str) -> None:
+    """The scheduler's class computes the ticks. Each partition must end where the next one begins."""
     scheduler = SchedulerCronPartitionTimetable(cron, timezone=zone)
     for start, end in WHOLE if which == "each" else around_changes(zone):
         infos = scheduler.iter_partition_dagrun_infos(earliest=start, latest=end)
@@ -143,7 +143,7 @@ def test_a_timetable_without_intervals_is_refused_when_the_dag_is_parsed(schedul
         None,
     ],
 )
-def test_a_timetable_with_intervals_is_not(schedule: Any) -> None:
+def test_a_timetable_with_intervals_is_accepted(schedule: Any) -> None:
     with DAG("orders", schedule=schedule):
         drain(mode="interval")
 
@@ -154,7 +154,7 @@ def test_a_partition_without_a_cron_expression_is_refused() -> None:
         interval(timetable=timetable, partition_date=TEN)
 
 
-def test_backfills_are_known_by_their_run_type() -> None:
+def test_backfills_are_recognized_by_their_run_type() -> None:
     from airflow.sdk.api.datamodels._generated import DagRunType
 
     assert is_backfill(context_for("drain", run_type=DagRunType.BACKFILL))
@@ -172,7 +172,7 @@ def test_backfills_are_known_by_their_run_type() -> None:
         ({"advance": "manual"}, 'advance="manual"'),
     ],
 )
-def test_what_has_no_meaning_in_interval_mode_is_refused_when_the_dag_is_parsed(
+def test_incremental_arguments_are_refused_in_interval_mode_when_the_dag_is_parsed(
     arguments: dict[str, Any], named: str
 ) -> None:
     drain(**arguments)
@@ -181,17 +181,17 @@ def test_what_has_no_meaning_in_interval_mode_is_refused_when_the_dag_is_parsed(
 
 
 @pytest.mark.parametrize("arguments", [{"mode": "hourly"}, {"on_expired": "ignore"}])
-def test_modes_and_policies_are_of_a_few(arguments: dict[str, Any]) -> None:
+def test_unknown_mode_or_policy_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(arguments))):
         drain(**arguments)
     assert drain(mode="interval", on_expired="{{ params.on_expired }}").min_events == 0
 
 
 @pytest.mark.parametrize("configured", ["True", "False"])
-def test_interval_mode_goes_with_either_default_for_deferrable(
+def test_interval_mode_works_with_either_default_of_deferrable(
     configured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", configured)
-    for arguments in ({}, {"deferrable": True}):  # it waits for its confirmation at most
+    for arguments in ({}, {"deferrable": True}):  # interval mode waits only for its confirmation
         operator = drain(mode="interval", **arguments)
         assert operator._config(rendered=False).conditions is None

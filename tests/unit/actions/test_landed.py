@@ -1,4 +1,4 @@
-"""What a Spark job is to read, from everything that ``windows`` may be given."""
+"""The ``windows`` argument of a Spark job: results of drains, manifest URLs, and lists of both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 FROM, TO, NEXT = (f"2026-11-20T{hour}:00:00+00:00" for hour in (10, 11, 12))
@@ -27,8 +27,8 @@ def window(name: str, event_count: int = 3) -> dict[str, Any]:
     return {"manifest_url": f"s3://lake/{name}/manifest.json", "event_count": event_count}
 
 
-def landed(windows: Any, event_time_from: str | None = None, event_time_to: str | None = None) -> Landed:
-    return Landed.of(windows, event_time_from, event_time_to)
+def landed(windows: Any, event_time_from: str | None = None, event_time_to: str | None = None) -> WindowsArgument:
+    return WindowsArgument.of(windows, event_time_from, event_time_to)
 
 
 def test_windows_are_drain_results_urls_and_lists_of_both() -> None:
@@ -37,14 +37,14 @@ def test_windows_are_drain_results_urls_and_lists_of_both() -> None:
     assert (got.event_time_from, got.event_time_to) == (None, None)
 
 
-def test_an_interval_brings_its_windows_with_events_and_its_bounds() -> None:
+def test_interval_result_supplies_its_nonempty_windows_and_its_bounds() -> None:
     got = landed(interval(window("a"), window("b", 0), window("c")))
-    assert got == Landed(("s3://lake/a/manifest.json", "s3://lake/c/manifest.json"), FROM, TO)
-    assert landed(interval()) == Landed((), FROM, TO)
+    assert got == WindowsArgument(("s3://lake/a/manifest.json", "s3://lake/c/manifest.json"), FROM, TO)
+    assert landed(interval()) == WindowsArgument((), FROM, TO)
 
 
 def test_several_results_of_one_interval_are_one_job() -> None:
-    assert landed([interval(window("a")), interval(window("b")), None]) == Landed(
+    assert landed([interval(window("a")), interval(window("b")), None]) == WindowsArgument(
         ("s3://lake/a/manifest.json", "s3://lake/b/manifest.json"), FROM, TO
     )
 
@@ -57,20 +57,20 @@ def test_several_results_of_one_interval_are_one_job() -> None:
         [interval(window("a")), "s3://lake/b/manifest.json"],
     ],
 )
-def test_one_job_has_one_interval(windows: Any) -> None:
+def test_windows_of_several_intervals_are_refused(windows: Any) -> None:
     with pytest.raises(ConfigurationError, match="several intervals"):
         landed(windows)
 
 
-def test_bounds_of_ones_own_apply_to_windows_and_may_repeat_those_of_an_interval() -> None:
-    assert landed(window("a"), FROM, TO) == Landed(("s3://lake/a/manifest.json",), FROM, TO)
+def test_explicit_bounds_apply_to_windows_and_may_repeat_those_of_an_interval() -> None:
+    assert landed(window("a"), FROM, TO) == WindowsArgument(("s3://lake/a/manifest.json",), FROM, TO)
     assert (
         landed(interval(window("a")), "2026-11-20T11:00:00+01:00", "2026-11-20T12:00:00+01:00").event_time_from == FROM
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "remedy"),
+    ("bounds", "remedy"),
     [
         ((FROM, NEXT), "contradict the interval"),
         ((FROM, None), "both event_time_from and event_time_to"),
@@ -78,12 +78,12 @@ def test_bounds_of_ones_own_apply_to_windows_and_may_repeat_those_of_an_interval
         (("ten", "eleven"), "ISO 8601"),
     ],
 )
-def test_bounds_that_contradict_the_interval_are_refused(given: tuple[Any, Any], remedy: str) -> None:
+def test_bounds_that_contradict_the_interval_are_refused(bounds: tuple[Any, Any], remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy):
-        landed(interval(window("a")), *given)
+        landed(interval(window("a")), *bounds)
 
 
 @pytest.mark.parametrize("windows", [7, [b"x"], {"window_id": "w1"}, "{'a': 1}", {"mode": "interval", "windows": []}])
-def test_anything_else_is_refused(windows: Any) -> None:
+def test_invalid_windows_argument_is_refused(windows: Any) -> None:
     with pytest.raises(ConfigurationError, match="windows"):
         landed(windows)

@@ -1,4 +1,4 @@
-"""Datasets of each task: the streams and objects that it reads, and its outputs as they are in storage."""
+"""Lineage datasets of each task: the streams and objects that it reads, and the stored tables that it writes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TestDrain:
         empty = manifest(Landing.from_url(tmp_path.as_uri()), number=number)
         return replace(empty, files=files, payload_bytes=rows * 20, window=replace(empty.window, event_count=rows))
 
-    def test_beforehand_only_the_names_are_known(self) -> None:
+    def test_before_the_run_only_dataset_names_are_known(self) -> None:
         lineage = drain_lineage(LANDED, None, (), {}, has_ended=False)
         [read], [written] = sent(lineage)
         assert (read.name, written.name) == (TOPIC, STORED)
@@ -86,7 +86,7 @@ class TestDrain:
         [read], outputs = sent(drain_lineage(LANDED, None, (), {}, has_ended=True))
         assert (read.name, outputs) == (TOPIC, [])
 
-    def test_everything_known_is_a_facet(self, tmp_path: Path) -> None:
+    def test_facets_hold_all_facts_of_the_landed_windows(self, tmp_path: Path) -> None:
         two = (self.window(tmp_path, 1, 5), self.window(tmp_path, 2, 3))
         lineage = drain_lineage(LANDED, two, two, FIELDS, has_ended=True)
         [read], [written] = sent(lineage)
@@ -107,7 +107,7 @@ class TestDrain:
         ]
         assert [fact["window_id"] for fact in window_facts(lineage)] == [each.window.window_id for each in two]
 
-    def test_windows_that_others_landed_were_not_written_by_this_task(self, tmp_path: Path) -> None:
+    def test_windows_landed_by_another_task_are_not_counted_as_written(self, tmp_path: Path) -> None:
         theirs, own = self.window(tmp_path, 1, 5), self.window(tmp_path, 2, 3)
         lineage = drain_lineage(LANDED, (theirs, own), (own,), {}, has_ended=True)
         [read], [written] = sent(lineage)
@@ -122,7 +122,7 @@ class TestDrain:
             ([], []),
         ],
     )
-    def test_fields_are_those_of_one_event_type(
+    def test_fields_are_listed_only_for_windows_of_one_event_type(
         self, tmp_path: Path, types: list[tuple[str, ...]], fields: list[str]
     ) -> None:
         texts = {f"../../../../../schemas/{n}.avsc": self.schema(*each) for n, each in enumerate(types)}
@@ -179,7 +179,7 @@ class TestEventLog:
         windows = [self.result("/event/Order__e", "w1", 3), self.result("/data/AccountChangeEvent", "w2", 2)]
         assert [(each.name, each.rows) for each in self.inputs(windows)] == [(STORED, 3), (CHANGES, 2)]
 
-    def test_a_manifest_alone_is_the_folder_that_the_drain_names_too(self) -> None:
+    def test_manifest_url_alone_has_the_folder_dataset_of_its_drain(self) -> None:
         result = self.result("/event/Order__e", "w1", 3)
         [by_url] = self.inputs(result["manifest_url"])
         assert by_url.name == self.inputs(result)[0].folder
@@ -192,11 +192,11 @@ class TestEventLog:
         [stream] = self.inputs(interval | {"asset_uri": windows[0]["asset_uri"]})
         assert (stream.name, stream.rows, stream.size) == (STORED, 5, None)
 
-    def test_what_is_no_window_is_refused(self) -> None:
+    def test_invalid_windows_are_refused(self) -> None:
         with pytest.raises(ConfigurationError):
             self.inputs(7)
 
-    def test_a_table_is_told_as_it_is_in_storage(self, tmp_path: Path) -> None:
+    def test_table_output_has_the_facts_of_the_stored_table(self, tmp_path: Path) -> None:
         paths = [f"event_date=2026-01-10/{window}/part-0.parquet" for window in ("w1", "w2.a-b", "w0")]
         columns = ("_replay_id", "_event_time", "Amount__c", "window_id")
         self.delta_table(tmp_path / "Order__e", *columns, files=[TableFile(path, 100, 2) for path in paths])
@@ -205,7 +205,7 @@ class TestEventLog:
         assert table.columns == dict.fromkeys(columns, "double")
         assert (table.rows, table.files, table.size, table.version) == (5, 2, 200, "0")
 
-    def test_a_table_that_the_worker_cannot_read_is_told_by_name_and_rows(self, tmp_path: Path) -> None:
+    def test_unreadable_table_has_only_its_name_and_rows(self, tmp_path: Path) -> None:
         table = self.outputs(tmp_path, self.result("/event/Order__e", "w1", 3))["Order__e"]
         assert (table.rows, table.columns, table.files, table.version) == (5, {}, None, None)
 
@@ -214,7 +214,7 @@ class TestEventLog:
         assert self.outputs(tmp_path, windows).keys() == {"Order__e"}
         assert self.outputs(tmp_path, windows, quarantined=1)["_quarantine"].rows == 1
 
-    def test_without_metrics_no_table_is_known(self, tmp_path: Path) -> None:
+    def test_no_table_is_an_output_without_metrics(self, tmp_path: Path) -> None:
         windows = self.result("/event/Order__e", "w1", 3)
         inputs, outputs = sent(event_log_lineage(windows, str(tmp_path), None, None, has_ended=True))
         assert ([each.name for each in inputs], outputs) == ([STORED], [])
@@ -239,7 +239,7 @@ class TestReplica:
         columns = ColumnRegistry({"Phone": "string", "BillingCity": "string", "Score__c": "double"})
         return Snapshot(7, None, {"s": stream}, {"Account": TableState("s", columns=columns)})
 
-    def test_a_table_is_told_as_the_snapshot_has_it(self) -> None:
+    def test_replica_table_has_the_columns_and_version_of_the_snapshot(self) -> None:
         lineage = replica_lineage([self.WINDOW], "s3a://lake/replica", self.METRICS, self.snapshot(), has_ended=True)
         [read], [table] = sent(lineage)
         assert (table.name, table.rows, table.version) == (DatasetName("s3://lake", "replica/Account"), 4, "7")
@@ -247,16 +247,16 @@ class TestReplica:
         assert read.name == CHANGES
         assert window_facts(lineage) == [{"window_id": "w"}]
 
-    def test_a_replica_that_the_worker_cannot_read_is_told_by_names(self) -> None:
+    def test_unreadable_replica_has_only_table_names_and_rows(self) -> None:
         [table] = sent(replica_lineage([self.WINDOW], "/lake", self.METRICS, None, has_ended=True))[1]
         assert (table.name.name, table.rows, table.columns) == ("/lake/Account", 4, {})
 
-    def test_no_rows_are_rows_that_are_known(self) -> None:
+    def test_zero_rows_are_reported_as_a_row_count(self) -> None:
         metrics = {"windows": ["w"], "tables": {"Account": {"rows": 0}}}
         [table] = sent(replica_lineage([self.WINDOW], "/lake", metrics, None, has_ended=True))[1]
         assert facet(table, "outputFacets", "outputStatistics") == {"rowCount": 0}
 
-    def test_a_refresh_reads_the_object_whose_fields_the_columns_are(self) -> None:
+    def test_refresh_input_is_the_salesforce_object_with_its_fields(self) -> None:
         fetched = {"Account": {"mode": "full", "fetched": 9}}
         lineage = refresh_lineage("salesforce_default", "/lake", fetched, self.METRICS, self.snapshot())
         [read], [table] = sent(lineage)
@@ -265,5 +265,5 @@ class TestReplica:
         assert (table.name.name, table.rows) == ("/lake/Account", 4)
         assert table.columns.items() >= read.columns.items()
 
-    def test_before_a_refresh_nothing_is_known(self) -> None:
+    def test_refresh_without_results_has_no_datasets(self) -> None:
         assert sent(refresh_lineage("salesforce_default", "/lake", {}, None, None)) == ([], [])

@@ -1,4 +1,4 @@
-"""When a drain warns of a second writer of its position."""
+"""Warnings of a drain about a second writer of its position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def moved_by(writer: str) -> Position:
     return Position(b"\1", 1, "20261120T000000Z-1", NOW, f"{writer} run run-1 try 1")
 
 
-def test_one_run_at_a_time_is_no_risk(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_active_run_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog) == ""
     assert warned(caplog, position=moved_by("orders.drain")) == ""
     assert (
@@ -48,18 +48,18 @@ def test_one_run_at_a_time_is_no_risk(caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_a_store_that_compares_sees_to_it_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_compare_and_set_store_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog, position=moved_by("others.drain"), active_runs=9, compares_and_sets=True) == ""
 
 
-def test_runs_beside_each_other_are_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_concurrent_runs_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert "9 runs of orders may be active at a time. Let one" in warned(caplog, active_runs=9)
 
 
 @pytest.mark.parametrize("writer", ["others.drain", "orders.drain[1]"])
-def test_so_is_a_second_writer_that_was_seen(caplog: pytest.LogCaptureFixture, writer: str) -> None:
+def test_position_of_another_writer_causes_a_warning(caplog: pytest.LogCaptureFixture, writer: str) -> None:
     assert f"{writer} moved this one too, at 2026-11-20" in warned(caplog, position=moved_by(writer), map_index=0)
 
 
-def test_somebody_who_reset_the_position_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_position_reset_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog, position=Position(b"\1", 2, None, NOW, "others.reset run manual try 1")) == ""

@@ -1,4 +1,4 @@
-"""What a drain tells: its landed stream, and the topic that woke it when it leaves events behind."""
+"""Asset events of a drain: its landed stream, and the watched topic if events remain unread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, AssetOrTimeSchedule, CronTriggerTimetable, task_group
 
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
-from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from tests.support.tasks import context_for
@@ -45,8 +45,8 @@ def outlets(schedule: Any, **arguments: Any) -> DrainOutlets:
     return drain._assets
 
 
-def told(each: DrainOutlets, alias: AssetAlias, **result: Any) -> list[tuple[str, Any]]:
-    """Return the URIs of the assets that were told by an alias, and what else."""
+def emitted(each: DrainOutlets, alias: AssetAlias, **result: Any) -> list[tuple[str, Any]]:
+    """Return the URI of each asset event of an alias, with its reason or gap."""
     context = context_for("drain")
     each.emit(NAMES, {**RESULT, **result}, context)
     events = context["outlet_events"][alias].asset_alias_events
@@ -65,48 +65,48 @@ def told(each: DrainOutlets, alias: AssetAlias, **result: Any) -> list[tuple[str
         ("@hourly", ()),
     ],
 )
-def test_it_tells_the_watches_of_its_own_topic_that_its_dag_is_scheduled_on(
+def test_drain_emits_events_for_the_watches_of_its_topic_in_the_schedule(
     schedule: Any, watches: tuple[Asset, ...]
 ) -> None:
     found = outlets(schedule)
     assert found.declared() == ([LANDED, UNFINISHED] if watches else [LANDED])
-    assert told(found, UNFINISHED) == [(watch.uri, "unfinished") for watch in watches]
+    assert emitted(found, UNFINISHED) == [(watch.uri, "unfinished") for watch in watches]
 
 
 @pytest.mark.parametrize(
     ("stop_reason", "again"),
     [("max_events", True), ("max_bytes", True), ("max_seconds", True), ("caught_up", False), ("until", False)],
 )
-def test_the_watch_is_told_of_a_drain_that_left_events_behind(stop_reason: str, again: bool) -> None:
+def test_watch_gets_an_event_when_the_drain_left_events_unread(stop_reason: str, again: bool) -> None:
     expected = [(WATCHED.uri, "unfinished")] if again else []
-    assert told(outlets([WATCHED]), UNFINISHED, stop_reason=stop_reason) == expected
+    assert emitted(outlets([WATCHED]), UNFINISHED, stop_reason=stop_reason) == expected
 
 
 @pytest.mark.parametrize(
     "other",
     [salesforce_topic_asset("/event/Other__e"), salesforce_topic_asset(TOPIC, salesforce_conn_id="other")],
 )
-def test_a_watch_of_another_topic_is_not_told(other: Asset) -> None:
-    assert told(outlets([other]), UNFINISHED) == []
+def test_watch_of_another_topic_gets_no_event(other: Asset) -> None:
+    assert emitted(outlets([other]), UNFINISHED) == []
 
 
 @pytest.mark.parametrize("name", ["topic", "subscription", "salesforce_conn_id"])
-def test_a_stream_that_only_the_run_knows_is_told_by_an_alias(name: str) -> None:
+def test_templated_stream_emits_its_events_through_an_alias(name: str) -> None:
     found = outlets([WATCHED], **{name: "{{ params.name }}"})
     assert found.declared() == [BY_ALIAS, UNFINISHED]
-    assert told(found, BY_ALIAS, gap="a gap") == [(LANDED.uri, "a gap")]
-    assert told(found, UNFINISHED) == [(WATCHED.uri, "unfinished")]
+    assert emitted(found, BY_ALIAS, gap="a gap") == [(LANDED.uri, "a gap")]
+    assert emitted(found, UNFINISHED) == [(WATCHED.uri, "unfinished")]
 
 
-def test_so_is_the_stream_of_a_mapped_task_whose_outlets_the_file_cannot_list() -> None:
+def test_mapped_task_emits_its_events_through_an_alias() -> None:
     with DAG("orders", schedule=None):
         mapped = DrainReplayWindowOperator.partial(task_id="drain", landing_url="/lake").expand(topic=[TOPIC])
     drain: Any = mapped.unmap({"topic": TOPIC})
     assert drain.outlets == [BY_ALIAS]
-    assert told(drain._assets, BY_ALIAS, gap="a gap") == [(LANDED.uri, "a gap")]
+    assert emitted(drain._assets, BY_ALIAS, gap="a gap") == [(LANDED.uri, "a gap")]
 
 
-def test_so_is_the_stream_of_a_mapped_task_group() -> None:
+def test_mapped_task_group_emits_its_events_through_an_alias() -> None:
     with DAG("orders", schedule=None) as dag:
 
         @task_group
@@ -117,7 +117,7 @@ def test_so_is_the_stream_of_a_mapped_task_group() -> None:
     assert dag.get_task("stream.drain").outlets == [AssetAlias("sfstream_landed.orders.stream.drain")]
 
 
-def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> None:
+def test_asset_event_of_an_interval_is_accepted_by_a_spark_task() -> None:
     interval = {"mode": "interval", "event_time_from": "2026-11-20T10:00:00+00:00", "landing_url": "/lake"} | {
         "asset_uri": LANDED.uri,
         "event_time_to": "2026-11-20T11:00:00+00:00",
@@ -131,7 +131,7 @@ def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> 
     each.emit(NAMES, interval, context)
     extra = context["outlet_events"][LANDED].extra
     page = "http://localhost:8080/dags/orders/runs/run-1/tasks/drain"
-    told_of_it = {key: value for key, value in interval.items() if key != "landing_url"}
-    assert extra == {**told_of_it, "task_url": page}
-    assert Landed.of(extra, None, None).manifests == ("file:///lake/manifest.json",)
+    facts = {key: value for key, value in interval.items() if key != "landing_url"}
+    assert extra == {**facts, "task_url": page}
+    assert WindowsArgument.of(extra, None, None).manifests == ("file:///lake/manifest.json",)
     assert context["outlet_events"][each.unfinished].asset_alias_events == []

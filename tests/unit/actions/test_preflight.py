@@ -1,4 +1,4 @@
-"""What is said of a clock and of allocations."""
+"""Preflight checks of the clock, the API and the allocations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def difference(asked: int, answered: int) -> str:
-    """Return what is said where so many seconds after Salesforce's noon it was asked and answered, by our clock."""
+    """Return the clock check's text. Arguments: our clock at request and response, in seconds after the server's."""
     return clock_difference(NOON, NOON + timedelta(seconds=asked), NOON + timedelta(seconds=answered))
 
 
@@ -24,12 +24,12 @@ def difference(asked: int, answered: int) -> str:
     [(0, 1, "0 s behind"), (61, 62, "60 s ahead of"), (-62, -60, "60 s behind"), (-90, 120, "0 s behind")],
     ids=["none", "ahead", "behind", "a slow network shows none"],
 )
-def test_a_small_difference_is_told(asked: int, answered: int, words: str) -> None:
+def test_small_clock_difference_is_reported(asked: int, answered: int, words: str) -> None:
     assert words in difference(asked, answered)
 
 
 @pytest.mark.parametrize(("asked", "answered", "words"), [(62, 300, "61 s ahead of"), (-4000, -3600, "3600 s behind")])
-def test_a_clock_that_is_wrong_is_refused(asked: int, answered: int, words: str) -> None:
+def test_wrong_clock_is_refused(asked: int, answered: int, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{words} Salesforce's. Set it right"):
         difference(asked, answered)
 
@@ -47,7 +47,7 @@ def allocations(**remaining: int) -> dict[str, Allocation]:
         ("/u/Notes", None, "confirms neither the end of a stream nor an interval"),
     ],
 )
-def test_what_the_streaming_api_lacks_is_named(topic: str, api: str | None, advice: str) -> None:
+def test_limits_of_the_streaming_api_are_named(topic: str, api: str | None, advice: str) -> None:
     assert advice in api_advice(Topic.parse(topic, api))
     assert ("prefer it" in api_advice(Topic.parse(topic, api))) == (api == "streaming")
 
@@ -56,19 +56,19 @@ def test_the_pubsub_api_needs_no_advice() -> None:
     assert api_advice(Topic.parse("/event/Order__e")) == ""
 
 
-def test_what_remains_is_told() -> None:
-    told = remaining_allocations(allocations(**{DELIVERED_EVENTS: 1, API_REQUESTS: 999}, HourlyTimeBasedWorkflow=0))
-    assert told == "DailyDeliveredPlatformEvents: 1 of 1,000 remain; DailyApiRequests: 999 of 1,000 remain"
+def test_remaining_allocations_are_reported() -> None:
+    reported = remaining_allocations(allocations(**{DELIVERED_EVENTS: 1, API_REQUESTS: 999}, HourlyTimeBasedWorkflow=0))
+    assert reported == "DailyDeliveredPlatformEvents: 1 of 1,000 remain; DailyApiRequests: 999 of 1,000 remain"
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("reported", "words"),
     [
         ({DELIVERED_EVENTS: 0, API_REQUESTS: 5}, "0 of 1,000 remain"),
         ({DELIVERED_EVENTS: 5, API_REQUESTS: -2}, "-2 of 1,000 remain"),
         ({API_REQUESTS: 5}, f"Salesforce tells nothing of {DELIVERED_EVENTS}"),
     ],
 )
-def test_none_left_and_none_told_are_no_success(told: dict[str, int], words: str) -> None:
+def test_exhausted_or_missing_allocation_is_refused(reported: dict[str, int], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        remaining_allocations(allocations(**told))
+        remaining_allocations(allocations(**reported))

@@ -1,4 +1,4 @@
-"""Rows of lists, of landed windows and of tables: real files, in order, the same whenever they are read."""
+"""Row sources: lists, landed windows and tables return the same rows in the same order at each read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER = {
     ],
 }
 WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "Note__c", "type": ["null", "string"], "default": None}]}  # type: ignore[misc]
-LOADED = events_in_order  # with all that it needs, before the first test
+LOADED = events_in_order  # imported with its dependencies before the first test
 TIME = datetime(2026, 1, 10, tzinfo=UTC)
 
 
@@ -65,12 +65,12 @@ def test_a_list_has_the_columns_of_all_its_rows() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["[]", {"a": 1}, [1], [{1: 2}], 5, [["a"]]])
-def test_what_is_no_list_of_dicts_is_refused(wrong: Any) -> None:
+def test_rows_other_than_a_list_of_dicts_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="rows must be a list of dicts"), opened(rows=wrong):
         pass
 
 
-def test_windows_give_each_event_once_in_order_whatever_its_schema(tmp_path: Path) -> None:
+def test_windows_return_each_event_once_in_order_across_schemas(tmp_path: Path) -> None:
     mixed = [event(number, "two" if number % 3 else "one") for number in range(40)]
     first = land(tmp_path, "20260110T000000Z-a", [*mixed, LandedEvent(40, "one", b"\xff")])
     second = land(tmp_path, "20260110T010000Z-b", [mixed[39], *(event(number) for number in range(41, 50))])
@@ -152,7 +152,7 @@ def test_parquet_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> N
         assert [row.columns["Id"] for row in one.rows()] == [1, 2]
 
 
-def test_what_is_no_table_is_named(tmp_path: Path) -> None:
+def test_path_without_a_table_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
     for name in ("empty", "missing", "broken.parquet"):

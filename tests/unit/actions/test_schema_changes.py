@@ -1,4 +1,4 @@
-"""What the error of a task says of schemas that changed."""
+"""Errors that report changed event schemas."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def test_each_kind_of_change_is_named_with_its_fields() -> None:
     change = SchemaChange.between(
         "old", before, "new", schema(Other="string", Loose=["null", "double"], Same="int", New="int")
     )
-    said = str(schema_change_error("/event/Order__e", [change.document()]))
+    message = str(schema_change_error("/event/Order__e", [change.document()]))
     for kind in (
         "1 fields added: New",
         "1 fields removed: Gone",
         "1 fields retyped: Other",
         "1 fields became nullable: Loose",
     ):
-        assert kind in said
+        assert kind in message
     assert schema_change_error("/event/Order__e", []) is None

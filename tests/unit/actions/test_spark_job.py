@@ -1,4 +1,4 @@
-"""What a task makes of the end of a driver."""
+"""Errors and progress of a Spark driver, as its task reports them."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ OURS = "airflow_provider_sfstream.exceptions."
         ("Killed", SparkJobError, "spark-submit to spark://m:7077 ended with exit code 1."),
     ],
 )
-def test_an_error_of_the_driver_is_the_tasks(output: str, kind: type[SalesforceStreamError], text: str) -> None:
+def test_driver_error_is_raised_by_the_task(output: str, kind: type[SalesforceStreamError], text: str) -> None:
     error = driver_error(COMMAND + output, "spark://m:7077")
     assert (type(error), str(error)) == (kind, text)
 
 
-def test_without_a_driver_there_is_no_exit_code() -> None:
+def test_error_without_a_driver_has_no_exit_code() -> None:
     assert str(driver_error("No driver id is known", "k8s://x")) == "spark-submit to k8s://x ended with an error."
 
 
 class Tracker:
-    """Stands for a session whose second stage is at work."""
+    """Status tracker of a session that runs its second stage."""
 
     def __init__(self, asked: threading.Event) -> None:
         self._asked = asked
@@ -75,7 +75,7 @@ class Tracker:
         return SimpleNamespace(stageId=number, numCompletedTasks=13, numTasks=40)
 
 
-def test_a_job_at_work_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_running_job_logs_its_progress(caplog: pytest.LogCaptureFixture) -> None:
     asked = threading.Event()
     session = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: Tracker(asked)))
     with caplog.at_level("INFO"), progress(session, interval=0.001):
@@ -84,7 +84,7 @@ def test_a_job_at_work_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> N
     assert not any(thread.name == "sfstream-progress" for thread in threading.enumerate())
 
 
-def test_a_session_that_is_gone_does_not_end_the_job() -> None:
+def test_lost_session_does_not_end_the_job() -> None:
     asked = threading.Event()
 
     def gone() -> list[int]:

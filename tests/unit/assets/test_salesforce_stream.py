@@ -30,19 +30,19 @@ def trigger_of(asset: Asset) -> SalesforceEventTrigger:
 
 
 def trigger_hash(asset: Asset) -> int:
-    """Return what Airflow tells triggers apart by."""
+    """Return the hash by which Airflow distinguishes triggers."""
     encoded = encode_trigger(trigger_of(asset))
     return BaseEventTrigger.hash(encoded["classpath"], encoded["kwargs"])
 
 
-def test_a_topic_carries_its_watcher() -> None:
+def test_asset_of_a_topic_has_its_watcher() -> None:
     asset = salesforce_topic_asset(TOPIC)
     assert (asset.name, asset.uri) == ("sfstream://salesforce_default/event/Order__e",) * 2
     assert trigger_of(asset).serialize()[1]["topic"] == TOPIC
     assert asset.watchers[0].name == asset.uri
 
 
-def test_the_texts_defaults_are_the_triggers() -> None:
+def test_defaults_of_uri_asset_and_trigger_are_equal() -> None:
     theirs = inspect.signature(SalesforceEventTrigger.__init__).parameters
     for name in ("min_events", "max_wait", "min_interval"):
         assert theirs[name].default == getattr(StreamUri, name), name
@@ -68,7 +68,7 @@ def test_equal_calls_share_one_asset_and_one_trigger(one: dict[str, Any], other:
     assert trigger_hash(first) == trigger_hash(second)
 
 
-def test_other_conditions_are_another_asset_and_another_trigger() -> None:
+def test_different_conditions_have_different_assets_and_triggers() -> None:
     calls: list[dict[str, Any]] = [
         {}, {"salesforce_conn_id": "eu"}, {"min_events": 2}, {"max_wait": 60}, {"min_interval": 0}, {"max_wait": 6}
     ]  # fmt: skip
@@ -96,7 +96,7 @@ def test_the_uri_follows_from_the_triggers_arguments(call: dict[str, Any]) -> No
         ("/event/Order__e", "streaming", "sfstream://salesforce_default/event/Order__e?api=streaming"),
     ],
 )
-def test_the_api_is_in_the_uri_only_where_it_is_not_the_topics_own(topic: str, api: str | None, uri: str) -> None:
+def test_uri_contains_the_api_only_if_it_is_not_the_default_of_the_topic(topic: str, api: str | None, uri: str) -> None:
     asset = salesforce_topic_asset(topic, api=api)
     assert asset.uri == uri
     landed = landed_stream_asset("salesforce_default", topic, api=api)
@@ -118,14 +118,14 @@ def test_an_api_that_does_not_carry_the_topic_is_refused() -> None:
         ({"salesforce_conn_id": ""}, "salesforce_conn_id"),
     ],
 )
-def test_unusable_arguments_are_refused_when_the_dag_is_parsed(call: dict[str, Any], name: str) -> None:
+def test_invalid_asset_arguments_are_refused_when_the_dag_is_parsed(call: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name}="):
         salesforce_topic_asset(TOPIC, **call)
     with pytest.raises(InvalidTopicError):
         salesforce_topic_asset("Order__e")
 
 
-def test_a_landed_stream_is_another_asset_and_nobody_watches_it() -> None:
+def test_landed_stream_is_another_asset_without_watchers() -> None:
     landed = landed_stream_asset("salesforce_default", TOPIC, "on_event")
     assert landed.uri == "sfstream://salesforce_default/event/Order__e?subscription=on_event"
     assert landed.name == landed.uri

@@ -1,4 +1,4 @@
-"""What Airflow makes of sfstream:// URIs, through the handler and factory it discovers."""
+"""Assets with ``sfstream://`` URIs: the URI handler, the factory and the dataset converter that Airflow discovers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDERS = "sfstream://salesforce_default/event/Order__e"
         ("sfstream://eu%3aprod/event/Order__e", "sfstream://eu%3Aprod/event/Order__e"),
     ],
 )
-def test_two_spellings_are_one_asset(written: str, kept: str) -> None:
+def test_different_spellings_of_a_uri_are_one_asset(written: str, kept: str) -> None:
     asset = Asset("orders", uri=written)
     assert asset.uri == kept
     assert asset.normalized_uri == kept
@@ -45,13 +45,13 @@ def test_two_spellings_are_one_asset(written: str, kept: str) -> None:
         (f"{ORDERS}?min_events=2&min_events=3", "given twice"),
     ],
 )
-def test_a_wrong_uri_is_a_value_error_as_airflow_expects(uri: str, reason: str) -> None:
+def test_invalid_uri_raises_a_value_error(uri: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Asset(uri)
 
 
-def test_a_uri_has_no_user_name() -> None:
-    """Airflow 3.1.1 leaves one out itself, before it asks."""
+def test_uri_with_a_user_name_is_refused() -> None:
+    """The test calls the handler directly, because Airflow 3.1.1 removes the user name before it calls the handler."""
     with pytest.raises(ValueError, match="no user name or password"):
         sanitize_uri(urlsplit("sfstream://me@salesforce_default/event/Order__e"))
 
@@ -60,12 +60,12 @@ TEXTS = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=40
 
 
 @given(TEXTS, TEXTS)
-def test_canonical_text_passes_through_airflow_unchanged(connection: str, subscription: str) -> None:
+def test_airflow_does_not_change_a_canonical_uri(connection: str, subscription: str) -> None:
     uri = str(StreamUri(connection, "/u/a//b/", subscription))
     assert Asset("landed", uri=uri).uri == uri
 
 
-def test_the_factory_makes_the_asset_that_a_drain_emits() -> None:
+def test_factory_creates_the_asset_that_a_drain_emits() -> None:
     asset = create_asset(salesforce_conn_id="c", topic="/event/Order__e", subscription="on_event", extra={"rows": 3})
     assert asset == Asset("sfstream://c/event/Order__e?subscription=on_event", extra={"rows": 3})
     assert create_asset(salesforce_conn_id="c", topic="/event/Order__e").uri == "sfstream://c/event/Order__e"
@@ -83,8 +83,8 @@ def test_lineage_finds_the_factory_by_the_scheme() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?min_events=5", "?subscription=airflow"])
-def test_airflow_makes_a_dataset_of_it(query: str) -> None:
-    """As for outlets, inlets, and what hooks tell; the conditions of a watch are no other dataset."""
+def test_airflow_converts_the_asset_into_a_dataset(query: str) -> None:
+    """Airflow converts outlets, inlets and the assets of hooks. The conditions of a watch do not change the dataset."""
     dataset = translate_airflow_asset(Asset("orders", uri=f"{ORDERS}{query}"), None)
     assert dataset is not None
     kept = "" if "min_events" in query else query

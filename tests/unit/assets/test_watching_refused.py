@@ -1,4 +1,4 @@
-"""Where Airflow has no shared streams, watching a topic is refused when the DAG is parsed."""
+"""Airflow without shared streams: watching a topic is refused when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ pytestmark = pytest.mark.skipif(SHARED_STREAMS, reason="this Airflow has shared 
 TOPIC = "/event/Order__e"
 
 
-def test_a_watched_topic() -> None:
+def test_topic_asset_is_refused_without_shared_streams() -> None:
     with pytest.raises(ConfigurationError, match="needs Airflow"):
         salesforce_topic_asset(TOPIC)
 
 
-def test_a_message_queue() -> None:
+def test_message_queue_is_refused_without_shared_streams() -> None:
     queues = pytest.importorskip("airflow_provider_sfstream.queues.sfstream")
     with pytest.raises(ConfigurationError, match="needs Airflow"):
         queues.SfstreamMessageQueueProvider().trigger_class()
 
 
-async def test_a_watcher_that_was_made_by_hand() -> None:
+async def test_manual_watcher_is_refused_without_shared_streams() -> None:
     watcher = SalesforceEventTrigger(topic=TOPIC)
     watcher.trigger_id = 1  # as the triggerer sets it
     with pytest.raises(ConfigurationError, match="needs Airflow"):
         await anext(watcher.run())
 
 
-def test_the_asset_of_what_was_landed_is_none_of_these() -> None:
+def test_asset_of_a_landed_stream_needs_no_shared_streams() -> None:
     assert landed_stream_asset("salesforce_default", TOPIC).watchers == []

@@ -1,4 +1,4 @@
-"""What the hook of managed event subscriptions refuses before it contacts anybody."""
+"""Hook of managed event subscriptions: arguments that it refuses before it contacts Salesforce."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("version", ["59.0", "37.0", "v59", "latest"])
-def test_an_api_version_that_does_not_have_them(hook: Any, version: str) -> None:
+def test_api_version_without_managed_subscriptions_is_refused(hook: Any, version: str) -> None:
     with pytest.raises(ConfigurationError, match=r"connection 'sf'.*managed event subscriptions: give 60\.0 or above"):
         hook(version=version).get("Orders")
 
 
 @pytest.mark.parametrize(("version", "used"), [(None, "62.0"), ("60.0", "60.0"), ("v66.0", "66.0"), (61, "61.0")])
-def test_the_api_version_of_the_connection(hook: Any, version: Any, used: str) -> None:
+def test_client_uses_the_api_version_of_the_connection(hook: Any, version: Any, used: str) -> None:
     with hook(**({} if version is None else {"version": version})).get_conn() as client:
         assert client.api_version == used
 
 
 @pytest.mark.parametrize(("method", "state"), [("ensure", ["stopped"]), ("delete", [])])
-def test_what_loses_the_position_has_to_be_confirmed(hook: Any, method: str, state: list[str]) -> None:
+def test_hook_requires_confirmation_of_a_lost_position(hook: Any, method: str, state: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"Orders.*confirm_position_loss=True.*Nothing was changed"):
         getattr(hook(), method)("Orders", *state)
 
 
-def test_names_are_checked_first(hook: Any) -> None:
+def test_invalid_names_are_refused_before_any_request(hook: Any) -> None:
     one = hook()
     for call in (
         lambda: one.get("O'Brien"),
@@ -55,7 +55,7 @@ def test_names_are_checked_first(hook: Any) -> None:
         one.ensure("Orders", topic="/topic/Orders")
 
 
-def test_a_connection_that_cannot_be_used_is_told_by_the_test(hook: Any) -> None:
+def test_connection_test_reports_unusable_fields(hook: Any) -> None:
     for changes, part in (({"version": "59.0"}, "60.0"), ({"consumer_secret": ""}, "consumer_secret")):
         ok, message = hook(**changes).test_connection()
         assert not ok

@@ -1,4 +1,4 @@
-"""From an Airflow connection to settings, as Airflow's own Salesforce provider stores its fields."""
+"""Settings from an Airflow connection, whose fields are those of Airflow's Salesforce provider."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ APP = {"consumer_key": "key", "consumer_secret": "s3cret-app", "domain": "acme.m
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Store a connection as the environment variable that Airflow reads."""
+    """Return a function that stores a connection in the environment variable that Airflow reads."""
 
     def store(extra: dict[str, Any] | str | None = None, conn_id: str = "salesforce_default", **fields: Any) -> None:
         text = extra if isinstance(extra, str | None) else json.dumps(extra)
@@ -34,7 +34,7 @@ def settings(extra: dict[str, Any], **fields: Any) -> SalesforceSettings:
     return SalesforceSettings.from_connection(Connection(conn_id="sf", conn_type="salesforce", **fields), extra)
 
 
-def test_the_fields_of_airflows_provider_and_ours() -> None:
+def test_settings_are_read_from_all_fields_of_the_connection() -> None:
     got = settings(
         {
             **APP,
@@ -62,13 +62,13 @@ def test_the_fields_of_airflows_provider_and_ours() -> None:
     )
 
 
-def test_login_and_password_are_the_connections_own() -> None:
+def test_login_and_password_are_read_from_the_connection() -> None:
     got = settings({**APP, "security_token": "-token"}, login="u@x", password="s3cret")
     assert isinstance(got.credentials, UsernamePassword)
     assert (got.credentials.username, got.credentials.password) == ("u@x", "s3cret-token")
 
 
-def test_an_empty_field_is_none_and_hides_an_old_one_as_in_airflows_provider() -> None:
+def test_empty_field_is_missing_and_hides_the_field_with_the_old_prefix() -> None:
     old = {f"extra__salesforce__{name}": value for name, value in APP.items()}
     assert settings(old).credentials == settings(APP).credentials
     assert settings({**APP, "auth_flow": "", "pubsub_endpoint": "", "organization_id": ""}) == settings(APP)
@@ -102,7 +102,7 @@ def test_proxies_may_be_text_as_the_form_stores_them() -> None:
         ({"call_timeout_seconds": [5]}, "call_timeout_seconds must be"),
     ],
 )
-def test_unusable_fields_are_named_with_their_connection(extra: dict[str, Any], named: str) -> None:
+def test_error_of_an_invalid_field_names_the_field_and_the_connection(extra: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match="Airflow connection 'sf': ") as caught:
         settings({**APP, **extra})
     assert named in str(caught.value)
@@ -118,19 +118,19 @@ def test_the_repr_shows_no_secret() -> None:
 @pytest.mark.parametrize("extra", ["{not json", '["a list"]', '"text"'])
 def test_an_extra_that_is_no_json_object_is_refused(connect: Any, extra: str) -> None:
     connect(extra)
-    # Airflow 3.1 itself takes no such connection from the environment, logs why, and says that there is none.
+    # Airflow 3.1 itself refuses this connection: it logs the reason and reports that the connection is not defined.
     with pytest.raises(
         (ConfigurationError, AirflowNotFoundException), match=r"Extra is not a JSON object|isn't defined"
     ):
         SalesforceLoginHook().settings()
 
 
-def test_a_connection_by_its_id(connect: Any) -> None:
+def test_settings_of_a_connection_with_another_id(connect: Any) -> None:
     connect(APP, conn_id="my_org")
     assert SalesforceLoginHook("my_org").settings() == settings(APP)
 
 
-async def test_without_blocking(connect: Any) -> None:
+async def test_settings_are_read_asynchronously(connect: Any) -> None:
     connect(APP)
     hook = SalesforceLoginHook()
     assert await hook.asettings() == settings(APP)
@@ -164,8 +164,8 @@ def test_test_connection_names_unusable_fields(connect: Any) -> None:
     assert "allow_insecure" in message
 
 
-def test_settings_that_say_the_same_are_one_key_and_any_difference_is_another() -> None:
-    """Async clients are shared by settings."""
+def test_equal_settings_have_equal_hashes_and_any_difference_matters() -> None:
+    """Tasks with equal settings share an asynchronous client."""
     one = settings({**APP, "proxies": {"https": "http://proxy:1"}})
     assert hash(one) == hash(settings({**APP, "proxies": '{"https": "http://proxy:1"}'}))
     others: list[dict[str, Any]] = [{"consumer_secret": "other"}, {"pubsub_endpoint": "host:1"}, {"tls_ca": "/x"}]
@@ -175,17 +175,17 @@ def test_settings_that_say_the_same_are_one_key_and_any_difference_is_another() 
 
 
 @pytest.mark.parametrize("stated", ["00D5g000001QCmE", "00D5g000001QCmEEAW"])
-def test_a_stated_org_is_known_without_a_login(connect: Any, stated: str) -> None:
+def test_organization_id_of_the_connection_is_used_without_a_login(connect: Any, stated: str) -> None:
     connect({**APP, "organization_id": stated})
     hook = SalesforceLoginHook()
     assert hook.known_org_id == "00D5g000001QCmEEAW"
-    assert hook._token_provider is None, "nothing was made that could log in"
+    assert hook._token_provider is None, "the hook created no token provider"
 
 
 @pytest.mark.parametrize(
     "stated", ["0055g000001QCmE", "00D5g000001QCm", "00D5g000001QCmEEAX", "acme", "00D5g000001QC!E"]
 )
-def test_a_stated_org_has_to_be_one(connect: Any, stated: str) -> None:
+def test_invalid_organization_id_of_the_connection_is_refused(connect: Any, stated: str) -> None:
     connect({**APP, "organization_id": stated})
     with pytest.raises(ConfigurationError, match=r"salesforce_default.*organization_id"):
         _ = SalesforceLoginHook().known_org_id

@@ -9,7 +9,7 @@ from airflow_provider_sfstream.landing.location import Landing
 
 @pytest.fixture(params=["local", "memory"])
 def landing(request, tmp_path):
-    """One landing of each kind: files of this machine, and a filesystem that is not local."""
+    """Provide a landing in local files, and one in a filesystem that is not local."""
     url = str(tmp_path / "lake") if request.param == "local" else f"memory://lake-{secrets.token_hex(4)}"
     landing = Landing.from_url(url)
     yield landing

@@ -1,4 +1,4 @@
-"""Manifests: a window exists once, whoever writes it; what is not as written is noticed."""
+"""Manifests: each window has one, also with concurrent writers, and changed files are detected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_manifest_is_read_as_it_was_written(catalog):
     assert len(catalog.landing.filesystem.ls(folder)) == 2
 
 
-def test_the_covered_span_of_a_window_is_kept(catalog):
+def test_covered_span_of_a_window_is_stored(catalog):
     plain = landed_manifest(catalog)
     elsewhere = timezone(timedelta(hours=5, minutes=45))
     window = replace(
@@ -56,14 +56,14 @@ def test_the_covered_span_of_a_window_is_kept(catalog):
     assert json.loads(plain.to_json())["covered_until"] is None
 
 
-def test_a_manifest_of_before_spans_were_recorded_is_read(catalog):
+def test_manifest_without_covered_span_is_readable(catalog):
     written = landed_manifest(catalog)
     document = json.loads(written.to_json())
     del document["covered_from"], document["covered_until"]
     assert Manifest.from_json(json.dumps(document), written.window.manifest_url) == written
 
 
-def test_missing_schemas_are_kept_and_nothing_is_missing_where_nobody_says_so(catalog):
+def test_missing_schemas_are_stored_and_none_are_missing_by_default(catalog):
     plain = landed_manifest(catalog)
     missing = {"": MissingSchema(None, "no id"), "one": MissingSchema("../../../../../schemas/one.avsc", "hidden")}
     written = replace(plain, missing_schemas=missing)
@@ -79,14 +79,14 @@ def test_schemas_and_files_are_found_from_the_manifest_url(catalog):
         assert catalog.landing.filesystem.exists(catalog.landing.path_of(written.url_of(name)))
 
 
-def test_the_first_manifest_stands_and_is_adopted(catalog):
+def test_second_writer_adopts_the_first_manifest(catalog):
     first = catalog.write_manifest(landed_manifest(catalog, "1-aa"))
     second = landed_manifest(catalog, "2-bb")
     assert catalog.write_manifest(second) == first
     assert catalog.read_manifest(STREAM, first.window.window_id) == first
 
 
-def test_of_many_writers_at_once_all_return_one_manifest(catalog):
+def test_concurrent_writers_all_return_one_manifest(catalog):
     candidates = [with_stop_reason(landed_manifest(catalog), f"reason {number}") for number in range(8)]
     results: list[Manifest] = []
     barrier = threading.Barrier(len(candidates))
@@ -146,7 +146,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(catalog):
         Manifest.from_json(json.dumps(document), written.window.manifest_url)
 
 
-def test_a_manifest_in_the_place_of_another_is_refused(catalog):
+def test_manifest_copied_to_another_window_is_refused(catalog):
     one = catalog.write_manifest(landed_manifest(catalog))
     other = manifest(catalog.landing, number=1).window.window_id
     catalog.landing.filesystem.makedirs(catalog.landing.window_folder(STREAM, other))
@@ -155,7 +155,7 @@ def test_a_manifest_in_the_place_of_another_is_refused(catalog):
         catalog.read_manifest(STREAM, other)
 
 
-def test_a_manifest_url_that_is_not_there_says_so(catalog):
+def test_missing_or_foreign_manifest_url_is_refused(catalog):
     with pytest.raises(ManifestError, match="does not exist"):
         catalog.read_manifest_url(manifest(catalog.landing).window.manifest_url)
     with pytest.raises(LandingError, match="not below the landing"):
@@ -180,7 +180,7 @@ def test_verify_notices_missing_short_and_changed_files(catalog):
         catalog.verify(written)
 
 
-def test_the_debris_of_dead_tries_is_removed_and_nothing_else(catalog):
+def test_files_of_killed_tries_are_removed_and_nothing_else(catalog):
     landed_manifest(catalog, "1-dead")
     written = catalog.write_manifest(landed_manifest(catalog, "2-bb"))
     assert catalog.remove_unlisted(written) == 1
@@ -189,7 +189,7 @@ def test_the_debris_of_dead_tries_is_removed_and_nothing_else(catalog):
     assert catalog.read_manifest(STREAM, written.window.window_id) == written
 
 
-def test_windows_between_are_the_finished_ones_of_those_days(catalog):
+def test_windows_between_returns_the_finished_windows_of_the_days(catalog):
     days = [DUE + timedelta(days=offset) for offset in range(-1, 4)]
     written = [catalog.write_manifest(manifest(catalog.landing, number=n, due=due)) for n, due in enumerate(days)]
     unfinished = landed_manifest(catalog, number=9, due=DUE + timedelta(hours=1))
@@ -199,11 +199,11 @@ def test_windows_between_are_the_finished_ones_of_those_days(catalog):
     assert catalog.windows_between(STREAM, date(2025, 1, 1), date(2025, 1, 2)) == []
 
 
-def test_windows_that_are_not_wanted_are_not_read(catalog):
-    kept, broken = (catalog.write_manifest(manifest(catalog.landing, number=number)) for number in (0, 1))
+def test_excluded_windows_are_not_read(catalog):
+    wanted, broken = (catalog.write_manifest(manifest(catalog.landing, number=number)) for number in (0, 1))
     path = catalog.landing.manifest_path(STREAM, broken.window.window_id)
     catalog.landing.filesystem.pipe_file(path, b"broken")
-    assert catalog.windows_between(STREAM, DUE.date(), DUE.date(), without=[broken.window.window_id]) == [kept]
+    assert catalog.windows_between(STREAM, DUE.date(), DUE.date(), without=[broken.window.window_id]) == [wanted]
 
 
 def test_the_first_day_is_that_of_the_oldest_window(catalog):
@@ -256,7 +256,7 @@ def test_the_chain_is_followed_without_listing(catalog, monkeypatch):
     assert list(catalog.chain(STREAM, head)) == written[::-1]
 
 
-def test_the_chain_ends_where_a_window_is_gone(catalog, caplog):
+def test_chain_ends_at_a_missing_window(catalog, caplog):
     written = chain_of(catalog, 5)
     catalog.landing.filesystem.rm_file(catalog.landing.manifest_path(STREAM, written[1].window.window_id))
     assert list(catalog.chain(STREAM, written[-1].window.window_id)) == written[:1:-1]
@@ -283,7 +283,7 @@ def test_a_circle_of_windows_is_refused(catalog):
     ],
     ids=str,
 )
-def test_a_manifest_that_names_schemas_elsewhere_is_not_used(catalog, change):
+def test_manifest_with_schemas_outside_the_landing_is_refused(catalog, change):
     written = landed_manifest(catalog)
     document = json.loads(written.to_json()) | change
     with pytest.raises(ManifestError):
@@ -293,7 +293,7 @@ def test_a_manifest_that_names_schemas_elsewhere_is_not_used(catalog, change):
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"a":' * 100_000, '{"format": "sfstream-manifest", "version": ' + "[" * 9000]
 )
-def test_a_document_that_is_too_deep_is_no_manifest(text):
+def test_too_deeply_nested_manifest_is_refused(text):
     with pytest.raises(ManifestError, match="is not a readable manifest"):
         Manifest.from_json(text, "file:///manifest.json")
 

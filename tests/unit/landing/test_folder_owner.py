@@ -17,12 +17,12 @@ from airflow_provider_sfstream.landing.location import Landing, check_owner, mod
 
 OTHER, GROUP, WORKER = 54_321, 54_322, 50_000
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="folders of other users are made by root alone")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create folders of other users")
 
 
 @pytest.fixture
 def folder() -> Iterator[Callable[..., Path]]:
-    """Make a folder with an owner, a group and a mode, below folders that everybody may enter: pytest's own are not."""
+    """Create a folder with an owner, a group and a mode. Its parents are open to all users, unlike pytest's folders."""
     with tempfile.TemporaryDirectory() as parent:
         Path(parent).chmod(0o755)
 
@@ -48,7 +48,7 @@ def _run(uid: int, gid: int, groups: list[int], path: str, results: Any) -> None
 
 
 def check_as(uid: int, path: Path, *, groups: tuple[int, ...] = ()) -> str:
-    """Check a landing as another user than this process has."""
+    """Check a landing in a process of another user, and return the outcome."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     process = context.Process(target=_run, args=(uid, uid, list(groups), str(path), results))
@@ -109,7 +109,7 @@ def test_a_worker_may_land_where_it_may_write(
     assert check_as(WORKER, folder(*owner, mode) / "lake", groups=groups) == "written"
 
 
-def test_a_folder_of_ones_own_below_one_of_another_user(folder: Callable[..., Path]) -> None:
+def test_own_folder_below_a_folder_of_another_user_is_accepted(folder: Callable[..., Path]) -> None:
     path = folder(OTHER, OTHER, 0o755)
     (path / "lake").mkdir()
     check_owner(str(path / "lake"), "file:///lake")
@@ -117,15 +117,15 @@ def test_a_folder_of_ones_own_below_one_of_another_user(folder: Callable[..., Pa
         check_owner(str(path / "lakes"), "file:///lakes")
 
 
-def test_the_target_of_a_link_counts(folder: Callable[..., Path], tmp_path: Path) -> None:
+def test_link_to_a_folder_of_another_user_is_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder(OTHER, OTHER, 0o755))
     with pytest.raises(ConfigurationError, match="belongs to"):
         check_owner(str(tmp_path / "link" / "lake"), "file:///lake")
 
 
-def test_the_home_folder_of_another_user(folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folder_of_another_user_is_refused(folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder(OTHER, OTHER, 0o755)
-    open_folder("landing", str(path), None)  # Airflow, imported first, has files in the home folder
+    open_folder("landing", str(path), None)  # imports Airflow, which uses the real home folder
     monkeypatch.setattr("os.path.expanduser", lambda text: text.replace("~other", str(path)))
     for url in ("~other/lake", "file://~other/lake"):
         with pytest.raises(ConfigurationError, match=f"{path} belongs to"):
@@ -134,8 +134,8 @@ def test_the_home_folder_of_another_user(folder: Callable[..., Path], monkeypatc
         open_folder("landing", "~nobody-at-all/lake", None).check_writable()
 
 
-def test_ones_own_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_folder("landing", str(tmp_path), None)  # Airflow, imported first, has files in the home folder
+def test_own_home_folder_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_folder("landing", str(tmp_path), None)  # imports Airflow, which uses the real home folder
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     open_folder("landing", "~/lake", None).check_writable()
@@ -158,7 +158,7 @@ def test_ones_own_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (0o702, WORKER, {0}, False),
     ],
 )
-def test_the_mode_for_owner_group_and_others(
+def test_mode_decides_write_access_of_owner_group_and_others(
     folder: Callable[..., Path], mode: int, user: int, groups: set[int], writes: bool
 ) -> None:
     assert mode_lets_write(folder(OTHER, GROUP, mode).stat(), user, groups) is writes

@@ -1,4 +1,4 @@
-"""What an interval run gave: written once, read by every later try, and nothing else taken for it."""
+"""Interval records: written once, read by every later try of the run, and refused when invalid."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_record_is_read_as_it_was_written(catalog, one):
     assert IntervalRecord.from_json(one.to_json(), "x") == one
 
 
-def test_every_try_of_the_run_reads_the_record_and_nobody_else_does(catalog):
+def test_every_try_of_the_run_reads_the_record_and_no_other_run_does(catalog):
     one = write_interval(catalog, record())
     again = replace(one.run, try_number=3)
     assert read_interval(catalog, STREAM, again, INTERVAL) == one
@@ -79,14 +79,14 @@ def test_every_try_of_the_run_reads_the_record_and_nobody_else_does(catalog):
     assert read_interval(catalog, STREAM, one.run, Span(DUE - HOUR, DUE + HOUR)) is None
 
 
-def test_the_first_record_stands(catalog):
+def test_second_writer_adopts_the_first_record(catalog):
     first = write_interval(catalog, record())
     second = replace(first, run=replace(first.run, try_number=2), windows=(), missing=())
     assert write_interval(catalog, second) == first
     assert read_interval(catalog, STREAM, second.run, INTERVAL) == first
 
 
-def test_of_many_writers_at_once_all_return_one_record(catalog):
+def test_concurrent_writers_all_return_one_record(catalog):
     candidates = [record(provider_version=str(number)) for number in range(8)]
     results: list[IntervalRecord] = []
     barrier = threading.Barrier(len(candidates))
@@ -105,7 +105,7 @@ def test_of_many_writers_at_once_all_return_one_record(catalog):
         assert set(results) == {read_interval(catalog, STREAM, candidates[0].run, INTERVAL)}
 
 
-def test_the_id_is_sorted_by_the_start_and_the_same_in_every_time_zone():
+def test_interval_ids_sort_by_start_and_are_equal_in_every_time_zone():
     run = run_identity()
     local = timezone(timedelta(hours=5, minutes=30))
     elsewhere = Span(INTERVAL.start.astimezone(local), INTERVAL.end.astimezone(local))
@@ -115,14 +115,14 @@ def test_the_id_is_sorted_by_the_start_and_the_same_in_every_time_zone():
     assert ids == sorted(set(ids))
 
 
-def test_a_record_lies_by_the_day_that_the_interval_begins(catalog):
+def test_record_is_stored_under_the_start_day_of_its_interval(catalog):
     night = Span(datetime(2026, 1, 31, 23, tzinfo=UTC), datetime(2026, 2, 1, 1, tzinfo=UTC))
     one = record(interval=night)
     assert path_of(catalog, one) == f"{catalog.landing.base}/{STREAM.path}/intervals/2026/01/31/{one.interval_id}.json"
 
 
 @pytest.mark.parametrize("interval_id", ["", "..", "20260131/../x", "20261331T000000Z-00", "today", "20260131.json"])
-def test_an_interval_id_that_no_run_makes_is_refused(catalog, interval_id):
+def test_invalid_interval_id_is_refused(catalog, interval_id):
     with pytest.raises(ConfigurationError, match="is not an interval id"):
         catalog.landing.interval_path(STREAM, interval_id)
 
@@ -175,7 +175,7 @@ def test_a_broken_or_foreign_record_is_refused(catalog, text):
         {"run": {}},
     ],
 )
-def test_a_record_that_was_changed_is_refused_with_what_to_do(catalog, change):
+def test_changed_record_is_refused_with_a_remedy(catalog, change):
     one = record()
     put(catalog, path_of(catalog, one), json.dumps({**json.loads(one.to_json()), **change}))
     with pytest.raises(ManifestError, match=r"not a readable interval record.*Remove the file and run the task again"):
@@ -191,14 +191,14 @@ def test_a_record_that_was_changed_is_refused_with_what_to_do(catalog, change):
     ],
     ids=["stream", "run", "interval"],
 )
-def test_a_record_in_the_place_of_another_is_refused(catalog, other):
+def test_record_copied_to_another_place_is_refused(catalog, other):
     one = record()
     put(catalog, path_of(catalog, one), other.to_json())
     with pytest.raises(ManifestError, match="copied or moved"):
         read_interval(catalog, STREAM, one.run, INTERVAL)
 
 
-def test_a_record_that_cannot_be_written_or_read_says_so(catalog, monkeypatch):
+def test_failed_write_or_read_of_a_record_raises_a_landing_error(catalog, monkeypatch):
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -210,7 +210,7 @@ def test_a_record_that_cannot_be_written_or_read_says_so(catalog, monkeypatch):
         read_interval(catalog, STREAM, run_identity(), INTERVAL)
 
 
-def test_a_record_that_is_removed_while_it_is_written_says_to_run_again(catalog, monkeypatch):
+def test_record_removed_during_its_write_asks_to_run_the_task_again(catalog, monkeypatch):
     monkeypatch.setattr("airflow_provider_sfstream.landing.intervals.write_once", lambda *arguments: False)
     with pytest.raises(LandingError, match=r"was removed.*Run the task again"):
         write_interval(catalog, record())

@@ -1,4 +1,4 @@
-"""Finding windows in a landing without reading more of it than needed."""
+"""Window searches in a landing: they read only the manifests that they need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 
 
 class CountingCatalog(LandingCatalog):
-    """Remembers which windows were read."""
+    """Catalog that records the IDs of the windows that were read."""
 
     def __init__(self, landing: Landing) -> None:
         super().__init__(landing)
@@ -31,18 +31,18 @@ class CountingCatalog(LandingCatalog):
         return super().read_manifest(stream, window_id)
 
 
-class Landed:
-    """A landing, as hourly drains and some backfills left it. Times are hours from noon."""
+class LandingHistory:
+    """Landing after hourly drains and some backfills. Times are hours from noon."""
 
     def __init__(self, landing: Landing) -> None:
         self.catalog = CountingCatalog(landing)
         self.catalog.backfills.mark_complete(STREAM)
         self.head: str | None = None
-        self.left: list[Head] = []
+        self.ended_heads: list[Head] = []
         self.now = NOON
 
     def land(self, due: float, covered: tuple[float, float], kind: WindowKind = "live") -> ReplayWindow:
-        """Land a window of a run due at ``due``, finished then or at the end of its span, after the one before."""
+        """Land the next window, of a run due at ``due``. It finishes then, or at the later end of its span."""
         run = RunIdentity("orders", "drain", f"{kind}__{due}", NOON + due * HOUR)
         self.now = max(self.now, run.run_after)
         window_id = window_id_for(run, kind, None)
@@ -74,13 +74,13 @@ class Landed:
         return [self.land(hour, (hour - 1, hour)) for hour in range(first, last + 1)]
 
     def reset(self, hour: float) -> None:
-        """Leave the chain, so that the next live window begins a new one."""
+        """End the chain, so that the next live window begins a new one."""
         assert self.head
-        self.left.insert(0, Head(self.head, NOON + hour * HOUR))
+        self.ended_heads.insert(0, Head(self.head, NOON + hour * HOUR))
         self.head = None
 
     def windows(self) -> LandedWindows:
-        heads = [Head(self.head, None), *self.left] if self.head else self.left
+        heads = [Head(self.head, None), *self.ended_heads] if self.head else self.ended_heads
         self.catalog.read.clear()
         return LandedWindows(self.catalog, STREAM, heads, self.now)
 
@@ -89,11 +89,11 @@ class Landed:
 
 
 @pytest.fixture
-def landed(tmp_path: Path) -> Landed:
-    return Landed(Landing.from_url(str(tmp_path)))
+def landed(tmp_path: Path) -> LandingHistory:
+    return LandingHistory(Landing.from_url(str(tmp_path)))
 
 
-def test_a_time_near_the_head_reads_the_head(landed: Landed) -> None:
+def test_search_near_the_head_reads_only_the_newest_windows(landed: LandingHistory) -> None:
     windows = landed.hourly(-24 * 12, 0)
 
     assert landed.before(0.5) == windows[-1]
@@ -101,7 +101,7 @@ def test_a_time_near_the_head_reads_the_head(landed: Landed) -> None:
     assert len(landed.catalog.read) <= 4
 
 
-def test_what_was_finished_long_ago_is_found_too(landed: Landed) -> None:
+def test_window_finished_long_ago_is_found(landed: LandingHistory) -> None:
     windows = landed.hourly(-24 * 6, 0)
 
     assert landed.before(-24 * 6 + 2.5) == windows[2]
@@ -110,7 +110,7 @@ def test_what_was_finished_long_ago_is_found_too(landed: Landed) -> None:
     assert len(landed.catalog.read) < 24
 
 
-def test_a_window_that_ends_later_than_the_ones_after_it_is_found(landed: Landed) -> None:
+def test_a_window_that_ends_later_than_the_ones_after_it_is_found(landed: LandingHistory) -> None:
     ends_late = landed.land(0, (-1, 0.9))
     landed.land(0.2, (-1, 0.2))
     landed.land(0.4, (0.2, 0.4))
@@ -118,7 +118,7 @@ def test_a_window_that_ends_later_than_the_ones_after_it_is_found(landed: Landed
     assert landed.before(2) == ends_late
 
 
-def test_a_chain_left_by_a_reset_is_read_only_if_it_can_hold_the_answer(landed: Landed) -> None:
+def test_chain_ended_by_a_reset_is_read_only_if_it_can_hold_the_result(landed: LandingHistory) -> None:
     old = landed.hourly(-10, -5)
     landed.reset(-4)
     again = landed.land(-3, (-9, -8.5))
@@ -132,7 +132,7 @@ def test_a_chain_left_by_a_reset_is_read_only_if_it_can_hold_the_answer(landed: 
     assert landed.before(-8) == old[2]
 
 
-def test_a_chain_that_was_left_too_early_is_not_read(landed: Landed) -> None:
+def test_chain_that_ended_before_the_span_is_not_read(landed: LandingHistory) -> None:
     [gone] = landed.hourly(-10, -10)
     landed.reset(-9)
     head = landed.land(0, (-9, 0))
@@ -147,15 +147,15 @@ def test_a_chain_that_was_left_too_early_is_not_read(landed: Landed) -> None:
         landed.before(-9)
 
 
-def test_clocks_may_differ_about_when_a_chain_was_left(landed: Landed) -> None:
-    left = landed.land(-3, (-4, -1.9))
+def test_clock_differences_do_not_hide_the_end_of_a_chain(landed: LandingHistory) -> None:
+    expected = landed.land(-3, (-4, -1.9))
     landed.reset(-2.5)
     landed.land(-2, (-3, -2))
 
-    assert landed.before(0) == left
+    assert landed.before(0) == expected
 
 
-def test_backfills_are_looked_for_where_a_later_end_can_be(landed: Landed) -> None:
+def test_backfills_that_can_end_later_are_searched(landed: LandingHistory) -> None:
     windows = landed.hourly(-24 * 10, -24 * 2)
     reaches_furthest = landed.land(-24 * 6, (-24 * 4, -24 * 2 + 0.5), "backfill")
     landed.land(-24 * 6 + 1, (-24 * 4, -24 * 2 - 3), "backfill")
@@ -164,7 +164,7 @@ def test_backfills_are_looked_for_where_a_later_end_can_be(landed: Landed) -> No
     assert landed.before(-24 * 2 + 0.25) == windows[-1]
 
 
-def test_without_a_live_window_backfills_of_any_day_are_found(landed: Landed) -> None:
+def test_without_a_live_window_backfills_of_any_day_are_found(landed: LandingHistory) -> None:
     windows = [landed.land(-24 * day, (-24 * day - 1, -24 * day), "backfill") for day in (90, 60, 30)]
 
     assert landed.before(0) == windows[2]
@@ -174,12 +174,12 @@ def test_without_a_live_window_backfills_of_any_day_are_found(landed: Landed) ->
     assert landed.before(-24 * 91) is None
 
 
-def test_nothing_landed_is_no_window(landed: Landed) -> None:
+def test_empty_landing_has_no_window(landed: LandingHistory) -> None:
     assert landed.before(0) is None
     assert landed.windows().overlapping(NOON, NOON + HOUR) == []
 
 
-def test_empty_windows_are_found_by_what_they_answer_for(landed: Landed) -> None:
+def test_empty_windows_are_found_by_their_covered_span(landed: LandingHistory) -> None:
     windows = landed.hourly(-24 * 10, 0)
     backfill = landed.land(-24 * 5, (-24 * 2 - 0.5, -24 * 2 + 0.5), "backfill")
     start = NOON - timedelta(days=2)

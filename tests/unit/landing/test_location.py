@@ -13,7 +13,7 @@ WINDOW = "20260131T120000Z-0123456789abcdef"
 FOLDER = "00D000000000001EAA/pubsub/event.Order__e/airflow"
 
 
-def test_everything_has_its_place_below_the_base():
+def test_paths_of_manifests_schemas_and_days_are_below_the_base():
     landing = Landing.from_url("memory://lake/raw/")
     base = f"/lake/raw/{FOLDER}"
     assert landing.manifest_path(STREAM, WINDOW) == f"{base}/windows/2026/01/31/{WINDOW}/manifest.json"
@@ -35,7 +35,7 @@ def test_names_from_outside_cannot_leave_their_folder():
 
 
 @pytest.mark.parametrize("window_id", ["", "..", "20260131/../x", "20261331T000000Z-00", "today", "20260131 x"])
-def test_a_window_id_that_no_drain_makes_is_refused(window_id):
+def test_invalid_window_id_is_refused(window_id):
     with pytest.raises(ConfigurationError, match="is not a window id"):
         Landing.from_url("memory://lake").window_folder(STREAM, window_id)
 
@@ -53,7 +53,7 @@ def test_an_unusable_url_is_refused(url):
 
 
 @pytest.mark.parametrize("url", ["memory:///other/x", "memory:///lakeside/x", "memory:///lake/../other/manifest.json"])
-def test_a_url_elsewhere_is_refused(url):
+def test_url_outside_the_landing_is_refused(url):
     with pytest.raises(LandingError, match="not below the landing"):
         Landing.from_url("memory://lake").path_of(url)
 
@@ -63,7 +63,7 @@ def test_a_writable_landing_passes_the_check_and_stays_empty(landing):
     assert landing.filesystem.ls(landing.base) == []
 
 
-def test_a_landing_that_cannot_be_written_says_what_to_do(tmp_path):
+def test_unwritable_landing_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(LandingError, match=r"file/lake cannot be written.*Check that the folder"):
         Landing.from_url(str(tmp_path / "file" / "lake")).check_writable()

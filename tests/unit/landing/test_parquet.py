@@ -1,4 +1,4 @@
-"""The window writer: what goes in comes out, in order; and a fault publishes nothing."""
+"""Parquet files of a window: all events in order, and no file after a failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def writer(landing, attempt="1-aa", schema=lambda schema_id: SCHEMA, **sizes):
 
 
 def in_a_process(code: str, *arguments: str) -> str:
-    """Run ``code`` in a process of its own and return what it printed."""
+    """Run ``code`` in a separate process and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
         capture_output=True,
@@ -110,7 +110,7 @@ def test_event_ids_keep_their_nulls(landing, ids):
 
 
 def test_landing_does_not_import_pandas(tmp_path):
-    """It would cost a quarter of a second and 40 MB in every task."""
+    """The import would cost a quarter of a second and 40 MB in every task."""
     code = """
         import sys
         from airflow_provider_sfstream.landing.location import Landing
@@ -124,7 +124,7 @@ def test_landing_does_not_import_pandas(tmp_path):
     assert in_a_process(code, str(tmp_path)).split() == ["False", "False"]
 
 
-def test_parts_are_zstd(tmp_path):
+def test_part_files_are_compressed_with_zstd(tmp_path):
     landing = Landing.from_url(str(tmp_path))
     with writer(landing) as open_writer:
         open_writer.append(batch(0, 10))
@@ -133,7 +133,7 @@ def test_parts_are_zstd(tmp_path):
     assert {metadata.row_group(0).column(index).compression for index in range(6)} == {"ZSTD"}
 
 
-def test_each_schema_is_kept_once_and_found_from_the_manifest(landing):
+def test_each_schema_is_stored_once_and_found_from_the_manifest(landing):
     other = json.dumps({"type": "record", "name": "Other__e", "fields": []})
     asked = []
 
@@ -174,8 +174,8 @@ def test_events_land_without_a_schema_and_their_times_are_not_known(landing):
 
 
 @pytest.mark.parametrize(("row_group_rows", "bounds"), [(100, (DUE, DUE + timedelta(seconds=14))), (7, (None, None))])
-def test_a_schema_may_come_later(landing, row_group_rows, bounds):
-    """Bounds of event times are known only if no event was passed over before its schema came."""
+def test_schema_found_during_the_window_is_stored(landing, row_group_rows, bounds):
+    """Event time bounds are known only if no event was written before its schema was found."""
     answers = iter([None, None, SCHEMA])
     with writer(landing, schema=lambda schema_id: next(answers), row_group_rows=row_group_rows) as open_writer:
         for one in (batch(0, 10), batch(10, 5)):
@@ -186,7 +186,7 @@ def test_a_schema_may_come_later(landing, row_group_rows, bounds):
     assert (landed.first_event_time, landed.last_event_time) == bounds
 
 
-def test_payloads_that_tell_no_time_land_all_the_same(landing):
+def test_payloads_without_an_event_time_are_landed(landing):
     garbage = batch(0, 3)
     garbage.payloads[1] = b""
     garbage.payloads[2] = b"\xff" * 40
@@ -198,7 +198,7 @@ def test_payloads_that_tell_no_time_land_all_the_same(landing):
 
 
 def test_the_first_event_time_is_not_after_the_first_event_was_received(landing):
-    """An event that is dated ahead counts when it was received: bounds of the window must not leave that out."""
+    """An event with a time in the future counts at its receipt time, so the bounds must include that time."""
     with writer(landing) as open_writer:
         for one in (batch(600, 1), batch(900, 1)):
             open_writer.append(replace(one, received_at=one.received_at + 60_000_000_000))
@@ -208,7 +208,7 @@ def test_the_first_event_time_is_not_after_the_first_event_was_received(landing)
     assert landed.last_event_time == DUE + timedelta(seconds=900)
 
 
-def test_two_tries_at_once_do_not_touch_each_other(landing):
+def test_concurrent_tries_write_separate_files(landing):
     with writer(landing, "1-aa", row_group_rows=10) as zombie, writer(landing, "2-bb", row_group_rows=10) as retry:
         for first in range(0, 100, 10):
             zombie.append(batch(first, 10))
@@ -218,7 +218,7 @@ def test_two_tries_at_once_do_not_touch_each_other(landing):
     read(landing, landed_by_retry)
 
 
-def test_leaving_without_finish_removes_the_files(landing):
+def test_exit_without_finish_removes_the_files(landing):
     with writer(landing, row_group_rows=10, part_bytes=1) as open_writer:
         for first in range(0, 100, 10):
             open_writer.append(batch(first, 10))
@@ -227,12 +227,12 @@ def test_leaving_without_finish_removes_the_files(landing):
 
 
 @pytest.mark.parametrize("attempt", ["", "../1", "1 2", "x" * 65])
-def test_an_attempt_that_is_no_path_segment_is_refused(landing, attempt):
+def test_attempt_other_than_a_path_segment_is_refused(landing, attempt):
     with pytest.raises(ConfigurationError, match="attempt="):
         writer(landing, attempt)
 
 
-def test_a_landing_that_cannot_be_written_shows_at_append_or_finish(tmp_path):
+def test_unwritable_landing_raises_at_append_or_finish(tmp_path):
     (tmp_path / "file").write_text("in the way")
     landing = Landing.from_url(str(tmp_path / "file"))
 
@@ -246,8 +246,8 @@ def test_a_landing_that_cannot_be_written_shows_at_append_or_finish(tmp_path):
         land()
 
 
-def test_a_write_that_failed_fails_the_window_though_the_storage_is_well_again(landing, monkeypatch):
-    """The rest of the window is not written then; what is there must not pass for all of it."""
+def test_failed_write_fails_the_window_even_after_the_storage_recovers(landing, monkeypatch):
+    """The rest of the window was not written, so the written part must not count as the whole window."""
 
     def failing(parts, rows):
         raise OSError("gone for a moment")
@@ -283,7 +283,7 @@ FULL_DISK = """
 """
 
 
-def test_storage_that_fills_up_fails_the_window_soon_and_publishes_nothing(tmp_path):
+def test_full_storage_fails_the_window_early_and_publishes_nothing(tmp_path):
     """The file size limit of the process makes the kernel refuse the write, as a full disk does."""
     appended, left, message = in_a_process(FULL_DISK, str(tmp_path)).split(" ", 2)
     assert int(appended) < 10_000

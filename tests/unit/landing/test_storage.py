@@ -1,4 +1,4 @@
-"""What a landing asks of a storage that is not local, on one in memory."""
+"""Single writes to a storage that is not local, with a filesystem in memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from airflow_provider_sfstream.landing.storage import write_once
 
 
-class LosesAnswers(MemoryFileSystem):
-    """Loses the answer to each write, and is told by its second try that the file is there, as S3's client is."""
+class LostResponses(MemoryFileSystem):
+    """Filesystem whose response to each write is lost. Its retry finds the file in place, as with the S3 client."""
 
     cachable = False
 
@@ -22,11 +22,11 @@ class LosesAnswers(MemoryFileSystem):
 
 @pytest.fixture
 def path(tmp_path: Any) -> str:
-    """Where one test may write: all filesystems in memory are one."""
+    """Return a path for this test alone, because all filesystems in memory share their files."""
     return f"{tmp_path}/once"
 
 
-def test_a_write_whose_answer_was_lost_is_the_writers_own(path: str) -> None:
-    assert write_once(LosesAnswers(), path, b"mine")
-    assert not write_once(LosesAnswers(), path, b"another's")
+def test_write_with_a_lost_response_counts_as_written(path: str) -> None:
+    assert write_once(LostResponses(), path, b"mine")
+    assert not write_once(LostResponses(), path, b"another's")
     assert MemoryFileSystem().cat_file(path) == b"mine"

@@ -1,4 +1,4 @@
-"""The index of windows in a landing: with any part of it, a search finds the windows of a walk along the chain."""
+"""The window index of a landing: searches find the windows of the chain, however much of the index exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from airflow_provider_sfstream.landing import chain_index, window_bounds
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.window_bounds import Bounds, Stretch, end_before, hull_of, level_of, overlaps
+from airflow_provider_sfstream.landing.window_bounds import (
+    Bounds,
+    ChainSegment,
+    end_before,
+    hull_of,
+    level_of,
+    overlaps,
+)
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
@@ -34,9 +41,9 @@ DAY = 24 * HOUR
 
 
 class World:
-    """A landing in memory with a store, and the windows that a walk along the chain finds in it.
+    """Landing in memory with a replay store, and the windows that a walk along the chain finds.
 
-    :param every: of how many times one is asked for.
+    :param every: check searches for one of this many times.
     """
 
     def __init__(self, every: int = 1) -> None:
@@ -52,10 +59,10 @@ class World:
         self.saved: list[dict[str, str]] = []
 
     def open(self) -> DocumentReplayStore:
-        """Return a store as a new task has it, with nothing in memory."""
+        """Return the store of a new task, with nothing cached."""
         return DocumentReplayStore(LandingCatalog(self.landing), self.variables, clock=lambda: minute(self.now))
 
-    # Events in the life of a stream
+    # Steps of a stream's history
 
     def pass_time(self, hours: float) -> None:
         self.now += hours * HOUR
@@ -111,7 +118,7 @@ class World:
             self.catalog.replace_manifest(before, replace(before, erased={"20261120-erasure": 1}))
 
     def damage(self, number: int, how: str) -> None:
-        """Remove, cut off or exchange a document of the index."""
+        """Remove, truncate or replace a document of the index."""
         documents = sorted(path for path in self.files.store if "/index/chain/" in path)
         if not documents:
             return
@@ -124,7 +131,7 @@ class World:
             self.files.pipe_file(path, self.files.cat_file(documents[0]))
 
     def lose_index(self) -> None:
-        """Remove the whole index, as a landing of an earlier version has none."""
+        """Remove the whole index: landings of earlier versions have none."""
         for path in [path for path in self.files.store if "/index/" in path]:
             self.files.rm_file(path)
 
@@ -142,7 +149,7 @@ class World:
         ]
 
     def recorded(self) -> list[ReplayWindow]:
-        """Return the windows that count, live ones as they were recorded, then backfill windows by ID."""
+        """Return the live windows in recorded order, then the backfill windows by ID."""
         text = self.variables.get(self.store.key(STREAM))
         document = PositionDocument(STREAM) if text is None else PositionDocument.from_json(text, STREAM)
         heads = [document.position.window_id, *(each.from_window_id for each in reversed(document.resets))]
@@ -154,7 +161,7 @@ class World:
         return [*reversed(live.values()), *backfills]
 
     def check(self) -> None:
-        """Assert that searches find the windows that count, with an index in memory and without."""
+        """Assert that searches find the recorded windows, with a cached index and without."""
         recorded = self.recorded()
         bounds = [time for each in recorded for time in (each.covered_from, each.contact_at, each.last_event_time)]
         times = sorted({time for time in bounds if time is not None} | {minute(self.now), minute(-DAY)})[:: self.every]
@@ -180,7 +187,7 @@ def _last(recorded: list[ReplayWindow], time: datetime) -> ReplayWindow | None:
 
 @pytest.fixture
 def many_levels() -> Iterator[None]:
-    """One window in two begins a stretch, so that few windows have several levels."""
+    """Start a chain segment at one of two windows, so that few windows form several levels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window_bounds, "_BITS", 1)
         yield
@@ -224,7 +231,7 @@ def test_a_search_finds_the_windows_of_the_chain(
 
 
 def daily(world: World, count: int) -> None:
-    """Drain so many days, with a backfill of each fourth."""
+    """Drain this many days, and backfill every fourth day."""
     for number in range(count):
         world.pass_time(24)
         world.drain((0, 24), (1, 20))
@@ -237,7 +244,7 @@ def documents(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_write_no_window_is_lost(many_levels: None, after: bool) -> None:
+def test_no_window_is_lost_when_a_task_is_killed_at_any_write(many_levels: None, after: bool) -> None:
     nth = 0
     while True:
         world, nth = World(every=3), nth + 1
@@ -270,13 +277,13 @@ def test_killed_at_any_write_no_window_is_lost(many_levels: None, after: bool) -
         world.check()
 
 
-@pytest.mark.parametrize("kept", [0, 1, 60, 0.5, -1], ids=str)
-def test_a_half_written_document_is_written_anew(many_levels: None, kept: float) -> None:
+@pytest.mark.parametrize("remaining", [0, 1, 60, 0.5, -1], ids=str)
+def test_truncated_index_document_is_rewritten(many_levels: None, remaining: float) -> None:
     world = World(every=4)
     daily(world, 20)
     whole = {path: world.files.cat_file(path) for path in documents(world)}
     for path, data in whole.items():
-        size = int(len(data) * kept) if kept == 0.5 else int(kept)
+        size = int(len(data) * remaining) if remaining == 0.5 else int(remaining)
         world.files.pipe_file(path, data[:size])
 
     world.check()
@@ -284,13 +291,13 @@ def test_a_half_written_document_is_written_anew(many_levels: None, kept: float)
     assert {path: world.files.cat_file(path) for path in documents(world)} == whole
 
 
-def test_a_document_without_a_window_hides_none(many_levels: None) -> None:
-    """A document with a window left out, though its checksum is right, contradicts the manifest of the one after."""
+def test_index_document_that_omits_a_window_is_rewritten(many_levels: None) -> None:
+    """A document that omits a window contradicts the next window's manifest, even if its checksum is right."""
     world = World()
     daily(world, 20)
     whole = {path: world.files.cat_file(path) for path in documents(world)}
     for path, data in whole.items():
-        stretch = Stretch.from_json(data)
+        stretch = ChainSegment.from_json(data)
         if len(stretch.parts) > 2:
             parts = (stretch.parts[0], *stretch.parts[2:])
             world.files.pipe_file(path, replace(stretch, parts=parts).to_json().encode())
@@ -303,7 +310,7 @@ def test_a_document_without_a_window_hides_none(many_levels: None) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_while_the_index_of_an_earlier_landing_is_made(many_levels: None, after: bool) -> None:
+def test_no_window_is_lost_when_a_task_is_killed_while_it_builds_the_index(many_levels: None, after: bool) -> None:
     nth = 0
     while True:
         world, nth = World(every=5), nth + 1
@@ -334,7 +341,7 @@ def test_a_window_without_its_manifest_is_not_found(many_levels: None) -> None:
     world.check()
 
 
-def test_an_entry_whose_manifest_was_never_written_is_no_window() -> None:
+def test_index_entry_without_a_manifest_is_not_a_window() -> None:
     world = World()
     daily(world, 4)
     world.check()
@@ -346,7 +353,7 @@ def test_an_entry_whose_manifest_was_never_written_is_no_window() -> None:
     world.check()
 
 
-def test_an_index_of_an_earlier_landing_is_made_once() -> None:
+def test_index_of_an_earlier_landing_is_built_once() -> None:
     world = World()
     daily(world, 12)
     world.lose_index()
@@ -360,7 +367,7 @@ def test_an_index_of_an_earlier_landing_is_made_once() -> None:
     assert world.files.counted()[0] < 24
 
 
-def test_a_broken_manifest_of_another_time_stops_no_search(caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_manifest_of_another_time_does_not_fail_a_search(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     daily(world, 12)
     world.lose_index()
@@ -374,7 +381,7 @@ def test_a_broken_manifest_of_another_time_stops_no_search(caplog: pytest.LogCap
     assert first.window_id in caplog.text
 
 
-def test_drains_write_the_index_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drains_write_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     levels: Callable[[int], int] = lambda level: sum(path.endswith(f".{level}.json") for path in documents(world))  # noqa: E731
 
@@ -386,7 +393,7 @@ def test_drains_write_the_index_as_they_go(monkeypatch: pytest.MonkeyPatch) -> N
     assert world.catalog.backfills.is_complete(STREAM)
 
 
-def test_a_drain_leaves_a_large_stretch_to_a_search(monkeypatch: pytest.MonkeyPatch, many_levels: None) -> None:
+def test_drain_does_not_build_a_large_chain_segment(monkeypatch: pytest.MonkeyPatch, many_levels: None) -> None:
     monkeypatch.setattr(chain_index, "_EXTENSION_LIMIT", 4)
     world = World(every=8)
     daily(world, 24)
@@ -398,7 +405,7 @@ def test_a_drain_leaves_a_large_stretch_to_a_search(monkeypatch: pytest.MonkeyPa
     world.check()
 
 
-def test_a_storage_that_refuses_the_index_stops_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storage_that_refuses_index_documents_does_not_fail_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     write = world.files.pipe_file
 
@@ -427,7 +434,7 @@ times = st.none() | hours.map(lambda number: minute(number * HOUR))
     asked=st.tuples(hours, hours).filter(lambda pair: pair[0] < pair[1]),
 )
 @settings(max_examples=100, deadline=None)
-def test_a_window_is_found_for_no_time_beside_its_hull(
+def test_window_overlaps_no_time_outside_its_hull(
     covered: Any, contact: Any, counts: Any, events: Any, asked: Any
 ) -> None:
     first, last = (None, None) if events is None else (minute(each * HOUR) for each in events)
@@ -441,13 +448,13 @@ def test_a_window_is_found_for_no_time_beside_its_hull(
     assert bounds == Bounds.from_document(json.loads(json.dumps(bounds.to_document())))
 
 
-def test_a_document_is_for_people_to_read(many_levels: None) -> None:
+def test_index_document_is_readable_json(many_levels: None) -> None:
     world = World()
     daily(world, 30)
-    stretch = next(Stretch.from_json(world.files.cat_file(path)) for path in documents(world) if ".2." in path)
+    stretch = next(ChainSegment.from_json(world.files.cat_file(path)) for path in documents(world) if ".2." in path)
 
     document = json.loads(stretch.to_json())
 
     assert document["format"] == "sfstream-window-index"
     assert document["parts"][0].keys() == {"newest", "finished", "due", "hull", "ends"}
-    assert Stretch.from_json(stretch.to_json()) == stretch
+    assert ChainSegment.from_json(stretch.to_json()) == stretch

@@ -1,4 +1,4 @@
-"""What two orgs answered, beside each other."""
+"""Comparison of the probe results of two orgs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCAL = {
 }
 
 
-def test_a_row_for_each_value_that_either_has() -> None:
+def test_each_value_of_either_org_has_a_row() -> None:
     found = {row.path: row for row in rows(OBSERVED, LOCAL)}
     status = found["topic_refusals.unknown_topic.status"]
     assert (status.observed, status.local, status.evidence) == ("PERMISSION_DENIED", "NOT_FOUND", "observed")
@@ -27,7 +27,7 @@ def test_a_row_for_each_value_that_either_has() -> None:
     assert not found["topic_refusals.unknown_topic.trailers"].differs
 
 
-def test_what_only_one_answered_is_said_and_no_difference() -> None:
+def test_probe_answered_by_one_org_is_listed_and_is_no_difference() -> None:
     assert {row.path.partition(".")[0] for row in rows(OBSERVED, LOCAL)} == {"topic_refusals"}
     assert unanswered(OBSERVED) == {
         "managed_commits": "no managed event subscription",
@@ -42,7 +42,7 @@ def test_a_part_that_an_org_cannot_answer_is_no_difference() -> None:
     assert unanswered(observed) == {"topics.channel": "NOT_FOUND"}
 
 
-def test_the_table_marks_what_differs() -> None:
+def test_table_marks_differences() -> None:
     lines = table(rows(OBSERVED, LOCAL)).splitlines()
     assert lines[0].split() == ["observed", "local", "org", "evidence"]
     assert [line[0] for line in lines[1:]] == ["≠", " ", "≠"]

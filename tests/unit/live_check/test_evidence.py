@@ -1,4 +1,4 @@
-"""The table of evidence: whole, and of nothing that is not there."""
+"""The evidence table: it lists each behaviour of the local org, and each row belongs to a probe."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def error_codes() -> Iterator[str]:
                     yield str(first.value)
 
 
-def test_every_error_code_of_the_local_org_is_in_it() -> None:
+def test_evidence_lists_every_error_code_of_the_local_org() -> None:
     codes = set(error_codes())
     assert {"topic.validation.empty", "id.or.developer.name.empty", "publish.topic.mismatch"} <= codes
     statements = " ".join(behaviour.statement for behaviour in BEHAVIOURS)
     assert [code for code in sorted(codes) if code.removeprefix("managed.subscription.") not in statements] == []
 
 
-def test_what_is_not_inferred_has_a_source() -> None:
+def test_evidence_has_a_source_unless_it_is_inferred() -> None:
     assert [each for each in BEHAVIOURS if bool(each.source) is (each.evidence == "inferred")] == []
 
 
-def test_a_path_is_of_a_probe() -> None:
+def test_each_evidence_path_belongs_to_a_probe() -> None:
     probes = [probe.name for probe in PROBES]
     asked = {each.path.partition(".")[0] for each in BEHAVIOURS if not each.is_unprobed}
     assert [path for path in asked if not any(fnmatch(name, path) for name in probes)] == []
@@ -55,15 +55,15 @@ def test_a_path_is_of_a_probe() -> None:
         ("schemas.fields.Amount__c.doc", "inferred"),
     ],
 )
-def test_the_narrowest_row_counts(path: str, evidence: str) -> None:
+def test_most_specific_evidence_row_applies(path: str, evidence: str) -> None:
     assert evidence_of(path).evidence == evidence
 
 
-def test_whatever_an_org_answers_is_of_some_row() -> None:
+def test_every_probe_has_evidence_for_unexpected_answers() -> None:
     for probe in PROBES:
         evidence_of(f"{probe.name}.what_nobody_thought_of")
 
 
-def test_what_it_has_nothing_of_is_an_error() -> None:
+def test_evidence_of_an_unknown_probe_is_an_error() -> None:
     with pytest.raises(LookupError, match="nothing_of_the_kind"):
         evidence_of("nothing_of_the_kind.answer")

@@ -1,4 +1,4 @@
-"""Which orgs are not touched, what is too early, and what a report does not show."""
+"""Live check: refused orgs, the waiting time of the second part, and redaction of reports."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LEFT_AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
         {"IsSandbox": False, "OrganizationType": "Developer Edition"},
     ],
 )
-def test_sandboxes_and_developer_editions_may_be_looked_at(record: dict[str, Any]) -> None:
+def test_sandboxes_and_developer_editions_are_accepted(record: dict[str, Any]) -> None:
     check_not_production(record, ORG, None)
 
 
 @pytest.mark.parametrize("record", [{"IsSandbox": False, "OrganizationType": "Enterprise Edition"}, {}, None])
-def test_another_org_is_refused_unless_it_is_named(record: dict[str, Any] | None) -> None:
+def test_production_org_is_refused_unless_it_is_named(record: dict[str, Any] | None) -> None:
     with pytest.raises(NotRunError, match=f"--production-org {ORG}"):
         check_not_production(record, ORG, None)
     with pytest.raises(NotRunError):
@@ -46,24 +46,24 @@ def test_all_probes_together_stay_within_the_budget() -> None:
     assert len({probe.name for probe in PROBES}) == len(PROBES)
 
 
-def left(path: Path, **changes: str) -> Path:
+def state_file(path: Path, **changes: str) -> Path:
     state = {"org": hashed(ORG), "left_at": LEFT_AT.isoformat(), "replay_id": "00000000000000010000"}
     path.write_text(json.dumps(state | changes))
     return path
 
 
-def test_the_second_part_waits_for_its_time(tmp_path: Path) -> None:
-    path, after = left(tmp_path / "state.json"), duration("73h")
+def test_second_part_is_refused_before_its_time(tmp_path: Path) -> None:
+    path, after = state_file(tmp_path / "state.json"), duration("73h")
     with pytest.raises(NotRunError, match="after 2026-11-23 13:00 UTC"):
         read_left(path, after, org_id=ORG, now=LEFT_AT + after - timedelta(minutes=1))
     assert read_left(path, after, org_id=ORG, now=LEFT_AT + after).hex() == "00000000000000010000"
 
 
-def test_a_state_of_another_org_and_what_is_none_are_refused(tmp_path: Path) -> None:
+def test_state_of_another_org_or_invalid_state_is_refused(tmp_path: Path) -> None:
     later = LEFT_AT + timedelta(days=9)
     with pytest.raises(NotRunError, match="another org"):
-        read_left(left(tmp_path / "a", org="x"), duration("73h"), org_id=ORG, now=later)
-    for path in (tmp_path / "none", left(tmp_path / "b", left_at="x"), left(tmp_path / "c", replay_id="x")):
+        read_left(state_file(tmp_path / "a", org="x"), duration("73h"), org_id=ORG, now=later)
+    for path in (tmp_path / "none", state_file(tmp_path / "b", left_at="x"), state_file(tmp_path / "c", replay_id="x")):
         with pytest.raises(NotRunError, match="no state file"):
             read_left(path, duration("73h"), org_id=ORG, now=later)
 
@@ -89,11 +89,11 @@ def test_times_are_written_as_hours_or_minutes() -> None:
         ("topic.not.found", "topic.not.found"),
     ],
 )
-def test_what_tells_of_an_org_is_left_out(text: str, redacted: str) -> None:
+def test_identifying_values_of_an_org_are_redacted(text: str, redacted: str) -> None:
     redact = Redactor({"org": ORG, "user_id": "", "host": "acme.my.salesforce.com"})
     assert redact({"a": [text, 1, None]}) == {"a": [redacted, 1, None]}
 
 
-def test_an_org_is_known_by_a_hash_of_its_id() -> None:
+def test_org_is_identified_by_a_hash_of_its_id() -> None:
     assert hashed(ORG) == hashed(ORG[:15]) != hashed("00D5g00000ABCDFAA4")
     assert ORG[3:15] not in hashed(ORG)

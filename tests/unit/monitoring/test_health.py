@@ -1,4 +1,4 @@
-"""What needs attention, by the status that tasks have left."""
+"""Health checks: findings from the stored status documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.monitoring.health import Finding, HealthLimits, findings_of
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import Status
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -42,7 +42,7 @@ def failed(hours: float, subject: str = STREAM) -> Status:
 
 
 def written(hours: float, **task: Any) -> Status:
-    """Return what a job leaves of a stream that it wrote to an event log."""
+    """Return the status that a job stores after it wrote a stream to an event log."""
     return Status(STREAM, "event_log.1", {"output_url": TABLES, "at": ago(hours), "task": {**TASK, **task}})
 
 
@@ -57,18 +57,18 @@ GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted 
 
 def findings(statuses: list[Status]) -> list[tuple[str, Finding]]:
     """Return the findings of all subjects, each with its subject."""
-    known = Known(statuses)
+    known = ReportedStatus(statuses)
     return [(each, found) for each in known.subjects() for found in findings_of(known, each, HealthLimits(), NOW)]
 
 
-def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
+def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
     for confirmed, is_assumed in ((ago(1), False), (ago(73), True), (None, True)):
         found = findings([drain(confirmed_at=confirmed, last_event_time=ago(1))])
         assert [each.is_over_limit for _, each in found if each.kind == "end"] == ([False] if is_assumed else [])
 
 
 @pytest.mark.parametrize(
-    ("statuses", "told"),
+    ("statuses", "details"),
     [
         ([drain()], []),
         ([drain(confirmed_at=ago(50))], ["22.0 hours are left until events are lost (proven)"]),
@@ -119,9 +119,9 @@ def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
         ),
     ],
 )
-def test_it_is_told(statuses: list[Status], told: list[str]) -> None:
+def test_status_has_findings_over_the_limit(statuses: list[Status], details: list[str]) -> None:
     found = [(subject, each) for subject, each in findings(statuses) if each.is_over_limit]
-    assert len(found) == len(told), found
-    for (subject, finding), text in zip(found, told, strict=True):
+    assert len(found) == len(details), found
+    for (subject, finding), text in zip(found, details, strict=True):
         assert text in finding.detail
         assert subject == statuses[0].subject

@@ -1,4 +1,4 @@
-"""Answers to the OpenLineage provider; an error in the lineage does not fail the task."""
+"""Lineage for the OpenLineage provider. An error in the lineage does not fail the task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import (
     DatasetName,
-    TellsLineage,
+    LineageMixin,
     name_of_landed,
     name_of_object,
     name_of_stream,
@@ -19,8 +19,8 @@ from airflow_provider_sfstream.monitoring.lineage import (
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 
-class Operator(TellsLineage):
-    """Has the lineage, or the error, that it was made with."""
+class Operator(LineageMixin):
+    """Operator with a fixed lineage, or with an error that replaces it."""
 
     def __init__(self, lineage: OperatorLineage | Exception) -> None:
         self._lineage = lineage
@@ -31,7 +31,7 @@ class Operator(TellsLineage):
         return self._lineage if has_ended else OperatorLineage()
 
 
-def test_the_lineage_before_the_run_is_not_that_after_it() -> None:
+def test_lineage_differs_before_and_after_the_run() -> None:
     ended = OperatorLineage(run_facets={"any": None})
     operator = Operator(ended)
     assert operator.get_openlineage_facets_on_start() == OperatorLineage()
@@ -88,12 +88,12 @@ def test_a_connection_with_a_colon_is_written_as_in_its_assets() -> None:
         ("memory://lake", "memory://lake", "/"),
     ],
 )
-def test_a_folder_is_named_as_others_name_it(url: str, namespace: str, name: str) -> None:
+def test_folder_has_the_openlineage_name_of_its_storage(url: str, namespace: str, name: str) -> None:
     assert name_of_url(url) == DatasetName(namespace, name)
 
 
 @pytest.mark.parametrize("url", ["s3://key:secret-of-ours@bucket/lake", "https://host/lake?sig=secret-of-ours"])
-def test_a_password_names_nothing(url: str) -> None:
+def test_url_with_a_password_is_refused_as_a_dataset_name(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         name_of_url(url)
     assert "secret-of-ours" not in str(caught.value)

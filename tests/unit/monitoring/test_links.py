@@ -1,4 +1,4 @@
-"""Links of tasks: to pages of Airflow, of storage, and of Spark; an empty text where nothing is known."""
+"""Links of tasks to pages of Airflow, storage and Spark. A link without a known page is empty."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRAINED = {
 
 
 def links(operator: Any) -> dict[str, str]:
-    """Return the address of each link of an operator, as its task asks for them."""
+    """Return the URL of each link of an operator, as its task requests it."""
     return {each.name: each.get_link(operator, ti_key=None) for each in operator.operator_extra_links}
 
 
@@ -41,7 +41,7 @@ def event_log(windows: Any, **arguments: Any) -> SparkSubmitEventLogOperator:
     return SparkSubmitEventLogOperator(task_id="event_log", windows=windows, output_url="s3a://lake", **arguments)
 
 
-def test_airflow_is_told_of_every_link() -> None:
+def test_every_link_is_registered_with_airflow() -> None:
     names = {name for name in ProvidersManager().extra_links_class_names if "sfstream" in name}
     shown = {
         f"{type(link).__module__}.{type(link).__name__}"
@@ -51,7 +51,7 @@ def test_airflow_is_told_of_every_link() -> None:
     assert names == shown
 
 
-def test_which_operator_has_which() -> None:
+def test_each_operator_has_its_links() -> None:
     names = {
         operator: [link.name for link in operator.operator_extra_links]
         for operator in (
@@ -73,7 +73,7 @@ def test_which_operator_has_which() -> None:
     ]
 
 
-def test_the_stream_is_known_before_anything_is_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_link_is_known_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
     page = f"https://airflow.example.com/team/sfstream/?stream={STREAM}"
     assert links(drain()) == {"Stream": page, "Manifest": "", "Previous window": ""}
@@ -86,11 +86,11 @@ def test_the_stream_is_known_before_anything_is_drained(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "windows", [[], [DRAINED["manifest_url"]], [DRAINED, {**DRAINED, "asset_uri": "sfstream://x/event/Other__e"}], 7]
 )
-def test_of_no_or_several_streams_there_is_no_page(windows: Any) -> None:
+def test_stream_link_is_empty_for_no_or_several_streams(windows: Any) -> None:
     assert links(event_log(windows))["Stream"] == ""
 
 
-def test_a_topic_that_is_none_has_no_page() -> None:
+def test_invalid_topic_has_no_stream_link() -> None:
     assert links(drain(topic="{{ not_rendered }}"))["Stream"] == ""
 
 
@@ -101,7 +101,7 @@ def test_a_manifest_on_s3_is_in_the_console_of_aws(monkeypatch: pytest.MonkeyPat
     assert links(event_log(DRAINED, landing_conn_id="minio"))["Manifest"] == ""
 
 
-def test_of_two_windows_neither_manifest_is_chosen() -> None:
+def test_manifest_link_is_empty_for_two_windows() -> None:
     second = {**DRAINED, "manifest_url": f"s3://lake/2/{DRAINED['manifest_url'][5:]}"}
     assert links(event_log([DRAINED, second]))["Manifest"] == ""
 
@@ -116,14 +116,14 @@ def test_the_application_is_on_the_history_server_of_the_connection(monkeypatch:
 
 
 class Shown(dict[str, str]):
-    """Stands for the task's own instance, which keeps what it is given at once."""
+    """Task instance that stores each pushed value immediately."""
 
     def xcom_push(self, key: str, value: str) -> None:
         self[key] = value
 
 
 def submitting(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[SparkSubmitEventLogOperator, Shown]:
-    """Return an operator whose ``spark-submit`` writes what the test says, and the links that it has shown."""
+    """Return an operator whose ``spark-submit`` output the test sets, and the links that the operator pushes."""
     set_connection(monkeypatch, "spark_default", **{"conn_type": "spark", "host": "spark://master", **connection})
     task, shown = event_log(DRAINED), Shown()
     task._task_instance, task._hook = shown, task._get_hook()
@@ -133,7 +133,7 @@ def submitting(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[Spar
 BEGUN = "2026 INFO x: Spark application app-7-0001 has begun; its UI: http://driver:4040."
 
 
-def test_the_application_is_linked_as_soon_as_its_driver_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_application_is_linked_as_soon_as_its_driver_logs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     task, shown = submitting(monkeypatch, extra={"master_ui": "http://master:8080"})
     steps = []
 
@@ -145,7 +145,7 @@ def test_the_application_is_linked_as_soon_as_its_driver_tells_it(monkeypatch: p
     task._hook._process_spark_submit_log(lines())
     link = {"_link_SparkUILink": "http://master:8080/app/?appId=app-7-0001"}
     assert steps == [(None, {}), (None, {}), ("app-7-0001", link)]
-    assert task.metrics is None, "so also of a job that fails"
+    assert task.metrics is None, "a failed job has its link too"
     assert links(task)["Spark UI"] == link["_link_SparkUILink"]
 
 
@@ -156,13 +156,13 @@ def test_an_application_on_yarn_is_linked_when_it_is_submitted(monkeypatch: pyte
     assert shown == {"_link_SparkUILink": "http://rm:8088/cluster/app/application_1_2"}
 
 
-def test_an_application_of_which_nobody_has_a_page_is_not_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_application_without_a_known_page_is_not_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     task, shown = submitting(monkeypatch)
     task._hook._process_spark_submit_log(iter([BEGUN, "later"]))
     assert (task.spark_application, shown) == ("app-7-0001", {})
 
 
-def test_a_link_that_cannot_be_kept_ends_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_that_cannot_be_stored_does_not_fail_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     task, _ = submitting(monkeypatch, extra={"master_ui": "http://master:8080"})
     task._task_instance = None
     task._hook._process_spark_submit_log(iter([BEGUN, "later"]))
@@ -179,9 +179,7 @@ def test_a_link_that_cannot_be_kept_ends_no_job(monkeypatch: pytest.MonkeyPatch)
         (RunIdentity("d", "g.t", "r", DUE, map_index=0), "r"),
     ],
 )
-def test_a_task_is_on_the_page_that_airflow_gives_it(
-    monkeypatch: pytest.MonkeyPatch, run: RunIdentity, page: str
-) -> None:
+def test_task_url_is_the_page_of_airflow(monkeypatch: pytest.MonkeyPatch, run: RunIdentity, page: str) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://airflow:8080")
     mapped = "/mapped/0" if run.map_index == 0 else ""
     assert task_url(run) == f"http://airflow:8080/dags/d/runs/{page}/tasks/g.t{mapped}"
@@ -211,11 +209,11 @@ AWS_OF_OTHERS = {"service_config": {"s3": {"endpoint_url": "http://minio:9000"}}
         (f"abfss://lake@account/{KEY}", {}, ""),
     ],
 )
-def test_a_file_has_a_page_where_one_is_known(url: str, extra: dict[str, Any], page: str) -> None:
+def test_file_page_depends_on_its_storage(url: str, extra: dict[str, Any], page: str) -> None:
     assert file_page(url, extra) == page
 
 
-def test_the_environment_may_say_that_s3_is_not_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_endpoint_in_the_environment_removes_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://minio:9000")
     assert file_page(f"s3://lake/{KEY}", {}) == ""
 
@@ -241,7 +239,5 @@ def test_the_environment_may_say_that_s3_is_not_of_aws(monkeypatch: pytest.Monke
         ("app-1&x=/", {"master_ui": "master:8080"}, "http://master:8080/app/?appId=app-1%26x%3D%2F"),
     ],
 )
-def test_an_application_has_a_page_where_the_connection_names_one(
-    application: str, extra: dict[str, Any], page: str
-) -> None:
+def test_application_page_depends_on_its_connection(application: str, extra: dict[str, Any], page: str) -> None:
     assert application_page(application, extra) == page

@@ -1,4 +1,4 @@
-"""The metrics of status documents, through Airflow's own module; each of the documented ones moves."""
+"""Metrics from status documents, emitted through Airflow's module. Every documented metric is emitted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.observability import stats
 
-from airflow_provider_sfstream.monitoring.metrics import tell_metrics
+from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 STREAM = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
 REPLICA = "s3://lake/replica"
 
 
-class Told:
-    """Takes gauges as Airflow gives them to StatsD and OpenTelemetry."""
+class GaugeRecorder:
+    """Stats logger that records the gauges that Airflow sends to StatsD and OpenTelemetry."""
 
     def __init__(self) -> None:
         self.gauges: dict[str, tuple[float, dict[str, str]]] = {}
@@ -30,8 +30,8 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    here = Told()
+def emitted() -> Iterator[GaugeRecorder]:
+    here = GaugeRecorder()
     stats.initialize(factory=lambda: here, export_legacy_names=False)  # type: ignore[arg-type,return-value]
     yield here
     stats.initialize(factory=NoStatsLogger, export_legacy_names=False)
@@ -66,20 +66,20 @@ def documents() -> tuple[tuple[str, str, dict[str, Any]], ...]:
     )
 
 
-def test_each_documented_metric_is_told_with_its_tags(told: Told) -> None:
+def test_each_documented_metric_is_emitted_with_its_tags(emitted: GaugeRecorder) -> None:
     for subject, section, document in documents():
-        tell_metrics(subject, section, document)
+        emit_metrics(subject, section, document)
     lines = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert told.gauges.keys() == {name for line in lines for name in re.findall(r"`(\w+)`", line)}
+    assert emitted.gauges.keys() == {name for line in lines for name in re.findall(r"`(\w+)`", line)}
     stream = {"salesforce_conn_id": "salesforce_default", "topic": "/event/Order__e", "subscription": "airflow"}
-    assert told.gauges["headroom"][0] == pytest.approx(70 * 3600, abs=60)
-    assert told.gauges["confirmed_age"] == (pytest.approx(2 * 3600, abs=60), stream)
-    assert told.gauges["event_log_quarantined"] == (3, stream)
-    assert told.gauges["dirty_rows"] == (7, {"tables": REPLICA, "table": "Account"})
-    assert told.gauges["flagged_tables"][0] == 1
-    assert told.gauges["allocation_remaining"] == (10, {"salesforce_conn_id": "salesforce_default"})
+    assert emitted.gauges["headroom"][0] == pytest.approx(70 * 3600, abs=60)
+    assert emitted.gauges["confirmed_age"] == (pytest.approx(2 * 3600, abs=60), stream)
+    assert emitted.gauges["event_log_quarantined"] == (3, stream)
+    assert emitted.gauges["dirty_rows"] == (7, {"tables": REPLICA, "table": "Account"})
+    assert emitted.gauges["flagged_tables"][0] == 1
+    assert emitted.gauges["allocation_remaining"] == (10, {"salesforce_conn_id": "salesforce_default"})
 
 
-def test_what_is_not_known_is_not_told(told: Told) -> None:
-    tell_metrics(STREAM, "drain", {"retention": 1.0, "gaps": []})
-    assert told.gauges.keys() == {"gaps"}
+def test_unknown_values_are_not_emitted(emitted: GaugeRecorder) -> None:
+    emit_metrics(STREAM, "drain", {"retention": 1.0, "gaps": []})
+    assert emitted.gauges.keys() == {"gaps"}

@@ -1,4 +1,4 @@
-"""Status documents: what is left of drains, bounded in size, and the headroom that follows from it."""
+"""Status documents of drains: their facts, their bounded size, and the retention headroom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.monitoring.headroom import Headroom
-from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import (
     GAPS,
     HOURS,
@@ -34,7 +34,7 @@ def manifest(number: int, **window: Any) -> Manifest:
     at = NOW - number * HOUR
     run = RunIdentity("orders", "drain", f"run-{number}", at)
     facts: dict[str, Any] = {"event_count": 0, "covered_until": at, "contact_at": at, **window}
-    given = ReplayWindow(
+    replay_window = ReplayWindow(
         window_id=f"w{number:05d}",
         kind=facts.pop("kind", "live"),
         after=b"\x01",
@@ -45,7 +45,7 @@ def manifest(number: int, **window: Any) -> Manifest:
         run=run,
         **{**facts, "event_count": 0},
     )
-    return Manifest(STREAM, given, 0, (), {}, 10, "caught_up", at, at, "test")
+    return Manifest(STREAM, replay_window, 0, (), {}, 10, "caught_up", at, at, "test")
 
 
 def after(*manifests: Manifest, before: dict[str, Any] | None = None, at: datetime = NOW) -> dict[str, Any]:
@@ -56,27 +56,27 @@ def after(*manifests: Manifest, before: dict[str, Any] | None = None, at: dateti
     return before
 
 
-def test_the_last_live_window_says_where_the_stream_stands() -> None:
+def test_status_has_the_facts_of_the_last_live_window() -> None:
     document = after(manifest(2, last_event_time=NOW - 2 * HOUR), manifest(1), manifest(9, kind="backfill"))
     assert document["position"] == "02"
     assert document["confirmed_at"] == document["contact_at"] == (NOW - HOUR).isoformat()
-    assert document["last_event_time"] == (NOW - 2 * HOUR).isoformat(), "an empty window stored none"
+    assert document["last_event_time"] == (NOW - 2 * HOUR).isoformat(), "an empty window stored no event"
     assert document["window"]["window_id"] == "w00001"
     assert document["task"]["run_id"] == "run-9"
 
 
-def test_a_drain_that_confirms_nothing_leaves_what_was_confirmed() -> None:
+def test_unconfirmed_drain_preserves_the_last_confirmation() -> None:
     document = after(manifest(5), manifest(1, covered_until=None))
     assert (document["confirmed_at"], document["contact_at"]) == (
         (NOW - 5 * HOUR).isoformat(),
         (NOW - HOUR).isoformat(),
     )
-    assert document["certainty"]["confirmed_at"] == "proven", "for that moment"
+    assert document["certainty"]["confirmed_at"] == "proven", "the earlier moment remains proven"
 
 
-def test_contact_is_estimated_where_the_time_of_salesforce_was_not_measured() -> None:
+def test_contact_is_estimated_without_a_measured_server_time() -> None:
     document = after(manifest(5), manifest(1, covered_until=None, contact_at=None))
-    assert document["contact_at"] == (NOW - HOUR).isoformat(), "a drain that ended was answered"
+    assert document["contact_at"] == (NOW - HOUR).isoformat(), "a finished drain received a response"
     assert certainty_of(document)["contact_at"] == "estimated"
     assert certainty_of(after(manifest(1), before=document))["contact_at"] == "proven"
 
@@ -99,8 +99,8 @@ def test_each_fact_has_a_certainty() -> None:
     }
 
 
-def test_what_an_earlier_version_confirmed_is_an_estimate_until_a_drain_proves_an_end() -> None:
-    """It took an empty response for the end, and the worker's clock for the time."""
+def test_confirmation_of_an_earlier_version_is_an_estimate_until_a_proven_end() -> None:
+    """Earlier versions treated an empty response as the end of the stream, and used the worker's clock."""
     before = {name: value for name, value in after(manifest(5)).items() if name != "certainty"}
     assert certainty_of(before)["confirmed_at"] == "estimated"
     document = after(manifest(1, covered_until=None), before=before)
@@ -110,7 +110,7 @@ def test_what_an_earlier_version_confirmed_is_an_estimate_until_a_drain_proves_a
     assert certainty_of(after(manifest(1), before=document))["confirmed_at"] == "proven"
 
 
-def test_what_an_earlier_version_confirmed_on_the_streaming_api_is_no_fact() -> None:
+def test_confirmation_of_an_earlier_version_on_the_streaming_api_is_dropped() -> None:
     stream = replace(STREAM, api="streaming")
     window = manifest(1, covered_until=None)
     document = drain_document(after(manifest(5)), stream, [window], run=window.window.run, at=NOW)
@@ -118,12 +118,12 @@ def test_what_an_earlier_version_confirmed_on_the_streaming_api_is_no_fact() -> 
     assert document["certainty"]["confirmed_at"] == "unknown"
 
 
-def test_another_certainty_is_refused() -> None:
+def test_unknown_certainty_value_is_refused() -> None:
     document = after(manifest(1)) | {"certainty": {"confirmed_at": "sure"}}
     with pytest.raises(ValueError, match="certainty='sure' of confirmed_at must be one of proven, estimated, unknown"):
         certainty_of(document)
     with pytest.raises(ValueError, match="sure"):
-        Known([Status("sfstream://c/event/A__e", "drain", document)]).certainty("sfstream://c/event/A__e")
+        ReportedStatus([Status("sfstream://c/event/A__e", "drain", document)]).certainty("sfstream://c/event/A__e")
 
 
 def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
@@ -133,8 +133,8 @@ def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
     assert [(each["reason"], each["task"]["run_id"]) for each in gaps] == [("accepted by somebody", "run-1")]
 
 
-def test_it_is_bounded() -> None:
-    """However often a stream is drained, and whatever is lost."""
+def test_status_documents_are_bounded() -> None:
+    """The documents stay bounded after 1,000 drains with a gap each."""
     document, windows = None, None
     for number in range(1000, 0, -1):
         gap = Gap(b"\x01", None, None, NOW - number * HOUR, "x")
@@ -148,7 +148,7 @@ def test_it_is_bounded() -> None:
     assert json.loads(json.dumps([document, windows])) == [document, windows]
 
 
-def test_what_was_set_aside_stays_told_until_it_was_taken_up() -> None:
+def test_quarantined_rows_are_reported_until_they_are_replayed() -> None:
     def after(before: dict[str, Any] | None, rows: int, run: int, *, replayed: bool = False) -> dict[str, Any]:
         facts = {"quarantined": rows, "at": f"{run}", "task": {"run_id": f"run-{run}"}}
         return event_log_document(before, facts, replayed=replayed)
@@ -171,10 +171,10 @@ def test_what_was_set_aside_stays_told_until_it_was_taken_up() -> None:
         (None, 2, None, 70),
         (None, None, None, None),
         (80, None, -8, None),
-        (5, -3, 67, None),  # an event from the future tells nothing
+        (5, -3, 67, None),  # an event time in the future is no evidence
     ],
 )
-def test_headroom_tells_what_is_known_from_what_is_assumed(
+def test_headroom_separates_known_from_assumed_hours(
     confirmed: float | None, stored: float | None, known: float | None, assumed: float | None
 ) -> None:
     def ago(hours: float | None) -> str | None:
@@ -188,13 +188,13 @@ def test_headroom_tells_what_is_known_from_what_is_assumed(
     )
 
 
-def test_headroom_does_not_exceed_the_last_answer() -> None:
-    """An event was published before Salesforce answered, whatever time its publisher set."""
+def test_headroom_does_not_exceed_the_last_contact() -> None:
+    """A received event was published before Salesforce answered, even if its publisher set a later time."""
     document = after(manifest(2, covered_until=None, last_event_time=NOW - HOUR))
     assert Headroom.of(document, NOW).until == NOW - 2 * HOUR
 
 
-def test_the_certainty_of_headroom_is_the_least_of_its_facts() -> None:
+def test_certainty_of_headroom_is_the_lowest_of_its_facts() -> None:
     found = {
         "proven": after(replace(manifest(1), retention=72 * HOUR)),
         "estimated": after(manifest(1)),  # of a custom platform event, whose retention is not recorded

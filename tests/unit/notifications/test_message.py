@@ -1,4 +1,4 @@
-"""What a notifier says of a task, and what of a result is a loss."""
+"""Messages of notifiers about tasks, and the losses that a task result reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow.sdk import TaskInstanceState
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import AuthenticationError, ServiceUnavailableError
-from airflow_provider_sfstream.notifications.message import Losses, StreamMessage
+from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage
 from airflow_provider_sfstream.redaction import remember_secrets
 
 DRAIN: Any = SimpleNamespace(
@@ -33,7 +33,7 @@ GAP = {
 
 
 def context(**fields: Any) -> Any:
-    """Return what Airflow gives a callback; a state is one of its own enumeration there."""
+    """Return the context that Airflow passes to a callback. The state is a member of Airflow's enumeration."""
     fields["state"] = TaskInstanceState(fields.get("state", "failed"))
     task = {
         "dag_id": "orders",
@@ -52,7 +52,7 @@ def error_of_task(error: Exception) -> BaseException:
     return caught.value
 
 
-def test_a_failure_is_told_in_the_words_of_the_log() -> None:
+def test_failure_message_has_the_text_of_the_log() -> None:
     error = error_of_task(
         AuthenticationError("/event/Order__e: the login was refused (invalid_client). Check the key.")
     )
@@ -69,7 +69,7 @@ def test_a_failure_is_told_in_the_words_of_the_log() -> None:
     assert lines[-1] == "Log: http://airflow.example.com/log"
 
 
-def test_of_one_that_may_pass_the_class_is_said_once() -> None:
+def test_retried_failure_names_the_error_class_once() -> None:
     error = error_of_task(ServiceUnavailableError("/event/Order__e: the service is unavailable. Wait."))
     message = StreamMessage.of_failure({**context(state="up_for_retry"), "exception": error})
     assert message.title == "orders.drain failed and will be tried again (run-1)"
@@ -85,23 +85,23 @@ def test_of_one_that_may_pass_the_class_is_said_once() -> None:
         (KeyError(), "KeyError"),
     ],
 )
-def test_of_an_error_that_is_not_ours_the_text_is_told(error: Exception, what: str) -> None:
+def test_error_of_another_library_is_reported_with_its_text(error: Exception, what: str) -> None:
     message = StreamMessage.of_failure({**context(), "exception": error})
     assert message.parts == {"What": what, "Of": "", "Lost": "", "Left": "", "Do": "", "Guide": ""}
     assert message.text.splitlines() == [message.title, f"What: {what}", "Log: http://airflow.example.com/log"]
 
 
-def test_a_task_whose_process_is_gone_is_told_of_without_an_error() -> None:
-    given = context()
-    del given["ti"].state
-    message = StreamMessage.of_failure(given)
+def test_task_with_a_killed_process_is_reported_without_an_error() -> None:
+    callback_context = context()
+    del callback_context["ti"].state
+    message = StreamMessage.of_failure(callback_context)
     assert message.title == "orders.drain failed (run-1)"
     assert "its process was killed" in message.parts["What"]
     assert message.parts["Of"].startswith("topic /event/Order__e")
     assert message.parts["Guide"].startswith("docs/on-call.md")
 
 
-def test_a_dag_run_is_told_of_by_its_own_name() -> None:
+def test_dag_run_is_reported_by_its_dag_id() -> None:
     message = StreamMessage.of_failure({**context(state="success"), "reason": "task_failure"})
     assert message.title == "orders failed (run-1)"
     assert message.facts["task_id"] is None
@@ -110,11 +110,11 @@ def test_a_dag_run_is_told_of_by_its_own_name() -> None:
     assert StreamMessage.of_failure(bare).title == "orders failed (run-1)"
 
 
-def test_a_mapped_task_is_told_of_with_its_index() -> None:
+def test_mapped_task_is_reported_with_its_index() -> None:
     assert StreamMessage.of_failure(context(map_index=3)).title == "orders.drain[3] failed (run-1)"
 
 
-def test_no_secret_is_told_whatever_quotes_it() -> None:
+def test_message_contains_no_secret_of_the_error() -> None:
     remember_secrets("hunter2-and-more-of-it")
     error = ValueError("refused https://user:hunter2-and-more-of-it@host/?token=abcdefgh")
     message = StreamMessage.of_failure({**context(), "exception": error})
@@ -139,30 +139,32 @@ def test_the_document_is_json_and_has_text_facts_and_parts() -> None:
 @pytest.mark.parametrize(
     "result", [None, "text", [], {}, {"gap": None, "missing": [], "quarantined": 0}, {"gap": "no"}]
 )
-def test_nothing_is_lost_where_nothing_says_so(result: Any) -> None:
-    assert not Losses.of(result)
+def test_result_without_losses_reports_none(result: Any) -> None:
+    assert not LossSummary.of(result)
 
 
 def test_a_gap_missing_spans_and_quarantined_rows_are_losses() -> None:
-    gap = Losses.of({"gap": GAP})
+    gap = LossSummary.of({"gap": GAP})
     assert gap.lost.startswith("Events from 2026-11-20T10:00:00+00:00 on, found out at 2026-11-23T11:00:00+00:00 (")
-    assert "an unknown time" in Losses.of({"gap": {**GAP, "since": None}}).lost
-    missing = Losses.of({"missing": [{"from": "a", "to": "b"}, {"from": "c", "to": "d"}]})
+    assert "an unknown time" in LossSummary.of({"gap": {**GAP, "since": None}}).lost
+    missing = LossSummary.of({"missing": [{"from": "a", "to": "b"}, {"from": "c", "to": "d"}]})
     assert missing.lost == "Events from a to b. Events from c to d."
-    rows = Losses.of({"quarantined": 3})
+    rows = LossSummary.of({"quarantined": 3})
     assert (rows.lost, rows.events) == ("3 rows wait in quarantine.", ())
     assert all((gap, missing, rows))
     assert gap.what.startswith("Events were lost.")
-    possible = Losses.of({"gap": {**GAP, "uncertain": True}})
+    possible = LossSummary.of({"gap": {**GAP, "uncertain": True}})
     assert possible.what.startswith("Possible loss; nothing is known to be lost.")
-    assert Losses.of({"gap": {**GAP, "uncertain": True}, "missing": [{"from": 1, "to": 2}]}).what.startswith("Events")
-    assert not Losses.of({"quarantined": True})
+    assert LossSummary.of({"gap": {**GAP, "uncertain": True}, "missing": [{"from": 1, "to": 2}]}).what.startswith(
+        "Events"
+    )
+    assert not LossSummary.of({"quarantined": True})
 
 
-def test_a_loss_is_told_with_what_to_do() -> None:
-    message = StreamMessage.of_success(context(state="success"), Losses.of({"gap": GAP}))
+def test_loss_is_reported_with_a_remedy() -> None:
+    message = StreamMessage.of_success(context(state="success"), LossSummary.of({"gap": GAP}))
     assert message.title == "orders.drain succeeded (run-1)"
     assert [word for word, text in message.parts.items() if text] == ["What", "Of", "Lost", "Do", "Guide"]
     assert message.parts["Guide"].startswith("docs/on-call.md#when-events-are-lost")
-    plain = StreamMessage.of_success(context(state="success"), Losses())
+    plain = StreamMessage.of_success(context(state="success"), LossSummary())
     assert (plain.parts["What"], plain.parts["Lost"], plain.parts["Do"]) == ("All is well.", "Nothing.", "")

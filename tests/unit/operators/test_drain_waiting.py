@@ -1,4 +1,4 @@
-"""Whether, where and for what a drain waits, as far as its arguments and the configuration say."""
+"""Waiting of a drain: when, where and for which events it waits, by its arguments and the configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drain(**arguments: Any) -> DrainReplayWindowOperator:
 
 @pytest.fixture(params=["True", "False"])
 def configured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """The configuration's default for deferrable operators."""
+    """Set the configuration's default for deferrable operators, and return it."""
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", request.param)
     return bool(request.param == "True")
 
@@ -44,7 +44,7 @@ def configured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         ({"min_events": 0, "deferrable": True}, 0, True),
     ],
 )
-def test_the_configuration_says_where_a_drain_waits_never_whether(
+def test_configuration_decides_where_a_drain_waits_not_whether_it_waits(
     configured: bool, arguments: dict[str, Any], min_events: int, deferrable: bool | None
 ) -> None:
     operator = drain(**arguments)
@@ -55,7 +55,7 @@ def test_the_configuration_says_where_a_drain_waits_never_whether(
 
 
 @pytest.mark.parametrize("max_wait", [90, 90.0, timedelta(seconds=90)])
-def test_a_longest_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
+def test_max_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
     operator = drain(min_events=7, max_wait=max_wait)
     assert operator._config(rendered=False).conditions == WakeUpConditions(min_events=7, max_wait=90.0)
 
@@ -79,13 +79,13 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, A
         drain(**arguments)
 
 
-def test_what_ends_a_wait_for_good_fails_the_task_for_good() -> None:
+def test_permanent_error_of_a_wait_fails_the_task_without_retry() -> None:
     event = error_payload(AccessDeniedError("/event/Order__e: no permission"))
     with pytest.raises(AirflowFailException, match="AccessDeniedError: /event/Order__e: no permission"):
         drain(deferrable=True).execute_complete(context_for("drain"), event)
 
 
-def test_what_may_pass_is_left_to_a_retry() -> None:
+def test_transient_error_of_a_wait_is_retried() -> None:
     event = error_payload(ReplayStoreError("the database is down"))
     with pytest.raises(ReplayStoreError, match="the database is down"):
         drain(deferrable=True).execute_complete(context_for("drain"), event)
@@ -116,14 +116,14 @@ def test_a_position_is_recorded_anew_before_it_can_age_out(
     assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), retention, now) is due
 
 
-def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() -> None:
+def test_no_wait_outlasts_the_retention_of_its_start_position() -> None:
     unconfirmed_by_drains_of_one_day, margin = timedelta(hours=24), timedelta(hours=1)
     longest = LONGEST_UNCONFIRMED[LONG_RETENTION] + LONGEST_WAIT
     assert unconfirmed_by_drains_of_one_day + longest < LONG_RETENTION - margin
     assert LONGEST_UNCONFIRMED[SHORT_RETENTION] + LONGEST_WAIT < SHORT_RETENTION - margin
 
 
-def test_a_dag_with_it_can_be_serialized() -> None:
+def test_dag_with_a_waiting_drain_can_be_serialized() -> None:
     from tests.support.airflow_names import DagSerialization
 
     with DAG("waiting", schedule=None) as dag:
@@ -150,13 +150,13 @@ def test_a_dag_with_it_can_be_serialized() -> None:
         ({"wait_for_confirmation": True, "topic": "/u/Notes", "mode": "interval"}, "cannot be fulfilled for /u/Notes"),
     ],
 )
-def test_what_cannot_be_used_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
+def test_unusable_drain_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy):
         drain(**arguments)
     drain(until="{{ data_interval_end }}", reuse="{{ params.reuse }}", grace=timedelta(minutes=1))
 
 
-def test_a_topic_that_only_the_run_has_is_refused_by_the_run() -> None:
+def test_templated_topic_is_refused_when_the_task_runs() -> None:
     operator = drain(topic="{{ params.topic }}", wait_for_confirmation=True)
     operator.topic = "/topic/Orders"
     with pytest.raises(ConfigurationError, match="wait_for_confirmation=True cannot be fulfilled"):

@@ -1,4 +1,4 @@
-"""Where the ids of records that are to be erased are seen, and where not."""
+"""Record IDs of an erasure: absent from the serialized DAG and from reprs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.support.airflow_names import DagSerialization
 ADA = "003xx0000000Ada"
 
 
-def test_ids_are_no_part_of_a_dag_as_airflow_stores_it_and_a_task_that_gives_them_comes_first() -> None:
-    given = {"entity": "Contact", "landing_url": "s3://lake", "event_log_urls": [], "replica_urls": []}
+def test_erased_ids_are_not_serialized_and_their_task_runs_first() -> None:
+    arguments = {"entity": "Contact", "landing_url": "s3://lake", "event_log_urls": [], "replica_urls": []}
     with DAG("erase") as dag:
 
         @task
         def gathered() -> list[str]:
             return []
 
-        erase = EraseRecordsOperator(task_id="erase", ids=[ADA], **given)
-        later = EraseRecordsOperator(task_id="later", ids=gathered(), **given)
+        erase = EraseRecordsOperator(task_id="erase", ids=[ADA], **arguments)
+        later = EraseRecordsOperator(task_id="later", ids=gathered(), **arguments)
 
     assert ADA not in json.dumps(DagSerialization.to_dict(dag))
     assert ADA not in repr(erase)

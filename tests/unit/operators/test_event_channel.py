@@ -1,4 +1,4 @@
-"""What the operator of custom channels refuses when the DAG is parsed."""
+"""Arguments of the custom channel operator, checked when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make(**arguments: Any) -> SalesforceEventChannelOperator:
         ({"state": "absent", "channel": "Sales", "confirm_removal": True}, "Sales__chn"),
     ],
 )
-def test_values_that_cannot_be(arguments: dict[str, Any], named: str) -> None:
+def test_invalid_values_are_refused(arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         make(**arguments)
 
@@ -59,7 +59,7 @@ def test_templates_are_checked_when_they_are_rendered(arguments: dict[str, Any])
     assert set(arguments) <= set(made.template_fields)
 
 
-def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
+def test_dag_with_channels_can_be_serialized() -> None:
     with DAG("channels", schedule=None) as dag:
         make(filters={ACCOUNT: "Industry = 'Energy'"}, enriched_fields={ACCOUNT: ["Phone"]})
     assert DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict.keys() == {"channel"}

@@ -12,11 +12,11 @@ from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfi
 
 def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> MaintenanceConfig:
     """Return the config that an operator submits."""
-    given: list[MaintenanceConfig] = []
+    configs: list[MaintenanceConfig] = []
     operator = MaintainTablesOperator(task_id="maintain", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, config: given.append(config))
+    monkeypatch.setattr(operator, "submit", lambda _, config: configs.append(config))
     operator.execute({})  # type: ignore[typeddict-item]
-    return given[0]
+    return configs[0]
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, A
         MaintainTablesOperator(task_id="maintain", output_url="s3://lake", **arguments)
 
 
-def test_the_job_gets_what_the_operator_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_config_has_the_arguments_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = {"retention": timedelta(days=2, minutes=1), "target_file_bytes": 1 << 20}
     config = submitted(monkeypatch, output_url="s3://lake/tables", **arguments)
     assert (config.retention_hours, config.target_file_bytes) == (49, 1 << 20)
 
 
-def test_operator_and_job_agree_on_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_and_job_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert submitted(monkeypatch, output_url="s3://lake") == MaintenanceConfig(output_url="")
 
 

@@ -1,4 +1,4 @@
-"""What the operators of managed event subscriptions refuse when the DAG is parsed."""
+"""Arguments of the managed event subscription operators, checked when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def make(operator: type[BaseOperator], **changes: Any) -> BaseOperator:
 LOSING = [(ManagedEventSubscriptionOperator, {"state": "stopped"}), (DeleteManagedEventSubscriptionOperator, {})]
 
 
-@pytest.mark.parametrize(("operator", "doing"), LOSING)
+@pytest.mark.parametrize(("operator", "arguments"), LOSING)
 @pytest.mark.parametrize("confirmed", [False, None, "yes", 1])
-def test_what_loses_the_position_has_to_be_confirmed(
-    operator: type[BaseOperator], doing: dict[str, Any], confirmed: Any
+def test_loss_of_the_position_must_be_confirmed(
+    operator: type[BaseOperator], arguments: dict[str, Any], confirmed: Any
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"Orders.*committed replay ID.*confirm_position_loss=True"):
-        make(operator, **doing, confirm_position_loss=confirmed)
+        make(operator, **arguments, confirm_position_loss=confirmed)
     with pytest.raises(ConfigurationError, match="confirm_position_loss=True"):
-        operator(task_id="it", managed_subscription="Orders", **doing)
-    assert make(operator, **doing, confirm_position_loss=True)
+        operator(task_id="it", managed_subscription="Orders", **arguments)
+    assert make(operator, **arguments, confirm_position_loss=True)
 
 
 @pytest.mark.parametrize("operator", list(ARGUMENTS))
 @pytest.mark.parametrize("bad", ["Not a name", "18x123", "_Orders", "Orders_", "O'Brien", "x" * 81, ""])
-def test_a_name_that_salesforce_cannot_have(operator: type[BaseOperator], bad: str) -> None:
+def test_invalid_subscription_name_is_refused(operator: type[BaseOperator], bad: str) -> None:
     with pytest.raises(ConfigurationError, match="Nothing was contacted"):
         make(operator, managed_subscription=bad)
 
@@ -57,13 +57,13 @@ def test_a_name_that_salesforce_cannot_have(operator: type[BaseOperator], bad: s
         (DeleteManagedEventSubscriptionOperator, {"visibility_timeout": 0}),
     ],
 )
-def test_values_that_cannot_be(operator: type[BaseOperator], changes: dict[str, Any]) -> None:
+def test_invalid_subscription_arguments_are_refused(operator: type[BaseOperator], changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(changes))):
         make(operator, **changes)
 
 
 @pytest.mark.parametrize("topic", ["Order__e", "/topic/Orders", "/u/Orders", ""])
-def test_a_topic_that_the_pubsub_api_does_not_carry(topic: str) -> None:
+def test_topic_outside_the_pubsub_api_is_refused(topic: str) -> None:
     with pytest.raises(InvalidTopicError):
         make(ManagedEventSubscriptionOperator, topic=topic)
 
@@ -77,7 +77,7 @@ def test_templates_are_checked_when_they_are_rendered(operator: type[BaseOperato
     assert set(named) <= set(made.template_fields)
 
 
-def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
+def test_dag_with_managed_subscriptions_can_be_serialized() -> None:
     with DAG("orders", schedule=None) as dag:
         create = ManagedEventSubscriptionOperator(
             task_id="create", managed_subscription="{{ params.name }}", topic="/event/Order__e"
@@ -95,6 +95,6 @@ def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
     assert set(stored.task_ids) == {"create", "stop", "start", "delete"}
 
 
-def test_what_waits_by_default() -> None:
+def test_only_creation_waits_for_visibility_by_default() -> None:
     assert make(ManagedEventSubscriptionOperator).wait_until_visible is True  # type: ignore[attr-defined]
     assert make(DeleteManagedEventSubscriptionOperator).wait_until_visible is False  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The arguments of a publication, as a DAG file has them."""
+"""Arguments of the publish operator, checked when the DAG is parsed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from airflow_provider_sfstream.operators.publish_events import PublishEventsOper
 
 
 def make(**arguments: Any) -> PublishEventsOperator:
-    given = {"topic": "/event/Order__e", "results_url": "/results", "rows": [], **arguments}
-    return PublishEventsOperator(task_id="publish", **given)
+    merged = {"topic": "/event/Order__e", "results_url": "/results", "rows": [], **arguments}
+    return PublishEventsOperator(task_id="publish", **merged)
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def make(**arguments: Any) -> PublishEventsOperator:
         ({"allocation_reserve": -1}, "allocation_reserve=-1"),
     ],
 )
-def test_what_is_unusable_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], text: str) -> None:
+def test_unusable_publish_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         make(**arguments)
 
 
-def test_what_is_templated_is_looked_at_when_the_task_runs() -> None:
+def test_templated_arguments_are_checked_when_the_task_runs() -> None:
     operator = make(topic="{{ params.topic }}", on_doubt="{{ params.on_doubt }}")
     assert operator.topic == "{{ params.topic }}"

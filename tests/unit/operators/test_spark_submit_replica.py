@@ -28,11 +28,11 @@ def write_snapshot(output: Path, held: int) -> None:
 
 def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> ReplicaConfig:
     """Return the config that an operator submits."""
-    given: list[ReplicaConfig] = []
+    configs: list[ReplicaConfig] = []
     operator = SparkSubmitReplicaOperator(task_id="replica", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, config, __: given.append(config))
+    monkeypatch.setattr(operator, "submit", lambda _, config, __: configs.append(config))
     operator.execute({})  # type: ignore[typeddict-item]
-    return given[0]
+    return configs[0]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,15 @@ def test_the_job_gets_all_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert config == ReplicaConfig(output_url="", manifests=manifests, deletes="hard", history=True)
 
 
-def test_an_interval_gives_its_windows_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_interval_passes_its_windows_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     interval = {"mode": "interval", "windows": [LANDED], "event_time_from": "x", "event_time_to": "y"}
     assert submitted(monkeypatch, windows=interval, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
 @pytest.mark.parametrize("held", [None, 0])
-def test_nothing_to_apply_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int | None) -> None:
+def test_task_without_events_to_apply_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int | None
+) -> None:
     if held is not None:
         write_snapshot(tmp_path, held)
     for windows in ([], None, EMPTY):
@@ -76,18 +78,18 @@ def test_nothing_to_apply_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             submitted(monkeypatch, windows=windows, output_url=str(tmp_path))
 
 
-def test_an_empty_window_counts_while_events_are_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_empty_window_is_applied_while_events_are_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_snapshot(tmp_path, held=1)
     assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
-def test_a_state_that_cannot_be_read_here_is_the_jobs_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreadable_replica_state_is_left_to_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_snapshot(tmp_path, held=0)
     (tmp_path / "_sfstream/replica/snapshots/000000000002.json").write_text("broken")
     assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
-def test_windows_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_windows_of_a_replica_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for windows in ("not a manifest", {"event_count": 1}, 5):
         with pytest.raises(Exception, match="windows"):
             submitted(monkeypatch, windows=windows, output_url="s3://lake")

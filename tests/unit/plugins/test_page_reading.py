@@ -1,4 +1,4 @@
-"""Variables that hold no status hide no other one."""
+"""Status documents that a user may read. An invalid Variable does not hide other documents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cryptography.fernet import Fernet
 
 from airflow_provider_sfstream.monitoring.status import Status, connection_of
 from airflow_provider_sfstream.monitoring.status_store import status_to_text
+from airflow_provider_sfstream.plugins.page.loading import Reader, _decrypted, _remembered, all_dag_ids
 from airflow_provider_sfstream.plugins.page.overview import overview
-from airflow_provider_sfstream.plugins.page.reading import Reader, _decrypted, _remembered, all_dag_ids
-from tests.support.stream_statuses import BROKEN, CONNECTION, drained, signed, well
+from tests.support.stream_statuses import CONNECTION, UNHEALTHY, drain_statuses, healthy, task_fields
 
-STATUS = well(datetime(2026, 11, 24, 12, 30, tzinfo=UTC))[0]
+STATUS = healthy(datetime(2026, 11, 24, 12, 30, tzinfo=UTC))[0]
 TEXT = status_to_text(STATUS)
 
 
@@ -31,14 +31,14 @@ def test_a_status_is_read(read: Any) -> None:
         (Fernet(Fernet.generate_key()).encrypt(TEXT.encode()).decode(), True),
     ],
 )
-def test_what_is_none_is_told_in_the_log(value: str, is_encrypted: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_status_is_logged(value: str, is_encrypted: bool, caplog: pytest.LogCaptureFixture) -> None:
     assert _decrypted("sfstream_status.1.drain", value, is_encrypted) is None
     assert "Variable sfstream_status.1.drain holds no status" in caplog.text
     assert "Order__e" not in caplog.text
 
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
-STATUSES = [*well(NOW), *BROKEN["dirty_replica"](NOW)]
+STATUSES = [*healthy(NOW), *UNHEALTHY["dirty_replica"](NOW)]
 
 
 def topics(reader: Reader, statuses: list[Status] = STATUSES) -> list[str]:
@@ -49,7 +49,7 @@ def reader(*dag_ids: str, connections: tuple[str, ...] = (CONNECTION,)) -> Reade
     return Reader(frozenset(dag_ids), frozenset(connections))
 
 
-def test_all_is_seen_by_who_may_read_all() -> None:
+def test_user_who_may_read_all_sees_all() -> None:
     assert reader("orders", "accounts").readable(STATUSES) == sorted(
         STATUSES, key=lambda status: "task" not in status.document
     )
@@ -62,14 +62,14 @@ def test_a_stream_of_another_dag_is_left_out_with_its_tables() -> None:
 
 
 def test_a_stream_of_another_connection_is_left_out() -> None:
-    other = drained(NOW, "/event/Order__e", connection="another org")
+    other = drain_statuses(NOW, "/event/Order__e", connection="another org")
     assert topics(reader("orders", connections=("another org",)), [*STATUSES, *other]) == ["/event/Order__e"]
     assert topics(reader("orders", "accounts", connections=()), STATUSES) == []
 
 
 def test_a_task_of_another_dag_on_the_same_stream_stays_unnamed() -> None:
-    drain, windows, event_log = well(NOW)
-    theirs = signed(NOW, "secret_backfills")["task"]
+    drain, windows, event_log = healthy(NOW)
+    theirs = task_fields(NOW, "secret_backfills")["task"]
     windows.document["windows"][3]["task"] = theirs
     drain.document["window"]["task"] = theirs
     drain.document["gaps"] = [{"task": theirs, "reason": "x"}]
@@ -82,15 +82,15 @@ def test_a_task_of_another_dag_on_the_same_stream_stays_unnamed() -> None:
     assert all_dag_ids([drain, windows]) == {"orders", "secret_backfills"}
 
 
-def test_what_another_dag_makes_of_a_stream_is_left_out() -> None:
-    drain, windows, event_log = well(NOW)
+def test_event_log_of_another_dag_is_left_out() -> None:
+    drain, windows, event_log = healthy(NOW)
     event_log.document["task"]["dag_id"] = "secret_tables"
     assert [status.section for status in reader("orders").readable([drain, windows, event_log])] == ["drain", "windows"]
 
 
-def test_a_stream_that_another_dag_drains_is_not_seen_by_its_failure() -> None:
-    drain, windows, _ = well(NOW)
-    ours = Status(drain.subject, "failed", {**signed(NOW, "mine"), "report": {}})
+def test_failure_does_not_reveal_a_stream_of_another_dag() -> None:
+    drain, windows, _ = healthy(NOW)
+    ours = Status(drain.subject, "failed", {**task_fields(NOW, "mine"), "report": {}})
     assert reader("mine").readable([drain, windows, ours]) == []
 
 

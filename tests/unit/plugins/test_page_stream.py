@@ -1,4 +1,4 @@
-"""One stream as the page shows it: its windows in time, and where each thing leads."""
+"""Stream page: the windows on a timeline, and the links to tasks and forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_sfstream.monitoring.pages import task_page
 from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.stream import between, stream_details, timeline
-from tests.support.stream_statuses import BROKEN, HOUR, drained, well
+from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, healthy
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
 
@@ -20,8 +20,8 @@ def details(statuses: list[Status]) -> dict[str, object]:
     return json.loads(json.dumps(found))
 
 
-def test_each_window_leads_to_the_task_that_drained_it() -> None:
-    times = details(well(NOW))["timeline"]
+def test_each_window_links_to_the_task_that_drained_it() -> None:
+    times = details(healthy(NOW))["timeline"]
     assert len(times["windows"]) == 24
     newest = times["windows"][0]
     assert newest["page"] == ("dags/orders/runs/scheduled__2026-11-24T12%3A30%3A00%2B00%3A00/tasks/drain?try_number=1")
@@ -35,8 +35,8 @@ def test_a_mapped_task_has_a_page_of_its_own() -> None:
     assert task_page(task) == "dags/a%2Fb/runs/r/tasks/t.u/mapped/3?try_number=2"
 
 
-def test_what_no_window_covers_is_told() -> None:
-    statuses = drained(NOW, "/event/Order__e", every=2 * HOUR, windows=3)
+def test_uncovered_spans_are_listed() -> None:
+    statuses = drain_statuses(NOW, "/event/Order__e", every=2 * HOUR, windows=3)
     lines = statuses[1].document["windows"]
     lines[1]["covered_until"] = (NOW - 3 * HOUR).isoformat()
     assert timeline(lines, [], NOW)["not_covered"] == [
@@ -44,7 +44,7 @@ def test_what_no_window_covers_is_told() -> None:
     ]
 
 
-def test_between_joins_what_overlaps() -> None:
+def test_between_merges_overlapping_spans() -> None:
     def hours(*spans: tuple[int, int]) -> list[tuple[datetime, datetime]]:
         return [(NOW + a * HOUR, NOW + b * HOUR) for a, b in spans]
 
@@ -53,16 +53,16 @@ def test_between_joins_what_overlaps() -> None:
     assert between(hours((9, 10)), NOW, NOW + 8 * HOUR) == hours((0, 8))
 
 
-def test_a_window_that_covers_no_time_stands_where_it_was_drained() -> None:
-    times = details(BROKEN["never_confirmed"](NOW))["timeline"]
+def test_window_without_a_covered_span_is_placed_at_its_drain_time() -> None:
+    times = details(UNHEALTHY["never_confirmed"](NOW))["timeline"]
     assert {window["covers"] for window in times["windows"]} == {False}
     assert times["windows"][0]["until"] == NOW.isoformat()
     [hole] = times["not_covered"]
     assert hole["until"] == NOW.isoformat()
 
 
-def test_a_gap_says_since_when_and_who_accepted_it() -> None:
-    found = details(BROKEN["gap"](NOW))
+def test_gap_shows_its_start_and_the_user_who_accepted_it() -> None:
+    found = details(UNHEALTHY["gap"](NOW))
     [gap] = found["gap_list"]
     assert gap["reason"].startswith("accepted by ada")
     assert gap["since"] == (NOW - 5 * HOUR).isoformat()
@@ -71,37 +71,37 @@ def test_a_gap_says_since_when_and_who_accepted_it() -> None:
     assert found["timeline"]["windows"][0]["gap"] is True
 
 
-def test_the_drawing_ends_after_a_week() -> None:
-    statuses = drained(NOW, "/event/Order__e", every=timedelta(days=1), windows=30)
+def test_timeline_is_limited_to_a_week() -> None:
+    statuses = drain_statuses(NOW, "/event/Order__e", every=timedelta(days=1), windows=30)
     assert details(statuses)["timeline"]["start"] == (NOW - timedelta(days=7)).isoformat()
 
 
 def test_tables_that_name_the_stream_are_shown() -> None:
-    found = details(BROKEN["dirty_replica"](NOW))
+    found = details(UNHEALTHY["dirty_replica"](NOW))
     assert found["tables"] == [{"url": "s3://lake/replica", "table": "Account", "dirty": 12, "flag": None}]
 
 
-def test_the_last_quarantine_stays_until_it_was_taken_up() -> None:
-    [event_log] = details(BROKEN["quarantine"](NOW))["event_logs"]
+def test_last_quarantine_is_shown_until_it_is_replayed() -> None:
+    [event_log] = details(UNHEALTHY["quarantine"](NOW))["event_logs"]
     assert event_log["set_aside"]["rows"] == 15
     assert event_log["set_aside"]["at"] == (NOW - HOUR).isoformat()
 
 
-def test_schema_changes_are_shown_where_there_are_any() -> None:
-    statuses = well(NOW)
+def test_schema_changes_are_shown() -> None:
+    statuses = healthy(NOW)
     assert details(statuses)["schema_changes"] == []
-    told = replace(
+    changed = replace(
         statuses[0], document={**statuses[0].document, "schema_changes": [{"added": ["A"]}, {"added": ["B"]}]}
     )
-    assert details([told, *statuses[1:]])["schema_changes"][0] == {"added": ["B"]}
+    assert details([changed, *statuses[1:]])["schema_changes"][0] == {"added": ["B"]}
 
 
-def test_the_buttons_lead_to_airflows_own_forms() -> None:
-    pages = [action["page"] for action in details(well(NOW))["actions"]]
+def test_buttons_link_to_forms_of_airflow() -> None:
+    pages = [action["page"] for action in details(healthy(NOW))["actions"]]
     assert pages[0] == "dags/orders"
     assert pages[1].startswith("dags/orders/runs/scheduled__")
     assert pages[2] == "dags/orders/backfills"
 
 
-def test_nothing_is_shown_of_a_stream_that_is_not_there() -> None:
-    assert stream_details(well(NOW), "sfstream://a/event/B__e?subscription=c", NOW) is None
+def test_missing_stream_has_no_details() -> None:
+    assert stream_details(healthy(NOW), "sfstream://a/event/B__e?subscription=c", NOW) is None

@@ -1,4 +1,4 @@
-"""How Airflow finds the page, and that the page cannot take the API server down."""
+"""Registration of the page with Airflow. Errors of the page do not stop the API server."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tests.support.airflow_names import is_valid_plugin
 APP = "airflow_provider_sfstream.plugins.page.app"
 
 
-def test_airflow_finds_it() -> None:
+def test_airflow_finds_the_plugin() -> None:
     [found] = [each for each in entry_points(group="airflow.plugins") if each.name == "sfstream"]
     assert found.load() is SalesforceStreamsPlugin
     assert is_valid_plugin(SalesforceStreamsPlugin)
     assert not any(URL_PREFIX.startswith(prefix) for prefix in RESERVED_URL_PREFIXES)
 
 
-def test_its_views_are_of_places_that_airflow_knows() -> None:
+def test_views_have_valid_destinations_in_airflow() -> None:
     views = [ExternalViewResponse.model_validate(view) for view in SalesforceStreamsPlugin.external_views]
     assert [view.destination for view in views] == ["nav", "dag"]
     assert len({view.url_route for view in views}) == 2, "of two views with one route, Airflow drops the second"
     for view in views:
-        assert view.href.startswith(f"{URL_PREFIX[1:]}/"), "a slash first would leave the prefix of [api] base_url"
+        assert view.href.startswith(f"{URL_PREFIX[1:]}/"), "a leading slash would skip the prefix of [api] base_url"
 
 
-def asked(page: StreamsPage) -> list[dict[str, Any]]:
-    """Ask the page for itself, without a login, and return what it sends."""
+def requested(page: StreamsPage) -> list[dict[str, Any]]:
+    """Request the page without a login, and return the messages that it sends."""
     sent: list[dict[str, Any]] = []
     scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
 
@@ -50,23 +50,23 @@ def asked(page: StreamsPage) -> list[dict[str, Any]]:
     return sent
 
 
-def test_what_cannot_be_loaded_ends_in_an_answer(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_page_that_cannot_be_loaded_responds_with_503(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     page = StreamsPage()
     with monkeypatch.context() as broken:
         broken.setitem(sys.modules, APP, None)
-        sent = asked(page)
+        sent = requested(page)
     assert sent[0]["status"] == 503
     assert b"log of the API server" in sent[1]["body"]
     assert "cannot be made" in caplog.text
-    assert asked(page)[0]["status"] == 401, "the next request tries again"
+    assert requested(page)[0]["status"] == 401, "the next request tries again"
 
 
-async def test_no_route_is_open() -> None:
-    """Whatever route the application has, also one that is made later."""
+async def test_every_route_requires_a_login() -> None:
+    """The test covers all routes, so routes that are added later too."""
     app = build_app()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow") as client:
         for route in app.routes:
-            assert isinstance(route, APIRoute), "what is mounted asks for nothing"
+            assert isinstance(route, APIRoute), "a mounted application would skip the login check"
             answer = await client.get(
                 route.path.replace("{name}", "page.css"), params={"uri": "sfstream://a/event/B__e"}
             )

@@ -1,4 +1,4 @@
-"""The names that a part of a compound field has."""
+"""Nested and flat names of the parts of compound fields."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from airflow_provider_sfstream.privacy.compound_fields import other_names
         ("name.middlename", "middlename"),
     ],
 )
-def test_a_part_is_another_name_of_itself_and_the_compound_field_one_of_each(nested: str, flat: str) -> None:
+def test_nested_and_flat_names_of_a_part_are_equivalent(nested: str, flat: str) -> None:
     assert list(other_names(nested)) == [flat]
     assert list(other_names(flat)) == [nested]
     assert flat in other_names(nested.partition(".")[0])
 
 
-def test_parts_of_a_custom_field_that_a_person_account_has_of_its_contact() -> None:
+def test_person_account_fields_have_their_own_part_names() -> None:
     assert list(other_names("home__pc.city")) == ["home__city__ps", "home__city__pc"]
     assert list(other_names("home__city__pc")) == ["home__pc.city"]
     assert "home__city__s" not in other_names("home__pc")
 
 
 @pytest.mark.parametrize("name", ["phone", "phone__c.area.code", "order.name", "lastname__r.city", "home__c.city.x"])
-def test_a_field_that_is_no_part(name: str) -> None:
+def test_field_without_parts_has_no_other_names(name: str) -> None:
     assert list(other_names(name)) == []

@@ -1,4 +1,4 @@
-"""Which fields a rule is for, what becomes of them, and what a table remembers of its rules."""
+"""Field protection rules: the fields that they cover, their treatment, and the rules recorded with a table."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ FLAT = {"name.firstname": {"firstname"}, "firstname": {"name.firstname"}}
         ("Email", "Account", None),
     ],
 )
-def test_the_fields_that_a_rule_is_for(path: str, table: str, expected: Treatment | None) -> None:
+def test_rule_covers_its_fields(path: str, table: str, expected: Treatment | None) -> None:
     assert Coverage(RULES, [table], FLAT).of(path.split(".")) == expected
 
 
-def test_a_value_whose_parts_cannot_be_told_apart_is_treated_as_a_whole() -> None:
+def test_value_with_inseparable_parts_is_treated_as_a_whole() -> None:
     assert Coverage(RULES, ["Account"]).of(["Name"], is_opaque=True) == "mask"
 
 
-def test_of_several_rules_that_holds_which_leaves_least() -> None:
+def test_strictest_of_several_rules_applies() -> None:
     rules = FieldRules.of(["Address.Street"], ["Contact.Address"], ["Address"], KEY)
     coverage = Coverage(rules, ["Contact"])
     assert [coverage.of(path.split(".")) for path in ("Address.Street", "Address.City", "Address")] == [
@@ -50,7 +50,7 @@ def test_of_several_rules_that_holds_which_leaves_least() -> None:
     ]
 
 
-def test_rules_that_are_for_no_field_are_told() -> None:
+def test_rules_without_a_field_are_reported() -> None:
     coverages = [Coverage(RULES, [table]) for table in ("Account", "Contact")]
     for coverage in coverages:
         coverage.of(["Phone"])
@@ -58,7 +58,7 @@ def test_rules_that_are_for_no_field_are_told() -> None:
     assert unmet(RULES, coverages) == ["Name.FirstName"]
 
 
-def test_a_hash_is_that_of_the_standard_library() -> None:
+def test_hash_equals_hmac_of_the_standard_library() -> None:
     expected = hmac.new(KEY.encode(), "josé@example.com".encode(), hashlib.sha256).hexdigest()
     assert RULES.text("josé@example.com", "hash") == expected
     assert RULES.text("Ada", "mask") == "***"
@@ -66,7 +66,7 @@ def test_a_hash_is_that_of_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("rules", "text"),
     [
         (("Phone", [], []), r"exclude_fields='Phone' must be a list"),
         (([], [7], []), r"mask_fields=\[7\] must be a list"),
@@ -75,13 +75,13 @@ def test_a_hash_is_that_of_the_standard_library() -> None:
         ((["Phone"], ["phone"], []), r"phone is named in both exclude_fields and mask_fields"),
     ],
 )
-def test_arguments_that_cannot_be_used(given: tuple[Any, Any, Any], text: str) -> None:
+def test_invalid_rule_arguments_are_refused(rules: tuple[Any, Any, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        FieldRules.of(*given)
+        FieldRules.of(*rules)
 
 
 @pytest.mark.parametrize(("key", "why"), [(None, "is missing"), ("", "is missing"), ("short", "fewer than 16")])
-def test_hashes_need_a_key_that_nobody_finds_by_trying(key: str | None, why: str) -> None:
+def test_hashes_need_a_key_of_sufficient_length(key: str | None, why: str) -> None:
     with pytest.raises(ConfigurationError, match=f"key for the hash of Email .*{why}.*hash_conn_id"):
         FieldRules.of([], [], ["Email"]).with_key(key)
     assert FieldRules.of(["Email"], [], []).with_key(key).key == b""
@@ -96,7 +96,7 @@ def test_the_key_is_in_no_document_and_no_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("rules", "text"),
     [
         (NO_RULES, r"T is written with exclude_fields=\['Phone'\], and for this job nothing is said of it"),
         (FieldRules.of([], ["Phone"], []), "for this job it is named in mask_fields"),
@@ -107,9 +107,9 @@ def test_the_key_is_in_no_document_and_no_repr() -> None:
         ),
     ],
 )
-def test_a_job_that_would_store_what_a_table_may_not_have(given: FieldRules, text: str) -> None:
+def test_job_that_would_store_protected_fields_is_refused(rules: FieldRules, text: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{text}.*Nothing was written"):
-        given.check_keep(RULES.recorded(), "T")
+        rules.check_keep(RULES.recorded(), "T")
 
 
 def test_a_job_may_have_more_rules_than_a_table() -> None:

@@ -1,4 +1,4 @@
-"""Ids of records that are to be erased, and what is left of events: of Avro and JSON, of one record and of several."""
+"""Record IDs of an erasure, and the remaining payloads of Avro and JSON events with one or several records."""
 
 from __future__ import annotations
 
@@ -30,59 +30,59 @@ def contact(*ids: str, reports_to: str | None = None) -> dict[str, Any]:
     return {"ChangeEventHeader": {"recordIds": list(ids)}, "LastName": "Lovelace é", "ReportsToId": reports_to}
 
 
-def left_of_avro(event: dict[str, Any], *ids: str) -> bytes | None:
+def remaining_avro(event: dict[str, Any], *ids: str) -> bytes | None:
     return without_records(encode(CONTACT, event), RecordIds(ids), "avro", json.dumps(CONTACT))
 
 
 @pytest.mark.parametrize("ids", [[ADA], [ADA[:15]], [ADA, BOB, ADA[:15]]])
-def test_an_event_of_these_records_alone_leaves_nothing(ids: list[str]) -> None:
-    assert left_of_avro(contact(ADA), *ids) == b""
+def test_event_of_erased_records_only_has_an_empty_payload(ids: list[str]) -> None:
+    assert remaining_avro(contact(ADA), *ids) == b""
     payload = json.dumps({"schema": "s", "payload": contact(ADA)}).encode()
     assert without_records(payload, RecordIds(ids), "json", None) == b""
 
 
-def test_an_event_of_several_loses_the_ids_and_nothing_else() -> None:
-    assert left_of_avro(contact(BOB, ADA, CLEO), ADA) == encode(CONTACT, contact(BOB, CLEO))
+def test_event_of_several_records_loses_only_the_erased_ids() -> None:
+    assert remaining_avro(contact(BOB, ADA, CLEO), ADA) == encode(CONTACT, contact(BOB, CLEO))
     many = [to_18(f"003xx{number:010d}") for number in range(200)]
-    assert left_of_avro(contact(*many), many[7], many[9]) == encode(
+    assert remaining_avro(contact(*many), many[7], many[9]) == encode(
         CONTACT, contact(*(each for each in many if each not in (many[7], many[9])))
     )
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
-def test_a_json_event_of_several_keeps_its_bytes(separators: tuple[str, str]) -> None:
+def test_json_event_of_several_records_preserves_its_other_bytes(separators: tuple[str, str]) -> None:
     event = {"payload": {**contact(ADA, BOB), "Amount": 0.1}, "event": {"replayId": 1}}
     payload = json.dumps(event, separators=separators).replace("0.1", "0.1000000000000000000001").encode()
-    left = without_records(payload, RecordIds([ADA]), "json", None)
-    assert left is not None
-    assert json.loads(left)["payload"]["ChangeEventHeader"]["recordIds"] == [BOB]
-    assert b"0.1000000000000000000001" in left
-    assert ADA.encode() not in left
+    remaining = without_records(payload, RecordIds([ADA]), "json", None)
+    assert remaining is not None
+    assert json.loads(remaining)["payload"]["ChangeEventHeader"]["recordIds"] == [BOB]
+    assert b"0.1000000000000000000001" in remaining
+    assert ADA.encode() not in remaining
 
 
-def test_an_event_that_only_names_a_record_stays() -> None:
-    assert left_of_avro(contact(BOB, reports_to=ADA), ADA) is None
+def test_event_that_only_mentions_a_record_is_unchanged() -> None:
+    assert remaining_avro(contact(BOB, reports_to=ADA), ADA) is None
     payload = json.dumps({"payload": {"Text__c": ADA}}).encode()
     assert without_records(payload, RecordIds([ADA]), "json", None) is None
 
 
-def test_what_cannot_be_read_or_told_apart_leaves_nothing() -> None:
+def test_unreadable_or_ambiguous_event_has_an_empty_payload() -> None:
     payload, ids = encode(CONTACT, contact(BOB, ADA)), RecordIds([ADA])
     for schema in (None, "no schema", json.dumps(HEADER | {"fields": [{"name": "recordIds", "type": "double"}]})):
         assert without_records(payload, ids, "avro", schema) == b""
     assert without_records(payload[:-2], ids, "avro", json.dumps(CONTACT)) == b""
     assert without_records(b"{" + payload, ids, "json", None) == b""
-    # Two arrays of the same ids: which one the header has cannot be told from the bytes.
+    # Two arrays have the same IDs, so the bytes do not show which one belongs to the header.
     schema = {**CONTACT, "fields": [*CONTACT["fields"], {"name": "Others", "type": TEXTS}]}
     twice = encode(schema, {**contact(BOB, ADA), "Others": [BOB, ADA]})
     assert without_records(twice, ids, "avro", json.dumps(schema)) == b""
 
 
-def test_ids_are_found_in_bytes_and_stand_in_no_text() -> None:
+def test_ids_are_found_in_bytes_and_hidden_in_text() -> None:
     ids = RecordIds([ADA, BOB[:15]])
     assert ids.in_full == tuple(sorted((ADA, BOB)))
     assert ids.are_in(b"\x00" + BOB.encode() + b"\x00")
-    assert not ids.are_in(BOB.swapcase().encode()), "ids have upper and lower case"
+    assert not ids.are_in(BOB.swapcase().encode()), "IDs are case-sensitive"
     assert (ADA in ids, CLEO in ids, 7 in ids) == (True, False, False)
     assert ADA[:15] not in f"{ids!r} {ids}"
 
@@ -99,7 +99,7 @@ def test_ids_are_found_in_bytes_and_stand_in_no_text() -> None:
         ([f"003xx{number:010d}" for number in range(1_001)], "1001 ids"),
     ],
 )
-def test_what_is_no_list_of_ids_is_refused_and_not_quoted(ids: list[Any], text: str) -> None:
+def test_invalid_ids_are_refused_without_quoting_them(ids: list[Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text) as caught:
         RecordIds(ids)
     assert "Nothing was erased" in str(caught.value)

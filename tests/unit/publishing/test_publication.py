@@ -1,4 +1,4 @@
-"""What a run publishes, on real files and a topic in memory whose answers get lost, killed anywhere and tried again."""
+"""Publication by runs that are killed and retried, with a ledger in files and a topic that loses responses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     PositionConflictError,
-    PublishDoubtError,
     PublishError,
+    PublishOutcomeUnknownError,
     QuotaExceededError,
     SalesforceStreamError,
     ServiceUnavailableError,
     ThrottledError,
 )
-from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger
+from airflow_provider_sfstream.publishing.ledger import AcceptedEvent, PublishLedger
 from airflow_provider_sfstream.publishing.publication import Publication
 from airflow_provider_sfstream.publishing.rows import EventIds, Row, Summary
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder
@@ -50,9 +50,9 @@ def rows(count: int, first: int = 0) -> list[Row]:
 
 
 class Run:
-    """A run that can be tried again and again."""
+    """Task run that can be retried any number of times."""
 
-    def __init__(self, folder: Path, bus: ModelBus, *, before: Sequence[Accepted] = ()) -> None:
+    def __init__(self, folder: Path, bus: ModelBus, *, before: Sequence[AcceptedEvent] = ()) -> None:
         self.folder, self.bus, self.pauses = folder / "task" / "run", bus, list[float]()
         self.ledger = PublishLedger(LocalFileSystem(), str(self.folder), "file:///run")
         self._before = [[event.event_id, event.replay_id.hex()] for event in before]
@@ -65,15 +65,15 @@ class Run:
         self.last = Publication(self.bus, encoder, IDS, self.ledger, recorded, **arguments)
         return self.last
 
-    def go(self, given: Sequence[Row], **options: Any) -> Summary:
-        return self.begin(**options).run(given)
+    def go(self, source_rows: Sequence[Row], **options: Any) -> Summary:
+        return self.begin(**options).run(source_rows)
 
     def failures(self) -> list[dict[str, Any]]:
         files = sorted(self.folder.glob("failures/*/*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def numbers(self) -> list[float]:
-        """Return the number of each event on the bus, in its order."""
+        """Return the number of each event on the bus, in order."""
         parsed = fastavro.parse_schema(SCHEMA)
         events = [fastavro.schemaless_reader(io.BytesIO(event[2]), parsed, None) for event in self.bus.events]
         return [event["Number__c"] for event in events]  # type: ignore[call-overload,index]
@@ -110,8 +110,8 @@ def test_a_second_try_publishes_nothing_again(run: Run, bus: ModelBus) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_call_and_tried_again_each_event_is_published_once(tmp_path: Path, after: bool) -> None:
-    """The run before has left two events; so the bus can tell what became of every request."""
+def test_each_event_is_published_once_after_a_kill_at_any_call(tmp_path: Path, after: bool) -> None:
+    """An earlier run published two events, so the bus can show the result of every request."""
     made = nth = 0
     while made >= nth:
         nth += 1
@@ -134,49 +134,49 @@ def test_killed_at_any_call_and_tried_again_each_event_is_published_once(tmp_pat
 
 
 class TestDoubt:
-    """A request whose answer is lost: the bus tells, and where it does not, ``on_doubt`` decides."""
+    """Requests with a lost response: the bus shows the result, otherwise ``on_doubt`` decides."""
 
-    def test_what_came_is_found_and_what_did_not_is_sent_again(self, run: Run, bus: ModelBus) -> None:
+    def test_published_events_are_found_and_the_others_are_sent_again(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.accept, bus.lose_answer(GONE, of=120)]
         assert run.go(rows(450)) == Summary(published=450)
         assert Counter(run.numbers()) == Counter(map(float, range(450)))
         assert [len(request) for request in bus.requests] == [200, 200, 80, 50]
-        assert bus.looks == len(run.pauses) == 1
+        assert bus.subscription_count == len(run.pauses) == 1
         lines = [json.loads(line) for line in (run.folder / "results/000001.jsonl").open()]
         assert [line["error"] for line in lines] == [None] * 120 + ["PublishError"] * 80
         assert run.go(rows(450)) == Summary(already_published=450)
 
-    def test_a_run_without_an_event_before_it_fails_and_says_what_to_do(self, run: Run, bus: ModelBus) -> None:
+    def test_doubt_without_an_earlier_event_fails_with_a_remedy(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_answer(GONE)]
-        with pytest.raises(PublishDoubtError, match="whether 10 events were published is not known") as caught:
+        with pytest.raises(PublishOutcomeUnknownError, match="whether 10 events were published is not known") as caught:
             run.go(rows(10))
         assert not caught.value.retriable
         assert "on_doubt='publish_again'" in caught.value.advice
-        with pytest.raises(PublishDoubtError, match="an earlier try was ended"):
+        with pytest.raises(PublishOutcomeUnknownError, match="an earlier try was ended"):
             run.go(rows(10))
         assert len(bus.requests) == 1
 
-    def test_an_org_that_gives_ids_of_its_own_proves_nothing(self, tmp_path: Path) -> None:
+    def test_org_that_replaces_event_ids_proves_nothing(self, tmp_path: Path) -> None:
         bus = ModelBus(keeps_ids=False)
         run = Run(tmp_path, bus)
         bus.script = [bus.accept, bus.lose_answer(GONE)]
-        with pytest.raises(PublishDoubtError, match="200 events"):
+        with pytest.raises(PublishOutcomeUnknownError, match="200 events"):
             run.go(rows(400))
-        assert bus.looks == 1
+        assert bus.subscription_count == 1
 
-    def test_silence_proves_nothing(self, run: Run, bus: ModelBus) -> None:
-        bus.said_that_all_has_come = False
+    def test_unconfirmed_end_proves_nothing(self, run: Run, bus: ModelBus) -> None:
+        bus.confirms_end = False
         bus.script = [bus.accept, bus.lose_request(GONE)]
-        with pytest.raises(PublishDoubtError, match="200 events"):
+        with pytest.raises(PublishOutcomeUnknownError, match="200 events"):
             run.go(rows(400))
 
-    def test_too_early_an_answer_proves_nothing(self, run: Run, bus: ModelBus) -> None:
+    def test_answer_before_the_call_timeout_proves_nothing(self, run: Run, bus: ModelBus) -> None:
         bus.call_timeout = 1800.0
         bus.script = [bus.accept, bus.lose_request(GONE)]
-        with pytest.raises(PublishDoubtError, match="200 events"):
+        with pytest.raises(PublishOutcomeUnknownError, match="200 events"):
             run.go(rows(400))
 
-    def test_a_worker_whose_clock_is_days_ahead_takes_nothing_for_late_enough(self, run: Run, bus: ModelBus) -> None:
+    def test_worker_clock_days_ahead_proves_nothing(self, run: Run, bus: ModelBus) -> None:
         bus.call_timeout = 1800.0
         with killed_at([(bus, "publish")], 2, after=False), suppress(Killed):
             run.go(rows(400))
@@ -184,7 +184,7 @@ class TestDoubt:
         document = json.loads(request.read_text())
         sent_at = datetime.fromisoformat(document["sent_at"]) - timedelta(days=3)
         request.write_text(json.dumps({**document, "sent_at": sent_at.isoformat()}))
-        with pytest.raises(PublishDoubtError, match="200 events"):
+        with pytest.raises(PublishOutcomeUnknownError, match="200 events"):
             run.go(rows(400))
         assert len(bus.requests) == 1
 
@@ -193,7 +193,9 @@ class TestDoubt:
         assert run.go(rows(10), on_doubt="publish_again") == Summary(published=10)
         assert Counter(run.numbers()) == Counter([*map(float, range(10))] * 2)
         assert len({event[0] for event in bus.events}) == 10, "the copies have the same ID"
-        assert run.go(rows(10)) == Summary(already_published=10), "what was accepted since is in no doubt"
+        assert run.go(rows(10)) == Summary(already_published=10), (
+            "events accepted by the second request are not in doubt"
+        )
 
     def test_skip(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)]
@@ -201,12 +203,12 @@ class TestDoubt:
         assert run.go(rows(210), on_doubt="skip") == Summary(already_published=10, in_doubt=200)
         assert run.numbers() == [float(number) for number in range(200, 210)]
 
-    def test_an_answer_that_does_not_fit_leaves_doubt(self, run: Run, bus: ModelBus) -> None:
+    def test_invalid_response_leaves_doubt(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.accept, bus.lose_answer(PublishError(f"{TOPIC}: 3 results for 200 events. Unknown."))]
         assert run.go(rows(400)) == Summary(published=400)
         assert Counter(run.numbers()) == Counter(map(float, range(400)))
 
-    def test_a_service_that_stays_away_is_given_up(self, run: Run, bus: ModelBus) -> None:
+    def test_unavailable_service_fails_the_run_after_eight_faults(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)] * 20
         with pytest.raises(ServiceUnavailableError, match="gave up after 8 faults in a row") as caught:
             run.go(rows(10), on_doubt="publish_again")
@@ -215,7 +217,7 @@ class TestDoubt:
 
 
 class TestRefusals:
-    def test_what_is_refused_for_good_is_a_failure_and_the_others_go_on(self, run: Run, bus: ModelBus) -> None:
+    def test_permanent_refusal_is_a_failure_and_the_other_rows_are_published(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.refuse(BAD, 3)]
         odd = [Row("odd", {"Number__c": "private"}, "odd"), Row("unknown", {"No__c": 1.0}, "unknown")]
         summary = run.go([*rows(10), *odd])
@@ -228,19 +230,21 @@ class TestRefusals:
         assert "private" not in failures["odd"]["text"]
         assert run.last.failures_url is not None
 
-    def test_a_mended_row_is_published_by_the_next_try(self, run: Run, bus: ModelBus) -> None:
+    def test_corrected_row_is_published_by_the_next_try(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.refuse(BAD, 3)]
         run.go(rows(10))
         assert run.go(rows(10)) == Summary(published=1, already_published=9)
         assert run.last.failures_url is None
 
-    def test_what_is_refused_in_passing_is_sent_again_alone(self, run: Run, bus: ModelBus) -> None:
+    def test_transient_refusal_is_sent_again_alone(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.refuse(BUSY, 3, 5), bus.refuse(BUSY, 1)]
         assert run.go(rows(10)) == Summary(published=10)
         assert [len(request) for request in bus.requests] == [10, 2, 1]
         assert sorted(run.numbers()) == [float(number) for number in range(10)]
 
-    def test_a_used_up_allocation_ends_the_run_and_nothing_is_forgotten(self, run: Run, bus: ModelBus) -> None:
+    def test_exhausted_allocation_ends_the_run_and_the_next_try_publishes_the_rest(
+        self, run: Run, bus: ModelBus
+    ) -> None:
         quota = QuotaExceededError(f"{TOPIC}: the allocation is used up. Wait.")
         bus.script = [bus.accept, bus.refuse(quota, *range(100, 200))]
         with pytest.raises(QuotaExceededError, match="300 events of this try are published"):
@@ -257,9 +261,9 @@ class TestRefusals:
             with pytest.raises(AccessDeniedError):
                 run.go(rows(10))
             assert run.go(rows(10)) == Summary(published=10)
-        assert bus.looks == 0
+        assert bus.subscription_count == 0
 
-    def test_two_rows_of_one_key_are_not_one_event(self, run: Run) -> None:
+    def test_second_row_with_the_same_key_is_a_failure(self, run: Run) -> None:
         summary = run.go([*rows(2), Row("key 1", {"Number__c": 9.0}, "1")])
         assert (summary.published, summary.failed) == (2, 1)
         assert run.failures()[0]["values"] == {"Number__c": 9.0}
@@ -272,7 +276,7 @@ class TestRefusals:
         assert (summary.published, summary.failed) == (1, 1)
 
 
-def test_of_two_tries_at_once_one_stops_before_it_sends(run: Run, bus: ModelBus) -> None:
+def test_older_of_two_concurrent_tries_stops_before_it_sends(run: Run, bus: ModelBus) -> None:
     older = run.begin()
     assert run.go(rows(10)) == Summary(published=10)
     with pytest.raises(PositionConflictError, match="another try of this task"):
@@ -280,9 +284,11 @@ def test_of_two_tries_at_once_one_stops_before_it_sends(run: Run, bus: ModelBus)
     assert len(bus.requests) == 1
 
 
-def test_ids_are_of_run_and_key() -> None:
+def test_event_ids_depend_on_org_topic_run_and_key() -> None:
     others = [replace(IDS, run_key="b"), replace(IDS, topic="/event/B__e"), replace(IDS, org_id="00D000000000002EAA")]
     ids = {each.of(identity) for each in (IDS, *others) for identity in ("1", "2")}
     assert len(ids) == 8
     assert all(len(each) == 36 for each in ids)
-    assert IDS.of("key 1") == "229c56bd-a66c-5af9-a379-8513c1cdce7e", "a retry after an upgrade would publish again"
+    assert IDS.of("key 1") == "229c56bd-a66c-5af9-a379-8513c1cdce7e", (
+        "with a changed ID, a retry after an upgrade would publish again"
+    )

@@ -33,7 +33,7 @@ def letters(heads: Heads) -> str:
     return "".join(head[-1] for _, head in sorted(heads.items()))
 
 
-def test_a_batch_has_as_many_windows_as_hold_no_more_events_and_one_at_least(tmp_path: Path) -> None:
+def test_batch_has_at_least_one_window_and_at_most_max_events(tmp_path: Path) -> None:
     land(tmp_path, "/event/A__e", "acf")
     land(tmp_path, "/event/B__e", "bde")
     read = source(tmp_path)
@@ -48,7 +48,7 @@ def test_a_batch_has_as_many_windows_as_hold_no_more_events_and_one_at_least(tmp
     assert read.up_to({}, heads, None) == heads
 
 
-def test_a_place_never_goes_back(tmp_path: Path) -> None:
+def test_read_place_never_moves_back(tmp_path: Path) -> None:
     land(tmp_path, "/event/A__e", "abcd")
     read = source(tmp_path)
     heads = read.heads()
@@ -57,7 +57,7 @@ def test_a_place_never_goes_back(tmp_path: Path) -> None:
     assert read.windows(heads, {key: name("a")}) == []
 
 
-def test_what_was_read_of_a_landing_is_not_read_again(tmp_path: Path) -> None:
+def test_manifests_are_not_read_again(tmp_path: Path) -> None:
     land(tmp_path, "/event/A__e", "abcde")
     read = source(tmp_path)
     heads = read.heads()
@@ -70,13 +70,13 @@ def test_what_was_read_of_a_landing_is_not_read_again(tmp_path: Path) -> None:
     assert read.windows({}, {key: name("b")}) == first[:2]
 
 
-def test_an_offset_says_which_version_wrote_it() -> None:
+def test_offset_of_a_newer_version_is_refused() -> None:
     assert heads_of(offset_of({"b": "2", "a": "1"})) == {"a": "1", "b": "2"}
     with pytest.raises(ConfigurationError, match="an offset of version 2; this package reads version 1"):
         heads_of({"version": 2, "streams": {}})
 
 
-def test_every_session_loads_the_source_and_little_with_it() -> None:
+def test_import_of_the_source_loads_no_large_library() -> None:
     program = "import sys, pyspark_sfstream; print({'pyarrow', 'numpy', 'fsspec', 'airflow'} & sys.modules.keys())"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout == "set()\n"

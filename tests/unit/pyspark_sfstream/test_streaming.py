@@ -1,4 +1,4 @@
-"""A streaming query without Spark around it: its offsets, and the rows that are read between two of them."""
+"""Streaming queries without Spark: offsets, and the rows between two offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class Topic:
-    """A landing into which a topic is drained, window by window."""
+    """Landing into which a topic is drained, window by window."""
 
     def __init__(self, folder: Path, store: ReplayStoreKind = "landing") -> None:
         self.folder, self._runs = folder / "lake", 0
@@ -48,7 +48,7 @@ class Topic:
         self._landed = LandedStream(STREAM, catalog, self.store, lambda: LONG_RETENTION)
 
     def drain(self, count: int, *, advance: bool = True) -> None:
-        """Land a window of so many events, and move the position over it."""
+        """Land a window of ``count`` events, and advance the position."""
         self._runs += 1
         now = BEGAN + timedelta(hours=self._runs)
         run = RunIdentity("orders", "drain", f"run-{self._runs}", now)
@@ -56,12 +56,12 @@ class Topic:
         drain_window(self._landed, request, source=ScriptedSource(EVENTS, began=now), now=lambda: now)
 
     def source(self, **options: Any) -> DefaultSource:
-        given = {"path": self.folder, "topic": STREAM.topic, "rows": "raw", **options}
-        return DefaultSource({name: str(value) for name, value in given.items()})
+        settings = {"path": self.folder, "topic": STREAM.topic, "rows": "raw", **options}
+        return DefaultSource({name: str(value) for name, value in settings.items()})
 
 
 class Query:
-    """What Spark does with a stream: asks for offsets, plans partitions between two, and reads them elsewhere."""
+    """Query that acts as Spark: it requests offsets, plans partitions between them, and reads pickled copies."""
 
     def __init__(self, source: DefaultSource) -> None:
         self._source = source
@@ -80,7 +80,7 @@ def replay_ids(reader: Any, partitions: Any) -> list[bytes]:
     return [replay_id for batch in batches for replay_id in batch.column("replay_id").to_pylist()]
 
 
-def test_a_batch_that_failed_is_read_again_whatever_was_landed_since(tmp_path: Path, store: ReplayStoreKind) -> None:
+def test_failed_batch_is_read_again_without_later_windows(tmp_path: Path, store: ReplayStoreKind) -> None:
     topic, options = Topic(tmp_path, store), {"replay_store": store, "replay_store_conn_id": "positions"}
     topic.drain(5)
     query = Query(topic.source(**options))
@@ -92,7 +92,7 @@ def test_a_batch_that_failed_is_read_again_whatever_was_landed_since(tmp_path: P
     assert again.read(end, again.newest(end)) == IDS[5:8]
 
 
-def test_a_query_that_ends_with_what_there_is_reads_nothing_that_comes_later(tmp_path: Path) -> None:
+def test_available_now_query_ignores_later_windows(tmp_path: Path) -> None:
     topic = Topic(tmp_path)
     topic.drain(4)
     query = Query(topic.source(replay_store="landing", max_events=4))
@@ -118,7 +118,7 @@ def test_a_window_that_no_position_covers_is_not_read(tmp_path: Path, store: Rep
     assert replay_ids(rows, rows.partitions()) == IDS[:5]
 
 
-def test_after_a_reset_the_store_says_which_windows_there_are(tmp_path: Path, store: ReplayStoreKind) -> None:
+def test_after_a_reset_the_replay_store_decides_which_windows_are_read(tmp_path: Path, store: ReplayStoreKind) -> None:
     topic, options = Topic(tmp_path, store), {"replay_store": store, "replay_store_conn_id": "positions"}
     topic.drain(2)
     query = Query(topic.source(**options))

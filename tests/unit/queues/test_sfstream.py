@@ -1,4 +1,4 @@
-"""Airflow's own MessageQueueTrigger with our scheme."""
+"""Airflow's ``MessageQueueTrigger`` with the scheme ``sfstream``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TOPIC = "/event/Order__e"
 URI = "sfstream://eu/event/Order__e"
 
 
-def test_the_scheme_leads_to_our_trigger() -> None:
+def test_scheme_selects_the_salesforce_event_trigger() -> None:
     trigger = MessageQueueTrigger(scheme="sfstream", topic=TOPIC, salesforce_conn_id="eu", max_wait=60.0)
     assert (
         trigger.serialize() == SalesforceEventTrigger(topic=TOPIC, salesforce_conn_id="eu", max_wait=60.0).serialize()
     )
 
 
-def test_it_is_the_same_watch_as_the_assets_own() -> None:
+def test_trigger_of_the_queue_equals_the_trigger_of_the_topic_asset() -> None:
     asset = Asset(
         URI,
         watchers=[
@@ -42,7 +42,7 @@ def test_it_is_the_same_watch_as_the_assets_own() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?max_wait=60&min_events=100"])
-def test_the_deprecated_queue_gives_the_same_trigger(query: str) -> None:
+def test_deprecated_queue_argument_creates_the_same_trigger(query: str) -> None:
     with pytest.warns(AirflowProviderDeprecationWarning):
         trigger = MessageQueueTrigger(queue=URI + query)
     conditions = {"max_wait": 60.0, "min_events": 100} if query else {}
@@ -59,7 +59,7 @@ def test_the_deprecated_queue_gives_the_same_trigger(query: str) -> None:
         ("SFSTREAM://me:pw@eu/event/Order__e", "no user name or password"),
     ],
 )
-def test_a_queue_that_cannot_be_watched_says_why(queue: str, reason: str) -> None:
+def test_queue_that_cannot_be_watched_is_refused_with_the_reason(queue: str, reason: str) -> None:
     with pytest.warns(AirflowProviderDeprecationWarning):
         trigger = MessageQueueTrigger(queue=queue)
     with pytest.raises(ConfigurationError, match=reason):
@@ -67,7 +67,7 @@ def test_a_queue_that_cannot_be_watched_says_why(queue: str, reason: str) -> Non
 
 
 @pytest.mark.parametrize("foreign", ["kafka://broker/topic", "https://sqs.eu.amazonaws.com/1/q", "sfstreams://c/x", ""])
-def test_other_queues_are_left_to_others(foreign: str) -> None:
+def test_queues_with_other_schemes_do_not_match(foreign: str) -> None:
     provider = SfstreamMessageQueueProvider()
     assert not provider.queue_matches(foreign)
     assert not provider.scheme_matches(foreign)

@@ -1,4 +1,4 @@
-"""What the tables and the compare-and-set become in each database's SQL."""
+"""SQL of the position tables and of the compare-and-set in each database."""
 
 from __future__ import annotations
 

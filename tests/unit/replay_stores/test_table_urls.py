@@ -1,4 +1,4 @@
-"""From connections to database URLs, and which URLs are refused before anything is contacted."""
+"""Database URLs of connections. Unusable URLs are refused before any contact with a database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_postgres() -> None:
     assert "p%40ss" not in str(url)
 
 
-def test_postgres_with_what_the_environment_gives() -> None:
+def test_postgres_with_defaults_of_the_environment() -> None:
     url = sqlalchemy_url("postgresql", "", None, "positions", "", "", {})
 
     assert url.render_as_string(hide_password=False) == "postgresql+psycopg2:///positions"
@@ -65,7 +65,7 @@ def test_mysql_with_tls(extra: dict[str, Any], options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "extra", [{"ssl_mode": "maybe"}, {"ssl_mode": "VERIFY_CA"}, {"ssl": "[1]"}, {"ssl": "/ca.pem"}]
 )
-def test_tls_that_is_not_understood_is_not_left_out(extra: dict[str, Any]) -> None:
+def test_unsupported_tls_settings_are_refused(extra: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="extra field 'ssl"):
         sqlalchemy_url("mysql", "db", None, "positions", "me", "secret", extra)
 
@@ -90,7 +90,7 @@ def test_a_generic_connection_has_a_url_as_its_host(host: str, means: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         (("http", "db", None, "positions", None, None), "type 'http'"),
         (
@@ -110,14 +110,14 @@ def test_a_generic_connection_has_a_url_as_its_host(host: str, means: str) -> No
         (("sqlite", ":memory:", None, None, None, None), "absolute path"),
     ],
 )
-def test_unusable_connections_are_refused(fields: tuple[Any, ...], says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as raised:
+def test_unusable_connections_are_refused(fields: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as raised:
         sqlalchemy_url(*fields, {})
     assert "hidden-word" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("sqlite://", "forgets every position"),
         ("sqlite:///:memory:", "forgets every position"),
@@ -126,8 +126,8 @@ def test_unusable_connections_are_refused(fields: tuple[Any, ...], says: str) ->
         ("sqlite+nothing:////srv/positions.db", "driver"),
     ],
 )
-def test_unusable_urls_are_refused(url: str, says: str) -> None:
-    with pytest.raises(ConfigurationError, match=says) as raised:
+def test_unusable_urls_are_refused(url: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as raised:
         TableReplayStore(url)
     assert "hidden-word" not in f"{raised.value}{raised.value.__cause__}"
 

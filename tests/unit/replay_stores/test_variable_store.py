@@ -1,4 +1,4 @@
-"""What only the Variable store does: its keys, its document, its bounds, and how it meets other hands."""
+"""The Variable store: its keys, its document, its size limits, and changes by other writers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def store(variables: DictVariables) -> DocumentReplayStore:
     return DocumentReplayStore(variables=variables, clock=lambda: datetime(2026, 11, 21, 3, tzinfo=UTC))
 
 
-def test_the_document_is_for_people_to_read(store: DocumentReplayStore, variables: DictVariables) -> None:
+def test_position_document_is_readable_json(store: DocumentReplayStore, variables: DictVariables) -> None:
     store.reset(STREAM, b"\x00\x06", reason="begin here", updated_by="ann")
     window = replace(window_after(store.read(STREAM), b"\x00\x07", 5), gap=gap_at(5))
     store.advance(STREAM, store.read(STREAM), window)
@@ -106,7 +106,7 @@ def test_the_document_is_for_people_to_read(store: DocumentReplayStore, variable
 
 
 @pytest.mark.parametrize("length", [1, 240])
-def test_keys_fit_and_differ(length: int) -> None:
+def test_variable_keys_are_unique_and_short_enough(length: int) -> None:
     store = DocumentReplayStore(variables=DictVariables(), prefix="p" * 100)
     streams = [
         replace(STREAM, topic="/event/" + "o" * length, subscription=subscription)
@@ -119,7 +119,7 @@ def test_keys_fit_and_differ(length: int) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "a/b", "a b", "p" * 101, "Ä"])
-def test_a_prefix_that_is_no_key_is_refused(prefix: str) -> None:
+def test_invalid_key_prefix_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="prefix="):
         DocumentReplayStore(prefix=prefix)
 
@@ -133,7 +133,7 @@ def without(name: str) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("edit", "says"),
+    ("edit", "message"),
     [
         (lambda text: "00000000005a94f00000", "not JSON"),
         (lambda text: text[:-5], "not JSON"),
@@ -163,14 +163,14 @@ def without(name: str) -> Callable[[str], str]:
         (without("fence"), "'fence'"),
     ],
 )
-def test_a_variable_edited_by_hand_stops_everything_but_a_reset(
-    store: DocumentReplayStore, variables: DictVariables, edit: Callable[[str], str], says: str
+def test_invalid_variable_is_refused_until_a_reset(
+    store: DocumentReplayStore, variables: DictVariables, edit: Callable[[str], str], message: str
 ) -> None:
     store.advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     fence_before = store.read(STREAM).fence
     variables.values[KEY] = edited = edit(variables.values[KEY])
 
-    with pytest.raises(ReplayStoreCorruptError, match=says) as raised:
+    with pytest.raises(ReplayStoreCorruptError, match=message) as raised:
         store.read(STREAM)
     assert KEY in str(raised.value)
     assert "nothing was moved" in str(raised.value)
@@ -196,7 +196,9 @@ def test_gaps_edited_by_hand_are_reported(store: DocumentReplayStore, variables:
     assert store.read(STREAM) == Position()
 
 
-def test_lists_are_bounded_and_say_what_they_drop(store: DocumentReplayStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_lists_are_bounded_and_dropped_entries_are_logged(
+    store: DocumentReplayStore, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(GAPS_KEPT):
         store.record_gap(STREAM, gap_at(number))
     for number in range(RESETS_KEPT):
@@ -232,27 +234,29 @@ def test_a_gap_of_a_backfill_never_rewrites_the_position(store: DocumentReplaySt
     assert variables.values[KEY] == before
 
 
-def test_another_writer_right_after_is_noticed(variables: DictVariables) -> None:
+def test_write_of_another_writer_is_detected(variables: DictVariables) -> None:
     store = DocumentReplayStore(variables=variables)
     rival = window_after(Position(), b"\x09", 9)
 
-    class Meddled(DictVariables):
+    class OverwrittenVariables(DictVariables):
         def set(self, key: str, value: str, description: str) -> None:
             variables.set(key, value, description)
-            variables.set(key, in_their_hands, description)
+            variables.set(key, rival_document, description)
 
         def get(self, key: str) -> str | None:
             return variables.get(key)
 
     store.advance(STREAM, Position(), rival)
-    in_their_hands = variables.values.pop(KEY)
+    rival_document = variables.values.pop(KEY)
 
     with pytest.raises(PositionConflictError, match="scheduled__9"):
-        DocumentReplayStore(variables=Meddled()).advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
+        DocumentReplayStore(variables=OverwrittenVariables()).advance(
+            STREAM, Position(), window_after(Position(), b"\x01", 1)
+        )
     assert store.read(STREAM).replay_id == b"\x09"
 
 
-def test_a_variable_that_is_defined_elsewhere_too_is_noticed(variables: DictVariables) -> None:
+def test_variable_with_a_second_definition_is_detected(variables: DictVariables) -> None:
     class Shadowed(DictVariables):
         def get(self, key: str) -> str | None:
             return shadow
@@ -266,8 +270,8 @@ def test_a_variable_that_is_defined_elsewhere_too_is_noticed(variables: DictVari
         store.advance(STREAM, position, window_after(position, b"\x02", 2))
 
 
-def test_of_two_writers_that_both_slip_through_one_window_counts(tmp_path: Path, variables: DictVariables) -> None:
-    """Nothing can prevent this with Variables; what must hold is that the chain has one of the two windows."""
+def test_one_window_counts_after_two_undetected_writers(tmp_path: Path, variables: DictVariables) -> None:
+    """Variables cannot prevent this. The chain must still have exactly one of the two windows."""
     under_test = variable_store(tmp_path, variables)
     start = under_test.store.read(STREAM)
     first = under_test.land(STREAM, start, b"\x01", run_at(1), events=(0, 1))
@@ -306,14 +310,14 @@ def test_without_a_landing_windows_cannot_be_found(store: DocumentReplayStore) -
         store.windows_overlapping(STREAM, minute(0), minute(1))
 
 
-def test_outside_a_task_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_outside_a_task_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
 
     with pytest.raises(ReplayStoreError, match=r"works inside a task and|does not say which"):
         DocumentReplayStore().read(STREAM)
 
 
-def test_a_variable_that_exists_but_cannot_be_read_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_existing_variable_does_not_count_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk import Variable
 
     monkeypatch.setattr(Variable, "get", lambda key, default: default)
@@ -324,7 +328,7 @@ def test_a_variable_that_exists_but_cannot_be_read_is_not_taken_for_none(monkeyp
     assert raised.value.retriable
 
 
-def test_a_variable_that_says_that_there_was_none_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_the_value_new_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk import Variable
 
     monkeypatch.setattr(Variable, "get", lambda key, default: "new")

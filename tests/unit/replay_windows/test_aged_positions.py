@@ -1,4 +1,4 @@
-"""A stream of the Streaming API that is quiet for longer than its replay IDs can be read: a possible loss."""
+"""Streaming API positions that expire in an idle stream: a possible loss of events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MONDAY = datetime(2026, 11, 16, tzinfo=UTC)
 
 
 class StreamingSource(ScriptedSource):
-    """A source whose empty responses name no replay ID, with Salesforce's time."""
+    """Source whose empty responses have Salesforce's time but no replay ID."""
 
     confirms_positions: ClassVar[bool] = False
     salesforce_time: datetime = MONDAY
@@ -45,7 +45,7 @@ class StreamingSource(ScriptedSource):
 
 
 class QuietOrg:
-    """An org that retains events for 24 hours, and hourly runs of one DAG on a worker whose clock may be wrong."""
+    """Org that retains events for 24 hours, with hourly runs on a worker whose clock may be wrong."""
 
     def __init__(self, folder: Path, stream: Stream = PUSH_TOPIC) -> None:
         self.stream = stream
@@ -82,7 +82,7 @@ class QuietOrg:
             outcome = drain_window(self.landed, request, source=source, now=lambda: self.now)
         finally:
             self.starts = source.starts
-        assert outcome.manifest.window.covered_until is None, "nothing confirms an end"
+        assert outcome.manifest.window.covered_until is None, "the Streaming API never confirms an end"
         return outcome.manifest.window
 
     def position(self) -> bytes | None:
@@ -102,7 +102,7 @@ def hours(number: float) -> datetime:
 
 
 def quiet_for(org: QuietOrg, last: int) -> bytes:
-    """Publish and land one event, and run without another, the last time at hour ``last``."""
+    """Publish and land one event, then run without new events. The last run is at hour ``last``."""
     event = org.publish(hours(0.5))
     for hour in (1, last / 2, last):
         org.run(hours(hour))
@@ -121,7 +121,7 @@ def test_a_position_that_aged_out_is_a_possible_loss(org: QuietOrg) -> None:
     assert (org.position(), org.store.gaps(PUSH_TOPIC)) == (event, [])
 
 
-def test_where_the_pubsub_api_carries_the_topic_the_error_recommends_it(
+def test_error_recommends_the_pubsub_api_if_it_supports_the_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org = QuietOrg(tmp_path, PLATFORM)
@@ -132,7 +132,7 @@ def test_where_the_pubsub_api_carries_the_topic_the_error_recommends_it(
     org.store.close()
 
 
-def test_accepted_it_continues_from_the_earliest_event_with_an_uncertain_gap(org: QuietOrg) -> None:
+def test_accepted_aging_continues_from_the_earliest_event_with_an_uncertain_gap(org: QuietOrg) -> None:
     event = quiet_for(org, 24)
     window = org.run(hours(25), accept=True)
     assert org.starts == [event, StartFrom.EARLIEST]
@@ -142,14 +142,14 @@ def test_accepted_it_continues_from_the_earliest_event_with_an_uncertain_gap(org
     assert org.store.gaps(PUSH_TOPIC) == [window.gap]
 
 
-def test_one_gap_is_recorded_while_what_followed_it_is_retained(org: QuietOrg) -> None:
+def test_one_gap_is_recorded_per_retention_period(org: QuietOrg) -> None:
     quiet_for(org, 24)
     gaps = [org.run(hours(hour), accept=True).gap for hour in range(25, 75, 4)]
     assert [25 + 4 * n for n, gap in enumerate(gaps) if gap is not None] == [25, 49, 73]
     assert len(org.store.gaps(PUSH_TOPIC)) == 3
 
 
-def test_the_events_that_follow_are_landed_once(org: QuietOrg) -> None:
+def test_events_after_an_aged_position_are_landed_once(org: QuietOrg) -> None:
     first = quiet_for(org, 24)
     for hour in (25, 36, 47, 59):
         assert org.run(hours(hour), accept=True).event_count == 0
@@ -170,7 +170,9 @@ def test_the_gap_ends_at_the_first_event_that_is_read(org: QuietOrg) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_policies_for_losses_accept_a_possible_one_and_skip_nothing(org: QuietOrg, policy: OnInvalidReplay) -> None:
+def test_invalid_replay_policy_accepts_a_possible_loss_and_skips_nothing(
+    org: QuietOrg, policy: OnInvalidReplay
+) -> None:
     event = quiet_for(org, 24)
     second = org.publish(hours(24.5))
     window = org.run(hours(25), policy)
@@ -191,7 +193,7 @@ def test_a_loss_that_an_operator_accepted_is_uncertain_too(org: QuietOrg) -> Non
 
 
 @pytest.mark.parametrize("accept", [False, True])
-def test_a_position_whose_event_is_young_was_not_lost_to_age(org: QuietOrg, accept: bool) -> None:
+def test_refusal_of_a_young_position_is_a_loss(org: QuietOrg, accept: bool) -> None:
     quiet_for(org, 12)
     org.events.clear()  # the stream was reset
     with pytest.raises(ReplayIdLostError, match="on_invalid_replay") as failed:
@@ -200,8 +202,8 @@ def test_a_position_whose_event_is_young_was_not_lost_to_age(org: QuietOrg, acce
     assert org.store.gaps(PUSH_TOPIC) == []
 
 
-def test_a_loss_after_the_position_was_read_is_not_its_age(org: QuietOrg) -> None:
-    """Salesforce still reads the position, though its age would explain a refusal, and refuses the next replay ID."""
+def test_refusal_after_an_accepted_position_is_a_loss(org: QuietOrg) -> None:
+    """Salesforce accepts the position, although its age would explain a refusal, and refuses the next replay ID."""
     quiet_for(org, 24)
     source = org.source(hours(25))
     source.retained_from = 0
@@ -214,7 +216,7 @@ def test_a_loss_after_the_position_was_read_is_not_its_age(org: QuietOrg) -> Non
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=-30), timedelta(hours=30)], ids=["slow", "fast"])
-def test_the_clock_of_the_worker_decides_nothing(org: QuietOrg, ahead: timedelta) -> None:
+def test_worker_clock_does_not_affect_the_result(org: QuietOrg, ahead: timedelta) -> None:
     org.worker_ahead = ahead
     quiet_for(org, 12)
     org.events, retained = [], org.events
@@ -226,7 +228,7 @@ def test_the_clock_of_the_worker_decides_nothing(org: QuietOrg, ahead: timedelta
         org.run(hours(25))
 
 
-def test_an_age_that_was_not_measured_explains_nothing(org: QuietOrg) -> None:
+def test_refusal_without_a_measured_age_is_a_loss(org: QuietOrg) -> None:
     org.measures_time = False
     quiet_for(org, 24)
     with pytest.raises(ReplayIdLostError, match="on_invalid_replay") as failed:
@@ -234,7 +236,7 @@ def test_an_age_that_was_not_measured_explains_nothing(org: QuietOrg) -> None:
     assert not isinstance(failed.value, PositionAgedOutError)
 
 
-def test_an_unknown_last_answer_is_reported_as_unknown(org: QuietOrg) -> None:
+def test_unknown_last_contact_is_reported_as_unknown(org: QuietOrg) -> None:
     org.publish(hours(0.5))
     org.run(hours(1))
     org.measures_time = False
@@ -244,7 +246,7 @@ def test_an_unknown_last_answer_is_reported_as_unknown(org: QuietOrg) -> None:
         org.run(hours(26))
 
 
-def test_with_an_unknown_retention_only_the_longest_explains_a_refusal(
+def test_unknown_retention_allows_aging_only_after_the_longest_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org = QuietOrg(tmp_path, PLATFORM)

@@ -1,4 +1,4 @@
-"""Documents that a backfill, or a cleared run, of an old hour reads in a landing with many windows."""
+"""Number of documents that a backfill or a cleared run reads in a landing with many windows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_landing_without_an_index_is_read_once() -> None:
     assert listings < 15
 
 
-def test_a_landing_that_cannot_be_written_is_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_read_only_landing_without_an_index_is_read(caplog: pytest.LogCaptureFixture) -> None:
     landing = HourlyLanding(100)
     landing.remove_index()
     landing.files.read_only = True

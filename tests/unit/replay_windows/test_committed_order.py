@@ -17,7 +17,7 @@ STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")
 
 
 class Chain:
-    """Windows of a stream, named by letters, landed in the order of the alphabet."""
+    """Chain of windows, named by letters and landed in alphabetical order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,14 +54,14 @@ def chain(tmp_path: Path) -> Chain:
     return Chain(tmp_path)
 
 
-def test_the_newest_window_counts_once_another_follows_it_or_the_position_stands_on_it(chain: Chain) -> None:
+def test_newest_window_is_committed_by_a_following_window_or_the_position(chain: Chain) -> None:
     assert newest_committed(chain.catalog, STREAM) is None
     chain.land("abc")
     assert newest_committed(chain.catalog, STREAM) == name("b")
     assert newest_committed(chain.catalog, STREAM, name("c")) == name("c")
 
 
-def test_a_window_that_lost_is_never_read(chain: Chain) -> None:
+def test_window_of_the_losing_run_is_never_read(chain: Chain) -> None:
     chain.land("ab")
     chain.land("c", previous="b")
     chain.land("d", previous="b")  # drained from the same position as c, and followed
@@ -71,19 +71,19 @@ def test_a_window_that_lost_is_never_read(chain: Chain) -> None:
     assert chain.after("b", "d") == "d"
 
 
-def test_a_place_never_goes_back(chain: Chain) -> None:
+def test_windows_before_the_place_are_not_returned(chain: Chain) -> None:
     chain.land("abc")
     assert chain.after("c", "b") == ""
     assert chain.after("c", "c") == ""
     assert chain.after("a", "c") == "bc"
 
 
-def test_what_was_pruned_before_the_place_is_not_missed(chain: Chain) -> None:
+def test_windows_pruned_before_the_place_are_not_required(chain: Chain) -> None:
     chain.land("abcd")
     chain.remove("a")
     with pytest.raises(ManifestError, match=r"window .*-a is gone, which comes after the beginning"):
         chain.after(None, "d")
-    earlier = datetime(2026, 1, 9, 23, tzinfo=UTC)  # which cannot be what became of the window
+    earlier = datetime(2026, 1, 9, 23, tzinfo=UTC)  # too early to have removed the window
     write_pruned(chain.catalog.landing, PrunedWindows(STREAM, earlier, earlier, "dag.prune", 1))
     with pytest.raises(ManifestError, match=r"-a is gone"):
         chain.after(None, "d")
@@ -98,11 +98,11 @@ def test_what_was_pruned_before_the_place_is_not_missed(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("start", [None, "a", "b"])
-def test_only_the_store_knows_what_counts_before_a_position_that_was_set_back(chain: Chain, start: str | None) -> None:
+def test_windows_before_a_reset_position_need_the_replay_store(chain: Chain, start: str | None) -> None:
     chain.land("ab")
     chain.land("x", kind="backfill")
-    chain.land("c", previous="a")  # lost
-    chain.land("de")  # begins anew
+    chain.land("c", previous="a")  # of the losing run
+    chain.land("de")  # starts a new chain
     with pytest.raises(ManifestError, match=r"set back by hand.*Give the option replay_store"):
         chain.after(start, "e")
     assert chain.after(start, "e", recorded="abdex") == {None: "abde", "a": "bde", "b": "de"}[start]

@@ -1,4 +1,4 @@
-"""Which span of time a window answers for, by how its drain began and what the server showed."""
+"""Covered span of a window, by the start of its drain and the evidence of the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_sfstream.replay_windows.landing import Drained, counts_from, covered_span
+from airflow_provider_sfstream.replay_windows.landing import EndedDrain, counts_from, covered_span
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity
 from airflow_provider_sfstream.streams.drain.limits import StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
@@ -33,10 +33,10 @@ def drained(
     begins: int | None = None,
     unbroken: int | None = None,
     contact: int | None = 5,
-) -> Drained:
-    """A drain that began at 12:00 and was last answered at 12:05; times by minutes after noon."""
+) -> EndedDrain:
+    """Return a drain that began at 12:00 with its last contact at 12:05. Times are minutes after noon."""
     reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
-    return Drained(
+    return EndedDrain(
         start=start,
         result=DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON),
         retention=timedelta(hours=hours),
@@ -83,7 +83,9 @@ def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
         (drained(pinned=3, confirmed=3, gap=GAP), window(-30), (3, 3)),
     ],
 )
-def test_the_span(ended: Drained, previous: ReplayWindow | None, span: tuple[float | None, ...]) -> None:
+def test_covered_span_follows_from_the_drain_and_the_previous_window(
+    ended: EndedDrain, previous: ReplayWindow | None, span: tuple[float | None, ...]
+) -> None:
     assert minutes(covered_span(ended, previous)) == span
 
 
@@ -106,13 +108,13 @@ def test_the_span(ended: Drained, previous: ReplayWindow | None, span: tuple[flo
         (drained(contact=None), window(500), 500),
     ],
 )
-def test_events_count_from_the_end_of_what_was_read_before(
-    ended: Drained, previous: ReplayWindow | None, minute: float | None
+def test_events_count_from_the_end_of_the_previous_window(
+    ended: EndedDrain, previous: ReplayWindow | None, minute: float | None
 ) -> None:
     assert minutes((counts_from(ended, previous),)) == (minute,)
 
 
-def test_a_chain_of_windows_leaves_no_time_out() -> None:
+def test_chain_of_windows_has_no_uncovered_time() -> None:
     first = covered_span(drained(StartFrom.EARLIEST, confirmed=0), None)
     before = replace(window(None), covered_from=first[0], covered_until=first[1])
     idle = covered_span(drained(), before)

@@ -1,4 +1,4 @@
-"""The incremental run, killed at every write it makes and tried again."""
+"""Incremental runs, killed at every write and retried."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EVENTS = [Event(replay_id(3 * n), avro_payload(1_700_000_000_000 + n), n) for n 
 
 
 class Variables:
-    """Airflow Variables, in a dict."""
+    """Airflow Variables in a dict."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -63,7 +63,7 @@ class Variables:
 
 
 class World:
-    """One landing and one replay store, and runs upon them."""
+    """Landing and replay store, with runs that use them."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
@@ -148,7 +148,7 @@ def test_a_rerun_returns_the_window_of_the_run_and_moves_nothing(world: World) -
     assert world.store.read(STREAM) == position
 
 
-def test_only_a_run_that_made_its_window_is_already_drained(world: World) -> None:
+def test_only_a_run_with_its_own_window_is_already_drained(world: World) -> None:
     assert not world.already_drained(1)
     world.run(1)
     assert world.already_drained(1), "recorded"
@@ -156,13 +156,13 @@ def test_only_a_run_that_made_its_window_is_already_drained(world: World) -> Non
     world.run(2, advance=False)
     assert world.already_drained(2), "finished, not recorded"
     world.run(3)
-    assert not world.already_drained(2), "overtaken: a new try drains anew"
+    assert not world.already_drained(2), "overtaken, so a new try drains again"
     assert world.already_drained(3)
-    assert world.already_drained(1), "whatever came after"
+    assert world.already_drained(1), "later windows do not matter"
 
 
 def side_effects(world: World) -> list[tuple[Any, str]]:
-    """Every call by which a run changes something outside its process."""
+    """Return every call by which a run changes state outside its process."""
     filesystem = world.catalog.landing.filesystem
     names = ("makedirs", "open", "pipe_file", "mv", "rm_file", "rm", "mkdir")
     calls: list[tuple[Any, str]] = [(filesystem, name) for name in names]
@@ -172,7 +172,7 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["variable", "table"])
-def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: Path) -> None:
+def test_retry_of_a_killed_run_equals_an_undisturbed_run(kind: str, after: bool, tmp_path: Path) -> None:
     undisturbed = World(tmp_path / "undisturbed", kind)
     (tmp_path / "undisturbed").mkdir()
     expected = [undisturbed.run(1), undisturbed.run(2)]
@@ -204,7 +204,7 @@ def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: 
 
 
 def test_a_window_landed_but_overtaken_is_not_recorded(world: World) -> None:
-    """Run 1 dies before its position moves, run 2 takes the same events, run 1 is tried again."""
+    """Run 1 is killed before its position advances, run 2 drains the same events, then run 1 is retried."""
     before = world.run(0, events=EVENTS[:50])
     with killed_at(side_effects(world), 10**6, after=False):
         original = world.store.advance
@@ -242,7 +242,7 @@ def test_the_loser_of_two_concurrent_runs_fails_and_its_window_is_never_returned
 
 
 def test_a_run_that_was_overtaken_while_it_drained_fails(world: World) -> None:
-    """What counts is the position that it drained from, not where the position is when it is done."""
+    """The run compares the store with the position at its start, not with the position at its end."""
     others: list[WindowOutcome] = []
 
     def overtaken() -> datetime:
@@ -256,7 +256,7 @@ def test_a_run_that_was_overtaken_while_it_drained_fails(world: World) -> None:
     assert (position.fence, position.window_id) == (1, others[0].manifest.window.window_id)
 
 
-def test_manual_advance_leaves_the_position_until_it_is_committed(world: World) -> None:
+def test_manual_advance_does_not_move_the_position_before_the_commit(world: World) -> None:
     outcome = world.run(1, advance=False)
     assert not outcome.committed
     assert world.store.read(STREAM).replay_id is None
@@ -318,7 +318,7 @@ def test_a_lost_position_stops_the_run_or_is_recorded_as_a_gap(world: World) -> 
     gap = outcome.manifest.window.gap
     assert gap is not None
     assert (gap.after, gap.resumed_at) == (EVENTS[99].replay_id, later[0].replay_id)
-    assert gap.since == before_it.manifest.window.covered_from, "what happened when is the publishers' word"
+    assert gap.since == before_it.manifest.window.covered_from, "event times are set by publishers and prove nothing"
     assert world.store.gaps(STREAM) == [gap]
     assert world.store.read(STREAM).replay_id == later[-1].replay_id
 
@@ -347,7 +347,7 @@ def test_the_first_drain_of_a_day_lets_a_quiet_stream_confirm_its_position(
     assert world.store.read(STREAM).replay_id == (fresh if confirmed else recorded.replay_id)
 
 
-def test_a_quiet_stream_that_confirms_nothing_is_warned_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_idle_stream_without_a_confirmation_causes_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.run(1, events=EVENTS[:10])
     recorded = world.store.read(STREAM)
     tomorrow = recorded.updated_at + timedelta(days=1)

@@ -1,4 +1,4 @@
-"""Interval runs: what they return of landed windows and of the bus, and what they never do."""
+"""Interval runs: windows from the landing and from the event bus, missing spans, and confirmations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def hours(first: float, last: float) -> Span:
 
 
 class World:
-    """A stream with an event each minute, a landing, a replay store, and runs upon them. Time stands still in a run."""
+    """Stream with an event each minute, a landing, and a replay store. The clock does not move during a run."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
@@ -76,7 +76,7 @@ class World:
         self.now = MIDNIGHT
         self.expired = 0
         self.opened = 0
-        self.says_the_end = True
+        self.confirms_end = True
         self.measures_time = True
         self.ahead = timedelta(0)
         self.stalled = timedelta(0)
@@ -90,13 +90,13 @@ class World:
         self.now += self.login
         published = [event for event in EVENTS if TIMES[event.replay_id] <= self.now - self.stalled]
         script: list[Step] = [*[Deliver(100)] * (len(published) // 100 + 1), Silence(), Silence()]
-        source = ScriptedSource(published, [] if self.says_the_end else script, self.time, self.expired, began=self.now)
-        source.reference = [source.stream[-1].replay_id, None] * 9 if self.says_the_end else []
+        source = ScriptedSource(published, [] if self.confirms_end else script, self.time, self.expired, began=self.now)
+        source.reference = [source.stream[-1].replay_id, None] * 9 if self.confirms_end else []
         source.began, source.measures_time = self.now + self.ahead, self.measures_time
         yield source
 
     def incremental(self, hour: float, start_from: StartFrom = StartFrom.EARLIEST) -> None:
-        """Drain, at ``hour``, all there is."""
+        """Drain all published events at ``hour``."""
         self.now = MIDNIGHT + timedelta(hours=hour)
         limits = DrainLimits(confirm_timeout=300.0, wait_for_confirmation=True)
         request = WindowRequest(self._run(f"incremental-{hour}"), limits, start_from)
@@ -104,7 +104,7 @@ class World:
             drain_window(self.landed, request, source=source, now=lambda: self.now)
 
     def interval(self, span: Span, run: str = "", *, backfill: bool = True, at: float, **more: Any) -> IntervalOutcome:
-        """Run ``span`` at the hour ``at``."""
+        """Run the interval ``span`` at the hour ``at``."""
         self.now = MIDNIGHT + timedelta(hours=at)
         request = IntervalRequest(
             run=self._run(run or f"{span}{backfill}", span.end),
@@ -119,7 +119,7 @@ class World:
         return RunIdentity("orders", "drain", run_id, run_after or self.now)
 
     def events(self, outcome: IntervalOutcome) -> list[bytes]:
-        """Return what a job that filters by the time that events count at finds, duplicates too."""
+        """Return the replay IDs whose counting time is in the interval, with duplicates, as a job selects them."""
         found: list[bytes] = []
         for window in outcome.windows:
             folder = Path(self.catalog.landing.window_folder(STREAM, window.manifest.window.window_id))
@@ -156,7 +156,7 @@ def facts(outcome: IntervalOutcome) -> Sequence[Any]:
     return [(each.manifest.window.window_id, each.origin) for each in outcome.windows], outcome.missing
 
 
-def test_a_backfill_of_what_was_never_drained_comes_from_the_bus_and_moves_nothing(world: World) -> None:
+def test_backfill_of_undrained_hours_reads_the_bus_and_moves_no_position(world: World) -> None:
     outcome = world.interval(hours(3, 4), at=6)
     assert world.events(outcome) == of(hours(3, 4))
     assert [each.origin for each in outcome.windows] == ["bus"]
@@ -165,7 +165,7 @@ def test_a_backfill_of_what_was_never_drained_comes_from_the_bus_and_moves_nothi
     assert world.position is None
 
 
-def test_a_backfill_of_landed_windows_asks_salesforce_for_nothing(world: World) -> None:
+def test_backfill_of_landed_windows_does_not_contact_salesforce(world: World) -> None:
     for hour in (2, 3.5, 5, 7):
         world.incremental(hour)
     position, opened = world.position, world.opened
@@ -186,10 +186,10 @@ def test_a_backfill_reads_the_rest_of_a_half_landed_interval_from_the_bus(world:
     assert [each.origin for each in outcome.windows] == ["landed", "bus"]
     assert world.position == position
     after = outcome.windows[1].manifest.window.after
-    assert after == known, "from the nearest position that is known to precede the rest, not from the earliest event"
+    assert after == known, "the drain starts from the nearest known position, not from the earliest event"
 
 
-def test_a_rerun_gives_the_same_whatever_was_landed_since(world: World) -> None:
+def test_rerun_returns_the_same_windows_despite_later_landings(world: World) -> None:
     first = world.interval(hours(3, 4), at=6)
     world.incremental(7)
     opened = world.opened
@@ -199,50 +199,50 @@ def test_a_rerun_gives_the_same_whatever_was_landed_since(world: World) -> None:
     assert world.opened == opened
 
 
-def test_what_nobody_confirmed_is_looked_at_again(world: World) -> None:
-    world.says_the_end = False
+def test_unconfirmed_interval_is_read_again(world: World) -> None:
+    world.confirms_end = False
     first = world.interval(hours(3, 4), "the run", backfill=False, at=4.1)
     assert (first.confirmed_at, first.drained) == (None, True)
-    assert set(of(hours(3, 4))) <= set(world.events(first)), "it gives what there is"
-    world.says_the_end = True
+    assert set(of(hours(3, 4))) <= set(world.events(first)), "the run returns the available events"
+    world.confirms_end = True
     again = world.interval(hours(3, 4), "the run", backfill=False, at=5)
     assert (again.confirmed_at, again.drained) == (MIDNIGHT + timedelta(hours=5), True)
     assert set(of(hours(3, 4))) <= set(world.events(again))
     assert not world.interval(hours(3, 4), "the run", backfill=False, at=6).drained, "now it is recorded"
 
 
-def test_what_a_backfill_read_without_a_confirmation_is_read_again(world: World) -> None:
-    """Salesforce answered, delivered nothing, and the run ended idle."""
-    world.says_the_end, world.stalled = False, timedelta(hours=5)
+def test_unconfirmed_backfill_is_read_again(world: World) -> None:
+    """Salesforce responded without events, and the run ended idle."""
+    world.confirms_end, world.stalled = False, timedelta(hours=5)
     first = world.interval(hours(3, 4), "the run", at=5)
     assert (world.events(first), first.confirmed_at, first.missing) == ([], None, ())
-    world.says_the_end, world.stalled = True, timedelta(0)
+    world.confirms_end, world.stalled = True, timedelta(0)
     again = world.interval(hours(3, 4), "the run", at=6)
     assert (world.events(again), again.confirmed_at) == (of(hours(3, 4)), MIDNIGHT + timedelta(hours=6))
     assert not world.interval(hours(3, 4), "the run", at=7).drained
 
 
-def test_what_is_neither_landed_nor_retained_fails_and_records_nothing(world: World) -> None:
+def test_interval_neither_landed_nor_retained_fails_and_records_nothing(world: World) -> None:
     with pytest.raises(ReplayIdLostError, match=r'can no longer be read.*on_expired="partial"'):
         world.interval(hours(3, 4), at=80)
-    assert world.opened == 1, "for Salesforce's time"
+    assert world.opened == 1, "the only contact reads Salesforce's time"
     assert world.store.gaps(STREAM) == []
     assert world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1)) == []
 
 
-def test_what_ages_out_on_the_way_to_salesforce_is_missing(world: World) -> None:
-    """The hour can be read when the run begins; when Salesforce answers, it has forgotten the first minutes of it."""
+def test_events_that_expire_during_the_login_are_missing(world: World) -> None:
+    """The hour is readable when the run begins, but its first minutes have expired when Salesforce responds."""
     world.login, world.expired = timedelta(minutes=12), 72
     with pytest.raises(ReplayIdLostError, match=r'01:00:00.*01:11:25.*on_expired="partial"'):
         world.interval(hours(1, 2), "fails", at=72.99)
-    outcome = world.interval(hours(1, 2), "takes what there is", at=72.99, on_expired="partial")
+    outcome = world.interval(hours(1, 2), "partial", at=72.99, on_expired="partial")
     (missing,) = outcome.missing
     assert missing == Span(MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=1, minutes=11, seconds=25))
     assert sorted(set(world.events(outcome))) == of(Span(missing.end, MIDNIGHT + timedelta(hours=2)))
     assert outcome.confirmed_at is not None
 
 
-def test_partial_returns_what_is_landed_and_records_the_gap_once(world: World) -> None:
+def test_partial_returns_landed_windows_and_records_the_gap_once(world: World) -> None:
     world.incremental(4.5)
     position = world.position
     span = hours(4, 6)
@@ -269,16 +269,16 @@ def test_scheduled_intervals_move_the_position_and_hold_each_event_once(world: W
     assert TIMES[world.position] == MIDNIGHT + timedelta(hours=8, minutes=2) if world.position else False
 
 
-def test_scheduled_intervals_that_run_late_give_the_same_events(world: World) -> None:
+def test_scheduled_intervals_that_run_late_return_the_same_events(world: World) -> None:
     for hour in range(4):
         outcome = world.interval(hours(hour, hour + 1), backfill=False, at=9)
         assert sorted(world.events(outcome)) == of(hours(hour, hour + 1))
     opened = world.opened
     assert world.interval(hours(1, 2), "another", backfill=False, at=9.5).windows
-    assert world.opened == opened, "the position is past it, and it is landed"
+    assert world.opened == opened, "the position is past the interval, and the interval is landed"
 
 
-def test_a_backfill_beside_live_runs_takes_nothing_from_them(world: World) -> None:
+def test_backfill_beside_live_runs_does_not_affect_them(world: World) -> None:
     first = world.interval(hours(0, 1), backfill=False, at=2)
     backfilled = world.interval(hours(1, 3), at=4)
     second = world.interval(hours(1, 2), backfill=False, at=4)
@@ -292,23 +292,23 @@ def test_a_backfill_beside_live_runs_takes_nothing_from_them(world: World) -> No
     assert len(world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1))) == len(set(ids))
 
 
-def test_intervals_backwards_give_the_same(world: World) -> None:
+def test_backfills_in_reverse_order_return_the_same_events(world: World) -> None:
     for hour in reversed(range(6)):
         outcome = world.interval(hours(hour, hour + 1), at=7)
         assert sorted(set(world.events(outcome))) == of(hours(hour, hour + 1))
     assert world.position is None
 
 
-def test_a_quiet_interval_has_no_windows_and_is_not_asked_for_again(world: World) -> None:
+def test_interval_without_events_is_not_requested_again(world: World) -> None:
     outcome = world.interval(hours(20, 21), at=30)
     assert world.events(outcome) == []
     assert outcome.missing == ()
     opened = world.opened
     world.interval(hours(20, 21), "another run", at=31)
-    assert world.opened == opened, "that nothing came is known"
+    assert world.opened == opened, "the empty interval is recorded"
 
 
-def test_an_aged_position_is_no_reason_to_fail(world: World) -> None:
+def test_aged_position_does_not_fail_a_backfill(world: World) -> None:
     world.incremental(1)
     world.expired = 65
     outcome = world.interval(hours(6, 7), at=72.9)
@@ -317,7 +317,7 @@ def test_an_aged_position_is_no_reason_to_fail(world: World) -> None:
 
 
 def test_a_refused_position_that_should_be_retained_shows_a_reset_of_the_stream(world: World) -> None:
-    """From the earliest event on, a drain would claim hours whose events were lost with the reset."""
+    """A drain from the earliest event would claim hours whose events were lost in the reset."""
     world.incremental(1)
     world.expired = 5 * 60
     with pytest.raises(ReplayIdLostError, match="or the stream was reset"):
@@ -327,7 +327,7 @@ def test_a_refused_position_that_should_be_retained_shows_a_reset_of_the_stream(
     assert [gap.since for gap in world.store.gaps(STREAM)] == [hours(2, 3).start]
 
 
-def test_what_backfills_claimed_before_a_gap_was_detected_does_not_count(world: World) -> None:
+def test_backfill_claims_from_before_a_detected_gap_do_not_count(world: World) -> None:
     """No position before the hour is known, so the backfill cannot notice that the stream was reset."""
     world.expired = 5 * 60
     false = world.interval(hours(2, 3), "before", at=6)
@@ -340,7 +340,7 @@ def test_what_backfills_claimed_before_a_gap_was_detected_does_not_count(world: 
 
 
 def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(world: World) -> None:
-    """Each is drained from the same position before both, and so has the events before its hour too."""
+    """Each backfill drains from the same earlier position, so its window also has events from before its hour."""
     world.incremental(2)
     for hour in (5, 4, 3):
         outcome = world.interval(hours(hour, hour + 1), at=7)
@@ -349,7 +349,7 @@ def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(wor
 
 
 @pytest.mark.parametrize("retention", [SHORT_RETENTION, None], ids=["standard volume", "unknown"])
-def test_an_hour_of_before_the_retention_of_its_events_is_missing(world: World, retention: timedelta | None) -> None:
+def test_hour_before_the_retention_of_its_events_is_missing(world: World, retention: timedelta | None) -> None:
     world.retention, world.expired = retention, MINUTES
     with pytest.raises(ReplayIdLostError, match="Salesforce retains its events for 24 hours"):
         world.interval(hours(3, 4), "fails", at=33)
@@ -357,8 +357,8 @@ def test_an_hour_of_before_the_retention_of_its_events_is_missing(world: World, 
     assert (outcome.missing, outcome.windows, outcome.confirmed_at) == ((hours(3, 4),), (), None)
 
 
-def test_a_backfill_from_the_earliest_event_asks_for_the_recorded_position(world: World) -> None:
-    """No position before the hour is known. Only the recorded one shows that the stream was reset meanwhile."""
+def test_backfill_from_the_earliest_event_checks_the_recorded_position(world: World) -> None:
+    """No position before the hour is known. Only the recorded position shows that the stream was reset."""
     world.incremental(5, StartFrom.LATEST)
     world.expired = 7 * 60
     with pytest.raises(ReplayIdLostError, match="or the stream was reset"):
@@ -369,7 +369,7 @@ def test_a_backfill_from_the_earliest_event_asks_for_the_recorded_position(world
 
 @pytest.mark.parametrize("is_refused", [True, False])
 def test_a_recorded_position_of_unknown_age_confirms_only_when_it_is_read(world: World, is_refused: bool) -> None:
-    """It may have aged out, so its refusal shows nothing: neither that the stream was reset nor that it was not."""
+    """The position may have aged out, so its refusal neither proves nor disproves a reset of the stream."""
     world.measures_time = False
     world.incremental(5, StartFrom.LATEST)
     world.measures_time = True
@@ -379,8 +379,8 @@ def test_a_recorded_position_of_unknown_age_confirms_only_when_it_is_read(world:
     assert outcome.confirmed_at == (None if is_refused else MIDNIGHT + timedelta(hours=8))
 
 
-def test_a_recorded_position_is_asked_for_while_the_longest_retention_may_keep_it(world: World) -> None:
-    """The retention is not known, and a day is assumed of it: that does not make a position of 30 hours too old."""
+def test_recorded_position_is_checked_within_the_longest_retention(world: World) -> None:
+    """An unknown retention is assumed to be a day, but a position of 30 hours is not too old to check."""
     world.retention = None
     world.incremental(5, StartFrom.LATEST)
     world.expired = MINUTES
@@ -388,7 +388,7 @@ def test_a_recorded_position_is_asked_for_while_the_longest_retention_may_keep_i
     assert (outcome.missing, outcome.confirmed_at) == ((), None)
 
 
-def test_an_event_that_is_dated_a_year_ago_does_not_age_the_recorded_position(
+def test_event_time_of_a_year_ago_does_not_age_the_recorded_position(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.incremental(5, StartFrom.LATEST)
@@ -401,15 +401,15 @@ def test_an_event_that_is_dated_a_year_ago_does_not_age_the_recorded_position(
     assert (outcome.missing, outcome.confirmed_at) == ((), None)
 
 
-def test_a_recorded_position_that_is_read_confirms_what_a_backfill_reads(world: World) -> None:
+def test_readable_recorded_position_confirms_a_backfill(world: World) -> None:
     world.incremental(5, StartFrom.LATEST)
     outcome = world.interval(hours(2, 3), at=8)
     assert (sorted(world.events(outcome)), outcome.missing) == (of(hours(2, 3)), ())
     assert outcome.confirmed_at == MIDNIGHT + timedelta(hours=8)
 
 
-def test_a_position_confirmed_ahead_of_the_present_is_drained_from(world: World) -> None:
-    """It was confirmed while Salesforce's clock was fast."""
+def test_drain_starts_from_a_position_confirmed_in_the_future(world: World) -> None:
+    """The position was confirmed while Salesforce's clock was fast."""
     world.ahead = timedelta(hours=2.5)
     world.interval(hours(1, 2), backfill=False, at=2.1)
     world.ahead = timedelta(0)
@@ -420,7 +420,7 @@ def test_a_position_confirmed_ahead_of_the_present_is_drained_from(world: World)
         assert (outcome.drained, world.opened) == (True, opened + 1)
 
 
-def test_what_a_window_covers_ahead_of_the_present_does_not_count(world: World) -> None:
+def test_covered_span_in_the_future_does_not_count(world: World) -> None:
     world.ahead = timedelta(hours=2.5)
     world.interval(hours(1, 2), backfill=False, at=2.1)
     world.ahead = timedelta(0)
@@ -430,8 +430,8 @@ def test_what_a_window_covers_ahead_of_the_present_does_not_count(world: World) 
 
 
 def test_a_live_run_returns_the_late_events_of_its_own_window(world: World) -> None:
-    """The run of their own hour had ended when Salesforce delivered them, and the window has no other events."""
-    world.says_the_end = False
+    """Salesforce delivered the events after the run of their hour had ended. The window has no other events."""
+    world.confirms_end = False
     world.stalled = timedelta(hours=0.5)
     first = world.interval(hours(3, 4), backfill=False, at=4.1)
     assert (set(of(hours(3.7, 4))) & set(world.events(first)), first.confirmed_at) == (set(), None)
@@ -442,8 +442,8 @@ def test_a_live_run_returns_the_late_events_of_its_own_window(world: World) -> N
     assert late.late_before == first.windows[-1].manifest.window.contact_at
 
 
-def test_a_result_ahead_of_the_present_does_not_count(world: World) -> None:
-    """It was recorded while a clock was fast."""
+def test_result_recorded_in_the_future_does_not_count(world: World) -> None:
+    """The result was recorded while a clock was fast."""
     first = world.interval(hours(3, 4), at=9)
     opened = world.opened
     again = world.interval(hours(3, 4), at=6)
@@ -469,14 +469,14 @@ def test_without_salesforces_time_nothing_is_claimed(world: World) -> None:
     assert times == {(None, None)}
 
 
-def test_an_interval_is_read_whole_whatever_the_limits(world: World) -> None:
+def test_interval_is_read_whole_despite_limits(world: World) -> None:
     limits = DrainLimits(max_seconds=0.000_001, max_events=1, max_bytes=1)
     assert world.events(world.interval(hours(3, 9), at=10, limits=limits)) == of(hours(3, 9))
     assert sorted(world.events(world.interval(hours(0, 1), backfill=False, at=10, limits=limits))) == of(hours(0, 1))
 
 
 def side_effects(world: World) -> list[tuple[Any, str]]:
-    """Every call by which a run changes something outside its process."""
+    """Return every call by which a run changes state outside its process."""
     filesystem = world.catalog.landing.filesystem
     names = ("makedirs", "open", "pipe_file", "mv", "rm_file", "rm", "mkdir")
     stored = ("advance", "record_backfill", "record_gap")
@@ -487,7 +487,7 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("backfill", [False, True], ids=["scheduled", "backfill"])
 @pytest.mark.parametrize("kind", ["variable", "table"])
-def test_killed_at_any_change_and_tried_again(
+def test_retry_of_a_killed_interval_run_equals_an_undisturbed_run(
     kind: str, backfill: bool, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half_landed(folder: str) -> World:
@@ -498,7 +498,7 @@ def test_killed_at_any_change_and_tried_again(
         return made
 
     def run(made: World) -> IntervalOutcome:
-        # In part before what can still be read, in part landed, in part still on the bus.
+        # The interval is partly expired, partly landed, and partly still on the bus.
         return made.interval(hours(-70, 5), backfill=backfill, at=73.2, on_expired="partial")
 
     expected = half_landed("undisturbed")

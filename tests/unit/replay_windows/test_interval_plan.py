@@ -1,4 +1,4 @@
-"""The plan of an interval: by example, against a model minute by minute, and on a simulated event bus."""
+"""Interval plans: examples, a comparison with a model minute by minute, and a simulated event bus."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def ids(result: IntervalPlan) -> list[str]:
     return [window.window_id for window in result.landed]
 
 
-def test_an_interval_of_which_nothing_is_known_is_drained_from_the_earliest_event():
+def test_interval_without_known_windows_is_drained_from_the_earliest_event():
     assert plan([]) == IntervalPlan((), (BusDrain(span(0, 60), None),), (), ())
 
 
-def test_landed_windows_that_cover_the_interval_are_all_that_is_needed():
+def test_interval_covered_by_landed_windows_needs_no_drain():
     windows = [
         recorded_window("w1", (-30, 30), (-20, 29), through=b"1"),
         recorded_window("w2", (30, 50), through=b"2", after=b"1", previous="w1"),
@@ -55,7 +55,7 @@ def test_landed_windows_that_cover_the_interval_are_all_that_is_needed():
     assert (ids(result), result.drains, result.missing, result.unconfirmed) == (["w1", "w3"], (), (), ())
 
 
-def test_event_times_do_not_decide_where_a_window_belongs():
+def test_event_times_do_not_decide_the_interval_of_a_window():
     windows = [
         recorded_window("before", (-30, -1), (5, 50_000), through=b"0"),
         recorded_window("whole", (-1, 61), (-9_000, 90_000), through=b"1", previous="before"),
@@ -64,14 +64,14 @@ def test_event_times_do_not_decide_where_a_window_belongs():
     assert ids(plan(windows)) == ["whole"]
 
 
-def test_events_that_came_after_the_end_was_known_belong_to_their_window_until_the_last_contact():
+def test_window_counts_until_its_last_contact_even_after_a_confirmed_end():
     long = recorded_window("w1", (-60, -10), (-50, -5), through=b"1", contact=3)
     rest = recorded_window("w2", (-10, 70), (-5, 60), through=b"2", previous="w1")
     assert ids(plan([long, rest])) == ["w1", "w2"]
     assert ids(plan([long, rest], interval=(4, 60))) == ["w2"]
 
 
-def test_a_drain_is_given_what_is_landed_from_its_span_on_once_more():
+def test_drain_estimate_counts_landed_events_from_its_span_on():
     windows = [
         recorded_window("before", (-30, 10), through=b"0"),
         recorded_window("first", (10, 30), (11, 12), through=b"1", previous="before"),
@@ -83,12 +83,12 @@ def test_a_drain_is_given_what_is_landed_from_its_span_on_once_more():
     assert after_ten > counts["second"] > 0
     assert least_events([BusDrain(span(10, 30), b"0")], windows) == after_ten
     both = [BusDrain(span(10, 30), b"0"), BusDrain(span(30, 60), b"1")]
-    assert least_events(both, windows) == after_ten + counts["second"], "each reads on to the end"
+    assert least_events(both, windows) == after_ten + counts["second"], "each drain reads to the end of the stream"
     assert least_events([BusDrain(span(95, 99), None)], windows) == 0
     assert least_events([], windows) == 0
 
 
-def test_a_hole_is_drained_from_the_position_before_it_however_small_it_is():
+def test_hole_of_any_size_is_drained_from_the_position_before_it():
     second = timedelta(seconds=1)
     windows = [
         recorded_window("w1", (0, 30), (0, 20), through=b"1"),
@@ -98,7 +98,7 @@ def test_a_hole_is_drained_from_the_position_before_it_however_small_it_is():
     assert plan([windows[0], replace(windows[1], covered_from=at(30))]).drains == ()
 
 
-def test_drains_on_both_sides_of_a_landed_window_stay_apart():
+def test_drains_on_both_sides_of_a_landed_window_are_separate():
     windows = [
         recorded_window("w0", (-60, 0), (-50, -1), through=b"0"),
         recorded_window("w2", (20, 40), (20, 39), through=b"2"),
@@ -106,7 +106,7 @@ def test_drains_on_both_sides_of_a_landed_window_stay_apart():
     assert plan(windows).drains == (BusDrain(span(0, 20), b"0"), BusDrain(span(40, 60), b"2"))
 
 
-def test_what_the_live_windows_hold_or_will_hold_is_unconfirmed_for_a_live_run_and_drained_for_a_backfill():
+def test_unconfirmed_time_is_drained_by_backfills_but_not_by_live_runs():
     windows = [
         recorded_window("w1", (-30, 20), (-20, 19), through=b"1"),
         recorded_window("w2", (20, 20), (21, 59), through=b"2", previous="w1", contact=61),
@@ -116,7 +116,7 @@ def test_what_the_live_windows_hold_or_will_hold_is_unconfirmed_for_a_live_run_a
     backfill = plan(windows)
     assert (backfill.drains, backfill.unconfirmed) == ((BusDrain(span(20, 60), b"1"),), ())
     expired = plan(windows, live=True, horizon=100)
-    assert (expired.missing, expired.unconfirmed) == ((), (span(20, 60),)), "it is landed, as far as anybody knows"
+    assert (expired.missing, expired.unconfirmed) == ((), (span(20, 60),)), "the live windows may hold the events"
 
 
 def test_a_hole_before_the_live_windows_is_drained_by_a_live_run_too():
@@ -130,42 +130,42 @@ def test_a_hole_before_the_live_windows_is_drained_by_a_live_run_too():
     assert (result.missing, result.unconfirmed) == ((span(35, 45),), (span(45, 60),))
 
 
-def test_a_window_without_a_span_is_returned_and_answers_for_nothing():
+def test_window_without_a_covered_span_is_returned_but_covers_no_time():
     result = plan([recorded_window("w1", events=(10, 50), through=b"1")])
     assert (ids(result), result.drains) == (["w1"], (BusDrain(span(0, 60), None),))
     only_until = recorded_window("w1", (None, 30), (10, 20), through=b"1")
     assert plan([only_until], interval=(30, 60)).drains == (BusDrain(span(30, 60), b"1"),)
 
 
-def test_a_window_of_which_no_time_is_known_is_returned_where_its_events_may_count():
+def test_window_without_known_times_is_returned_where_its_events_may_count():
     assert ids(plan([recorded_window("w1", event_count=3, through=b"1")])) == ["w1"]
     assert ids(plan([recorded_window("w1", event_count=3, through=b"1", contact=-1)])) == []
 
 
-def test_a_part_that_straddles_the_horizon_is_split_there():
+def test_part_across_the_horizon_is_split():
     windows = [recorded_window("w1", (10, 20), (10, 19), through=b"1")]
     assert plan(windows, horizon=40).missing == (span(0, 10), span(20, 40))
     assert plan(windows, horizon=40).drains == (BusDrain(span(40, 60), None),)
 
 
-def test_what_a_gap_lost_is_missing_unless_a_window_has_it():
+def test_span_of_a_gap_is_missing_unless_a_window_covers_it():
     windows = [recorded_window("backfill", (20, 30), (20, 29), through=b"b", kind="backfill")]
     result = plan(windows, gaps=[recorded_gap(10, 40)])
     assert result.missing == (span(10, 20), span(30, 40))
     assert [drain.span for drain in result.drains] == [span(0, 10), span(40, 60)]
 
 
-def test_a_gap_of_unknown_beginning_reaches_back_for_ever_and_one_that_ends_before_it_begins_loses_nothing():
+def test_gap_without_a_start_is_unlimited_and_a_reversed_gap_loses_nothing():
     assert plan([], gaps=[recorded_gap(None, 40)]).missing == (span(0, 40),)
     assert plan([], gaps=[recorded_gap(40, 30)]).missing == ()
 
 
-def test_the_gap_that_a_window_carries_counts_though_the_store_forgot_it():
+def test_gap_of_a_window_counts_without_a_record_in_the_store():
     window = recorded_window("w1", (40, 90), (40, 80), gap=recorded_gap(10, 40))
     assert plan([window]).missing == (span(10, 40),)
 
 
-def test_a_gap_lasts_until_a_window_goes_on_after_it():
+def test_gap_lasts_until_the_next_window_begins():
     gap = recorded_gap(10, 30)
     windows = [
         recorded_window("before", (-60, 20), (-60, 10)),
@@ -177,7 +177,7 @@ def test_a_gap_lasts_until_a_window_goes_on_after_it():
         assert [part.span for part in result.drains] == [span(50, 60)]
 
 
-def test_a_position_that_has_aged_out_is_not_drained_from():
+def test_aged_position_is_not_used_for_a_drain():
     windows = [
         recorded_window("w1", (-60, -30), (-50, -40), through=b"1"),
         recorded_window("w2", (-30, 0), through=b"1", after=b"1", previous="w1"),
@@ -188,19 +188,19 @@ def test_a_position_that_has_aged_out_is_not_drained_from():
     assert plan([windows[0], confirmed], horizon=-40).drains == (BusDrain(span(0, 60), b"2"),)
 
 
-def test_an_event_dated_ahead_gives_a_position_no_new_age():
+def test_future_event_time_does_not_change_the_age_of_a_position():
     ahead = recorded_window("w1", (-60, -30), (-50, 40_000), through=b"1")
     assert plan([ahead], horizon=-31).drains == (BusDrain(span(0, 60), b"1"),)
     assert plan([ahead], horizon=-30).drains == (BusDrain(span(0, 60), None),)
 
 
-def test_a_position_is_drained_from_only_if_the_drain_to_it_had_ended():
+def test_position_is_used_only_if_its_drain_ended_before_the_span():
     window = recorded_window("w1", (-60, -10), (-50, -40), through=b"1", contact=5)
-    assert plan([window]).drains == (BusDrain(span(0, 60), None),), "an event of minute 3 may lie before it"
+    assert plan([window]).drains == (BusDrain(span(0, 60), None),), "an event of minute 3 may precede the position"
     assert plan([window], interval=(5, 60)).drains == (BusDrain(span(5, 60), b"1"),)
 
 
-def test_a_position_that_a_gap_names_and_those_before_it_are_not_drained_from():
+def test_positions_up_to_a_gap_are_not_used_for_a_drain():
     windows = [
         recorded_window("w1", (-60, -30), (-50, -40), through=b"1"),
         recorded_window("w2", (-30, 0), (-20, -5), through=b"2", previous="w1"),
@@ -211,7 +211,7 @@ def test_a_position_that_a_gap_names_and_those_before_it_are_not_drained_from():
     assert plan(windows, gaps=[recorded_gap(None, -1, b"2")]).drains == (BusDrain(span(0, 60), b"1"),)
 
 
-def test_of_positions_at_one_time_the_last_one_given_counts():
+def test_last_of_several_positions_at_one_time_is_used():
     windows = [
         recorded_window("w1", (-60, 0), (-50, -1), through=b"1"),
         recorded_window("w2", (0, 0), (0, 0), through=b"2", previous="w1"),
@@ -220,7 +220,7 @@ def test_of_positions_at_one_time_the_last_one_given_counts():
     assert plan(windows[::-1]).drains == (BusDrain(span(0, 60), b"2"),)
 
 
-def test_a_backfill_window_that_adds_nothing_to_live_windows_is_left_out():
+def test_redundant_backfill_window_is_left_out():
     live = recorded_window("live", (-60, 90), (-50, 80), through=b"1")
     backfill = recorded_window("backfill", (0, 65), (0, 64), through=b"b", kind="backfill")
     assert ids(plan([backfill, live])) == ["live"]
@@ -228,7 +228,7 @@ def test_a_backfill_window_that_adds_nothing_to_live_windows_is_left_out():
     assert ids(plan([backfill, short])) == ["live", "backfill"]
 
 
-def test_of_backfill_windows_that_have_the_same_events_one_is_enough():
+def test_one_of_several_equal_backfill_windows_is_returned():
     windows = [
         recorded_window(f"b{end}", (-60, end), (-60, end - 1), through=bytes([end]), kind="backfill")
         for end in (70, 80, 90)
@@ -240,14 +240,14 @@ def test_of_backfill_windows_that_have_the_same_events_one_is_enough():
 def test_live_windows_are_in_chain_order_with_backfill_windows_between_by_time():
     windows = [
         recorded_window("a", (40, 90), (40, 80), previous="b"),
-        recorded_window("b", (45, 50), (45, 49), previous="c"),  # by a clock that was fast
+        recorded_window("b", (45, 50), (45, 49), previous="c"),  # recorded with a fast clock
         recorded_window("c", (0, 10), (5, 9)),
         recorded_window("d", (20, 40), (20, 39), kind="backfill"),
     ]
     assert ids(plan(windows)) == ["c", "d", "b", "a"]
 
 
-def test_of_two_windows_that_follow_one_the_earlier_comes_first():
+def test_earlier_of_two_successors_of_a_window_is_first():
     windows = [
         recorded_window("b", (40, 90), (40, 80), previous="c"),
         recorded_window("a", (20, 40), (20, 39), previous="c"),
@@ -256,7 +256,7 @@ def test_of_two_windows_that_follow_one_the_earlier_comes_first():
     assert ids(plan(windows)) == ["c", "a", "b"]
 
 
-def test_a_chain_whose_links_run_in_a_circle_still_gives_every_window():
+def test_circular_chain_still_returns_every_window():
     windows = [
         recorded_window("a", (0, 30), (0, 29), previous="b"),
         recorded_window("b", (30, 90), (30, 59), previous="a"),
@@ -265,7 +265,7 @@ def test_a_chain_whose_links_run_in_a_circle_still_gives_every_window():
     assert sorted(ids(plan(windows, live=True))) == ["a", "b"]
 
 
-def test_local_time_in_the_hour_that_comes_twice_is_planned_in_utc():
+def test_repeated_local_hour_is_planned_in_utc():
     berlin = ZoneInfo("Europe/Berlin")
     start = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
     end = datetime(2026, 10, 25, 3, 0, tzinfo=berlin)  # an hour and a half later
@@ -274,7 +274,7 @@ def test_local_time_in_the_hour_that_comes_twice_is_planned_in_utc():
     assert drain.span == Span(datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 2, 0, tzinfo=UTC))
 
 
-# Against a model that looks at each minute.
+# Comparison with a model of single minutes.
 
 LAST = 60
 minutes = st.integers(0, LAST)
@@ -283,7 +283,7 @@ lengths = st.integers(0, 15)
 
 @dataclass(frozen=True)
 class Case:
-    """What a plan is made from; all times are whole minutes, so that a minute is covered whole or not at all."""
+    """Input of a plan. All times are whole minutes, so that each minute is covered completely or not at all."""
 
     interval: tuple[int, int]
     windows: list[ReplayWindow]
@@ -378,7 +378,7 @@ def is_readable(case: Case, minute: int) -> bool:
 
 
 @for_examples(drawn_cases(), few=40, many=400)
-def test_each_minute_is_landed_or_drained_or_missing_or_unconfirmed_and_only_one_of_them(case):
+def test_each_minute_is_either_landed_drained_missing_or_unconfirmed(case):
     result = plan_of(case)
     start, end = case.interval
     for minute in range(start - 20, end + 20):
@@ -393,11 +393,11 @@ def test_each_minute_is_landed_or_drained_or_missing_or_unconfirmed_and_only_one
             assert missing == (open_ and not is_readable(case, minute))
     assert all(span.end == at(end) for span in result.unconfirmed[-1:]) or any(
         answers(window, end - 1) for window in case.windows
-    ), "the live windows are not left again"
+    ), "an unconfirmed span extends to the end of the interval"
 
 
 @for_examples(drawn_cases(), few=40, many=400)
-def test_every_window_with_events_that_may_count_in_the_interval_is_landed_unless_others_have_them(case):
+def test_windows_with_countable_events_are_returned_unless_other_windows_hold_them(case):
     result = plan_of(case)
     start, end = (at(minute) for minute in case.interval)
     assert len(set(ids(result))) == len(result.landed)
@@ -455,7 +455,7 @@ def position_is_readable(case: Case, replay_id: bytes) -> bool:
 
 
 @for_examples(drawn_cases(), st.randoms(), few=30, many=200)
-def test_the_order_of_what_is_given_changes_nothing(case, rng):
+def test_order_of_the_input_does_not_change_the_plan(case, rng):
     windows, gaps = [*case.windows, *case.windows[:2]], list(case.gaps)
     rng.shuffle(windows)
     rng.shuffle(gaps)
@@ -463,7 +463,7 @@ def test_the_order_of_what_is_given_changes_nothing(case, rng):
 
 
 @for_examples(drawn_cases(), few=60, many=200)
-def test_results_are_in_order(case):
+def test_plan_results_are_sorted(case):
     result = plan_of(case)
     assert list(result.missing) == sorted(result.missing)
     assert list(result.unconfirmed) == sorted(result.unconfirmed)
@@ -474,12 +474,12 @@ def test_results_are_in_order(case):
             assert place[window.previous_window_id] < place[window.window_id]
 
 
-# On an event bus whose publishers get times wrong: every landed event counts in one interval, and none is lost unsaid.
+# Event bus with wrong event times: every landed event counts in one interval, and every loss is reported.
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event by the minutes at which it was published, and received, and says that it happened."""
+    """Event with the minutes of its publication, of its receipt, and of its stated time."""
 
     published: int
     received: int
@@ -487,18 +487,18 @@ class Event:
 
 
 @for_examples(st.integers(0, 2**32), few=100, many=1000)
-def test_every_landed_event_is_given_once_over_the_intervals_of_a_day_whatever_its_time_says(seed):
-    rng = random.Random(seed)  # evenly spread, where drawn values would crowd at the edges
+def test_each_landed_event_counts_once_over_the_intervals_of_a_day(seed):
+    rng = random.Random(seed)  # spread evenly: drawn values would cluster at the edges
     published = sorted(rng.randrange(LAST) for _ in range(rng.randrange(60)))
     windows, landed = drained_at_times(rng, published)
     borders = [-2_000, *sorted(rng.sample(range(1, LAST), 3)), LAST + 100]
-    given: list[Event] = []
+    counted: list[Event] = []
     for interval in pairwise(borders):
         for window in plan(windows, interval=interval, live=True).landed:
-            given += [
+            counted += [
                 event for event in landed[window.window_id] if interval[0] <= counts_at(event, window) < interval[1]
             ]
-    assert sorted(given, key=repr) == sorted((event for part in landed.values() for event in part), key=repr)
+    assert sorted(counted, key=repr) == sorted((event for part in landed.values() for event in part), key=repr)
 
 
 @for_examples(st.integers(0, 2**32), few=100, many=1000)
@@ -521,20 +521,20 @@ def counts_at(event: Event, window: ReplayWindow) -> int:
 
 
 def drained_at_times(rng: random.Random, published: list[int]) -> tuple[list[ReplayWindow], dict[str, list[Event]]]:
-    """Return the windows of a stream that was drained now and then, and their events; answers may take long."""
+    """Return the windows of a stream that is drained at random times, and their events. Responses may be slow."""
     windows: list[ReplayWindow] = []
     landed: dict[str, list[Event]] = {}
     place, known, now = 0, -1_000, 0
     while now < LAST:
         started = now
-        now += rng.randrange(1, 15)  # how long the drain took
+        now += rng.randrange(1, 15)  # duration of the drain
         there = sum(minute < rng.randrange(started, now + 1) for minute in published)
         place, begin = max(place, there), place
         is_confirmed = rng.random() < 0.5
         if is_confirmed:
             place = max(place, sum(minute < started for minute in published))
         elif begin < place and rng.random() < 0.5:
-            place = rng.randrange(begin, place + 1)  # it met a limit
+            place = rng.randrange(begin, place + 1)  # the drain reached a limit
         name = f"live-{len(windows)}"
         landed[name] = [
             Event(at_minute, min(now, at_minute + rng.randrange(5)), at_minute + rng.choice([0, 0, 0, -900, 900]))
@@ -564,21 +564,31 @@ def manifest_of(window: ReplayWindow, *, untimed: int | None, started: int) -> M
     return Manifest(stream, window, 0, files, {}, 0, "idle", at(started), at(started + 1), "0", untimed_events=untimed)
 
 
-def test_a_window_whose_events_tell_no_time_may_hold_some_of_any_interval() -> None:
+def test_window_of_events_without_times_may_count_in_any_interval() -> None:
     drained_at_90 = {"through": b"1", "contact": 91}
-    untold = recorded_window("w", (0, None), event_count=3, **drained_at_90)
-    assert may_count_in(span(0, 10), manifest_of(untold, untimed=None, started=90)), "nobody knows"
-    assert may_count_in(span(0, 10), manifest_of(untold, untimed=3, started=90)), "only the worker timed the beginning"
-    counting = replace(untold, counts_from=at(89))
-    assert not may_count_in(span(0, 10), manifest_of(counting, untimed=3, started=90)), "they count when they came"
-    assert may_count_in(span(90, 95), manifest_of(untold, untimed=3, started=90))
-    told = recorded_window("w", (0, None), (20, 30), **drained_at_90)
-    assert not may_count_in(span(0, 10), manifest_of(told, untimed=0, started=90))
-    assert may_count_in(span(30, 40), manifest_of(told, untimed=0, started=90))
-    assert not may_count_in(span(40, 50), manifest_of(told, untimed=0, started=90))
-    assert may_count_in(span(85, 95), manifest_of(told, untimed=1, started=90)), "the one without a time"
+    without_times = recorded_window("w", (0, None), event_count=3, **drained_at_90)
+    assert may_count_in(span(0, 10), manifest_of(without_times, untimed=None, started=90)), (
+        "the number of untimed events is unknown"
+    )
+    assert may_count_in(span(0, 10), manifest_of(without_times, untimed=3, started=90)), (
+        "the start of the window has only a worker's time"
+    )
+    counting = replace(without_times, counts_from=at(89))
+    assert not may_count_in(span(0, 10), manifest_of(counting, untimed=3, started=90)), (
+        "untimed events count at their receipt"
+    )
+    assert may_count_in(span(90, 95), manifest_of(without_times, untimed=3, started=90))
+    with_times = recorded_window("w", (0, None), (20, 30), **drained_at_90)
+    assert not may_count_in(span(0, 10), manifest_of(with_times, untimed=0, started=90))
+    assert may_count_in(span(30, 40), manifest_of(with_times, untimed=0, started=90))
+    assert not may_count_in(span(40, 50), manifest_of(with_times, untimed=0, started=90))
+    assert may_count_in(span(85, 95), manifest_of(with_times, untimed=1, started=90)), "one event has no time"
     late = recorded_window("w", (80, None), (20, 30), **drained_at_90)
-    assert may_count_in(span(80, 81), manifest_of(late, untimed=0, started=90)), "not before the window began"
+    assert may_count_in(span(80, 81), manifest_of(late, untimed=0, started=90)), (
+        "events count from the beginning of the window"
+    )
     assert not may_count_in(span(20, 31), manifest_of(late, untimed=0, started=90))
     ahead = recorded_window("w", (80, None), (500, 600), **drained_at_90)
-    assert may_count_in(span(90, 92), manifest_of(ahead, untimed=0, started=90)), "not after they were received"
+    assert may_count_in(span(90, 92), manifest_of(ahead, untimed=0, started=90)), (
+        "events count at their receipt at the latest"
+    )

@@ -1,4 +1,4 @@
-"""A subscription at a recorded position: what is evidence that Salesforce still reads it."""
+"""Evidence that Salesforce can still read a recorded position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_response_shows_that_the_position_is_read(step: Step, silence: float) 
     assert (source.limits, source.open_subscriptions) == ([1], 0)
 
 
-def test_silence_is_no_evidence() -> None:
+def test_missing_response_is_no_evidence() -> None:
     source = ScriptedSource(events(5), [Silence(60.0), Deliver(1)])
     with reading(source) as position:
         assert not position.is_read(10.0)

@@ -1,4 +1,4 @@
-"""Random histories of a stream: a store that is made anew from the landing holds what the lost one held."""
+"""Restored replay stores: after random histories, a store rebuilt from the landing equals the lost store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HISTORIES = st.lists(
 
 
 def live(under_test: StoreUnderTest, stream: Stream, history: Sequence[str]) -> None:
-    """Do what a history says, a minute each; it ends with windows, so that the landing knows where the stream is."""
+    """Apply a history, one step per minute. Two windows at its end record the position in the landing."""
     number = 0
 
     def window(*, events: bool = True) -> None:
@@ -40,7 +40,7 @@ def live(under_test: StoreUnderTest, stream: Stream, history: Sequence[str]) -> 
     for step in history:
         number += 1
         position = under_test.store.read(stream)
-        if step == "race":  # the loser is landed first, the winner goes on
+        if step == "race":  # the losing window is landed first, and the chain continues with the winner
             under_test.land(stream, position, b"\xff\xff", run_at(number), events=(number - 1, number))
             window()
             window()
@@ -67,19 +67,19 @@ def held(store: ReplayStore, stream: Stream) -> list[str]:
 
 
 @for_examples(history=HISTORIES, cut=st.integers(0, 30), few=20, many=150)
-def test_it_holds_what_the_lost_one_held(history: list[str], cut: int) -> None:
+def test_restored_store_equals_the_lost_store(history: list[str], cut: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         under_test, stream = variable_store(Path(folder)), new_stream()
         live(under_test, stream, history)
         before = under_test.store.read(stream)
         recorded = held(under_test.store, stream)
-        anew = DocumentReplayStore(under_test.catalog, DictVariables())
-        arguments = {"store": anew, "catalog": under_test.catalog, "now": minute(600), "updated_by": "test"}
+        restored_store = DocumentReplayStore(under_test.catalog, DictVariables())
+        arguments = {"store": restored_store, "catalog": under_test.catalog, "now": minute(600), "updated_by": "test"}
 
-        # At first up to some window, as a backup of an earlier day would be; then the rest.
+        # Restore up to an earlier window, as from an older backup, then restore the rest.
         ids = [window.window_id for window in windows(under_test.store, stream) if window.kind == "live"]
         restore_position(stream, **arguments, last_window_id=ids[min(cut, len(ids) - 1)])
         restored = restore_position(stream, **arguments)
 
         assert (restored.after.replay_id, restored.after.window_id) == (before.replay_id, before.window_id)
-        assert held(anew, stream) == recorded
+        assert held(restored_store, stream) == recorded

@@ -1,4 +1,4 @@
-"""Which schemas of a window are new, and which one each is compared with."""
+"""Schema changes of windows: new schemas, and the earlier schema of each comparison."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.support.windows import STREAM, manifest
 
 
 class Lake:
-    """A landing of windows that have schemas and no events."""
+    """Landing whose windows have schemas but no events."""
 
     def __init__(self, folder: Path) -> None:
         self.catalog = LandingCatalog(Landing.from_url(str(folder)))
-        self.landed = LandedStream(STREAM, self.catalog, None)  # type: ignore[arg-type]  # of live windows, none is asked
+        self.landed = LandedStream(STREAM, self.catalog, None)  # type: ignore[arg-type]  # live windows need no store
         self._last: str | None = None
         self._number = 0
 
@@ -63,28 +63,28 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_a_new_schema_is_compared_with_the_one_before(lake: Lake) -> None:
-    assert lake.changes(lake.window("A")) == [], "nothing was before"
+    assert lake.changes(lake.window("A")) == [], "no earlier schema"
     assert lake.changes(lake.window("A")) == []
     assert lake.changes(lake.window("A", "B")) == [("A", "B", ["Note"], [])]
     assert lake.changes(lake.window("B")) == []
 
 
-def test_windows_without_events_lie_between(lake: Lake) -> None:
+def test_windows_without_events_do_not_affect_the_comparison(lake: Lake) -> None:
     lake.window("A")
     for _ in range(3):
         assert lake.changes(lake.window()) == []
     assert lake.changes(lake.window("B")) == [("A", "B", ["Note"], [])]
 
 
-def test_an_older_schema_that_comes_again_is_not_new(lake: Lake) -> None:
-    """A publisher that has not been told of the change goes on with the one it has."""
+def test_returning_older_schema_is_not_new(lake: Lake) -> None:
+    """A publisher may continue with the schema that it has cached."""
     lake.window("A")
     lake.window("B")
     assert lake.changes(lake.window("A")) == []
     assert lake.changes(lake.window("B")) == []
 
 
-def test_after_a_hundred_windows_it_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_schema_that_returns_after_many_windows_is_new(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KNOWN_FOR", 3)
     lake.window("A")
     for _ in range(5):
@@ -92,13 +92,13 @@ def test_after_a_hundred_windows_it_is(lake: Lake, monkeypatch: pytest.MonkeyPat
     assert lake.changes(lake.window("A")) == [("B", "A", [], ["Note"])]
 
 
-def test_each_event_is_compared_with_its_own(lake: Lake) -> None:
+def test_schema_is_compared_within_its_own_event(lake: Lake) -> None:
     lake.window("A")
     lake.window("other")
     assert lake.changes(lake.window("B", "other")) == [("A", "B", ["Note"], [])]
 
 
-def test_an_event_that_the_stream_never_had_is_no_change(
+def test_new_event_of_a_stream_is_not_a_change(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake.window("A")
@@ -111,15 +111,15 @@ def test_an_event_that_the_stream_never_had_is_no_change(
     monkeypatch.setattr(lake.catalog, "read_manifest", lambda stream, id_: reads.append(id_) or read(stream, id_))
     lake.schema("third", "Name", event="Third__e")
     assert lake.changes(lake.window("third")) == []
-    assert len(reads) <= 4, "a look back ends"
+    assert len(reads) <= 4, "the search of earlier windows is bounded"
 
 
-def test_of_two_schemas_before_the_nearest_is_taken(lake: Lake) -> None:
+def test_most_similar_earlier_schema_is_compared(lake: Lake) -> None:
     lake.window("A", "B")
     assert lake.changes(lake.window("C")) == [("B", "C", ["More"], [])]
 
 
-def test_schemas_that_differ_in_texts_alone_are_no_change(lake: Lake) -> None:
+def test_schemas_that_differ_only_in_texts_are_no_change(lake: Lake) -> None:
     lake.window("A")
     text = json.dumps(
         {"type": "record", "name": "Order__e", "doc": "x", "fields": [{"name": "Name", "type": "string"}]}
@@ -128,7 +128,7 @@ def test_schemas_that_differ_in_texts_alone_are_no_change(lake: Lake) -> None:
     assert lake.changes(lake.window("A2")) == []
 
 
-def test_of_one_that_may_be_null_since_the_other_way_round_is_no_change(lake: Lake) -> None:
+def test_field_that_is_no_longer_nullable_is_no_change(lake: Lake) -> None:
     required = {"type": "record", "name": "Order__e", "fields": [{"name": "Name", "type": "string"}]}
     lake.schema("required", text=json.dumps(required))
     lake.window("required")
@@ -137,13 +137,13 @@ def test_of_one_that_may_be_null_since_the_other_way_round_is_no_change(lake: La
     assert lake.changes(lake.window("required")) == []
 
 
-def test_windows_together_tell_each_change_once(lake: Lake) -> None:
+def test_several_windows_report_each_change_once(lake: Lake) -> None:
     lake.window("A")
     windows = [lake.window("B"), lake.window("B"), lake.window("C")]
     assert [(before, now) for before, now, *_ in lake.changes(*windows)] == [("A", "B"), ("B", "C")]
 
 
-def test_one_read_of_a_manifest_is_enough_where_nothing_is_new(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_schema_needs_one_manifest_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         lake.window("A")
     last, reads = lake.window("A"), []
@@ -164,13 +164,13 @@ def _only_manifests(filesystem: Any) -> Any:
     return cat_file
 
 
-def test_a_schema_that_cannot_be_used_is_left_out(lake: Lake) -> None:
+def test_invalid_schema_is_left_out(lake: Lake) -> None:
     lake.window("A")
     lake.schema("broken", text="no JSON")
     assert lake.changes(lake.window("broken", "B")) == [("A", "B", ["Note"], [])]
 
 
-def test_one_that_cannot_be_read_is_an_error(lake: Lake) -> None:
+def test_unreadable_schema_is_an_error(lake: Lake) -> None:
     lake.window("A")
     with pytest.raises(LandingError, match="Schema gone"):
         lake.changes(lake.window("gone"))
@@ -202,11 +202,11 @@ def change(fields: list[dict[str, Any]], before: list[dict[str, Any]] = FIELDS) 
     return SchemaChange.between("old", schema(before), "new", schema(fields))
 
 
-def with_type(name: str, type_: Any, **said: Any) -> list[dict[str, Any]]:
-    return [{**field, "type": type_, **said} if field["name"] == name else field for field in FIELDS]
+def with_type(name: str, type_: Any, **attributes: Any) -> list[dict[str, Any]]:
+    return [{**field, "type": type_, **attributes} if field["name"] == name else field for field in FIELDS]
 
 
-def test_fields_are_named_by_their_path_also_where_a_record_is_named_again() -> None:
+def test_fields_of_repeated_records_are_named_by_their_path() -> None:
     assert {name: field.type for name, field in fields_of(schema(FIELDS)).items()} == {
         "CreatedDate": "long (DateTime)",
         "Amount__c": "double (Double)",
@@ -223,10 +223,10 @@ def test_fields_are_named_by_their_path_also_where_a_record_is_named_again() -> 
 def test_equal_schemas_do_not_differ() -> None:
     assert not change(copy.deepcopy(FIELDS))
     assert not change(list(reversed(FIELDS[:3])) + FIELDS[3:]), "the order of fields is no difference"
-    assert not change(with_type("Amount__c", "double")), "nor is a field that may not be null any more"
+    assert not change(with_type("Amount__c", "double")), "a field that is no longer nullable is no difference"
 
 
-def test_a_field_that_came_and_one_that_went() -> None:
+def test_added_and_removed_fields_are_reported() -> None:
     new = {"name": "Note__c", "type": ["null", "string"], "doc": "Data:Text:00N2"}
     found = change([*FIELDS[:1], *FIELDS[2:], new])
     assert (dict(found.added), dict(found.removed), dict(found.retyped)) == (
@@ -248,27 +248,27 @@ def test_a_field_that_came_and_one_that_went() -> None:
         ({"type": "long", "logicalType": "timestamp-millis"}, None, "timestamp-millis"),
     ],
 )
-def test_a_field_of_another_type(type_: Any, doc: str | None, now: str) -> None:
+def test_field_with_another_type_is_reported_as_retyped(type_: Any, doc: str | None, now: str) -> None:
     found = change(with_type("Amount__c", type_, doc=doc))
     assert dict(found.retyped) == {"Amount__c": ("double (Double)", now)}
     assert (len(found), dict(found.added), dict(found.removed)) == (1, {}, {})
 
 
 @pytest.mark.parametrize("nullable", [["null", "long"], ["long", "null"], ["null", {"type": "long"}]])
-def test_a_field_that_may_be_null_since(nullable: Any) -> None:
+def test_field_that_became_nullable_is_reported(nullable: Any) -> None:
     found = change(with_type("CreatedDate", nullable))
     assert dict(found.became_nullable) == {"CreatedDate": "long (DateTime)"}
     assert (len(found), dict(found.added), dict(found.removed), dict(found.retyped)) == (1, {}, {}, {})
     assert str(found) == "Order__e: CreatedDate became nullable (long (DateTime))"
 
 
-def test_one_may_be_null_since_and_of_another_type() -> None:
+def test_field_that_became_nullable_and_retyped_is_reported_as_both() -> None:
     found = change(with_type("CreatedDate", ["null", "string"]))
     assert dict(found.retyped) == {"CreatedDate": ("long (DateTime)", "string (DateTime)")}
     assert dict(found.became_nullable) == {"CreatedDate": "string (DateTime)"}
 
 
-def test_of_a_compound_field_each_part_has_its_own() -> None:
+def test_parts_of_a_compound_field_are_reported_separately() -> None:
     strict, loose = copy.deepcopy(ADDRESS), copy.deepcopy(ADDRESS)
     strict["fields"][1]["type"] = "string"  # type: ignore[index]
     before = with_type("Billing", ["null", strict])
@@ -281,22 +281,22 @@ def test_of_a_compound_field_each_part_has_its_own() -> None:
     }
 
 
-def test_a_new_field_that_may_be_null_is_told_as_new_alone() -> None:
+def test_new_nullable_field_is_reported_only_as_added() -> None:
     assert len(change([*FIELDS, {"name": "Note__c", "type": ["null", "string"]}])) == 1
 
 
-def test_a_field_inside_a_compound_one() -> None:
+def test_field_added_inside_a_compound_field_is_reported() -> None:
     more = copy.deepcopy(ADDRESS)
     more["fields"].append({"name": "Zip", "type": ["null", "string"]})  # type: ignore[attr-defined]
     found = change(with_type("Billing", ["null", more]))
     assert dict(found.added) == {"Billing.Zip": "string", "Shipping.Zip": "string"}
 
 
-def test_a_field_deleted_and_made_again_as_it_was_is_no_change() -> None:
+def test_field_that_is_recreated_unchanged_is_no_change() -> None:
     assert not change(with_type("Amount__c", ["null", "double"], doc="Data:Double:00N9"))
 
 
-def test_the_document_is_json() -> None:
+def test_schema_change_document_is_json() -> None:
     found = change(with_type("Amount__c", "string", doc="Data:Text:1"))
     assert json.loads(json.dumps(found.document())) == {
         "event": "Order__e",

@@ -1,4 +1,4 @@
-"""A task that continues after its retry and the next run, with every order of their operations, for every store."""
+"""Zombies: tasks that continue beside their retry and the next run, in every order of operations, for every store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_of(number: int, try_number: int) -> RunIdentity:
 
 
 class World:
-    """A landing and a store after one run; a zombie, its retry and the next run upon them."""
+    """Landing and store after one run, used by a zombie, its retry and the next run."""
 
     def __init__(self, stores: Sequence[Any], catalog: LandingCatalog, state: Callable[[], str], again: bool) -> None:
         self.stores, self.catalog, self.store_state, self.again = stores, catalog, state, again
@@ -64,7 +64,7 @@ class World:
             self.drain(1, 1, events)
 
     def others(self) -> None:
-        """Run the retry, then the next run, each tried again after a conflict, as Airflow does."""
+        """Run the retry, then the next run. Each is retried after a conflict, as in Airflow."""
         for number, events in ((1, 4), (2, 6)):
             for try_number in (2, 3, 4):
                 try:
@@ -86,11 +86,11 @@ class World:
     def check(self) -> None:
         self.drain(3, 1, 8)
         returned = {outcome.manifest.window.window_id: outcome.manifest for _, outcome in self.outcomes}
-        if self.again:  # such a run returns its windows of the chain
+        if self.again:  # an interval run returns its windows of the chain
             windows = self.store.windows_of_run(STREAM, run_of(1, 9))
             returned |= {each.window_id: self.catalog.read_manifest_url(each.manifest_url) for each in windows}
-        given = Counter(key for manifest in returned.values() for key in self.catalog.replay_ids(manifest))
-        assert given == Counter(event.replay_id for event in EVENTS), "returned"
+        returned_ids = Counter(key for manifest in returned.values() for key in self.catalog.replay_ids(manifest))
+        assert returned_ids == Counter(event.replay_id for event in EVENTS), "returned"
         head = self.store.read(STREAM).window_id
         assert head is not None
         chain = Counter(
@@ -103,17 +103,17 @@ class World:
 
 
 TABLE = pytest.param("table", marks=pytest.mark.extended)
-"""Left to ``make test-all``: it opens a database for each of thousands of executions, and compares and sets."""
+"""Runs only in ``make test-all``, because it opens a database in each of thousands of executions."""
 KINDS = pytest.mark.parametrize("kind", ["variable", "landing", TABLE])
 AGAIN = pytest.mark.parametrize("again", [False, True], ids=["incremental", "interval"])
 
 
 @KINDS
 @AGAIN
-def test_a_task_that_goes_on_at_any_point_returns_no_event_of_another(
+def test_zombie_that_continues_at_any_point_returns_no_event_of_another_run(
     kind: str, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stops anywhere, the others run from anywhere to anywhere, and it goes on."""
+    """The zombie stops at any operation, the other runs start and stop at any operation, then the zombie continues."""
     explore_runs(kind, 2, 3, again, 2, tmp_path, monkeypatch)
 
 
@@ -121,7 +121,7 @@ def test_a_task_that_goes_on_at_any_point_returns_no_event_of_another(
 @pytest.mark.parametrize(
     ("first", "sees", "again"), [(0, 3, True), (2, 4, False)], ids=["first run of an interval", "later run"]
 )
-def test_each_event_is_returned_once_where_they_interrupt_each_other(
+def test_each_event_is_returned_once_when_runs_interrupt_each_other(
     first: int, sees: int, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the store that cannot compare and set."""
@@ -132,7 +132,7 @@ def explore_runs(
     kind: str, first: int, sees: int, again: bool, switches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(drain.__kwdefaults__, "clock", TIME.clock)
-    monkeypatch.setattr(landing.secrets, "token_hex", lambda length: "0" * length)  # one state in each execution
+    monkeypatch.setattr(landing.secrets, "token_hex", lambda length: "0" * length)  # equal states in each execution
     numbers = count()
     template = tmp_path / "template.db"
     if kind == "table":

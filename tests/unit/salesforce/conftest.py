@@ -1,4 +1,4 @@
-"""Keys and certificates, made once."""
+"""Keys and certificates, generated once for all tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``/limits`` tells, and what is to be left of it."""
+"""Allocations from the ``/limits`` response, and the reserve of an allocation."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ALLOCATION = Allocation("DailyApiRequests", 15_000, 4_500)
     ("value", "amount"),
     [(0, 0), (1, 1), (20_000, 20_000), (0.0, 0), (0.2, 3_000), (1.0, 15_000), (0.00001, 1)],
 )
-def test_an_int_is_a_number_and_a_float_a_share_of_the_whole(value: float, amount: int) -> None:
+def test_integer_reserve_is_a_number_and_float_reserve_a_share(value: float, amount: int) -> None:
     assert Reserve.of(value, "reserve").amount(ALLOCATION) == amount
 
 
 @pytest.mark.parametrize("value", [-1, -0.1, 1.5, 5000.0, float("nan"), True, "0.2", None])
-def test_anything_else_is_refused_by_name(value: Any) -> None:
+def test_invalid_reserve_is_refused_by_name(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"allocation_reserve=.*whole number.*from 0\.0 to 1\.0"):
         Reserve.of(value, "allocation_reserve")
 
 
-def test_what_salesforce_tells() -> None:
+def test_allocations_are_read_from_the_limits_response() -> None:
     entry = {"Max": 15_000, "Remaining": 4_500, "Ant Migration Tool": {"Max": 0, "Remaining": 0}}
-    told = {"DailyApiRequests": entry, "MassEmail": {"Max": 10, "Remaining": -2}}
-    assert allocations_from(told) == {"DailyApiRequests": ALLOCATION, "MassEmail": Allocation("MassEmail", 10, -2)}
+    document = {"DailyApiRequests": entry, "MassEmail": {"Max": 10, "Remaining": -2}}
+    assert allocations_from(document) == {"DailyApiRequests": ALLOCATION, "MassEmail": Allocation("MassEmail", 10, -2)}
     assert str(ALLOCATION) == "DailyApiRequests: 4,500 of 15,000 remain"
 
 
@@ -42,11 +42,11 @@ def test_what_salesforce_tells() -> None:
     "entry",
     [None, 7, [], {}, {"Max": 5}, {"Remaining": 5}, {"Max": "5", "Remaining": 5}, {"Max": 5, "Remaining": None}],
 )
-def test_what_is_not_as_documented_is_not_known(entry: Any) -> None:
+def test_undocumented_entries_are_ignored(entry: Any) -> None:
     assert allocations_from({"DailyApiRequests": entry}) == {}
 
 
-def test_nothing_of_an_add_on_that_was_not_bought_is_not_enough_of_it() -> None:
+def test_allocation_with_a_maximum_of_zero_is_ignored() -> None:
     assert allocations_from({"MonthlyPlatformEvents": {"Max": 0, "Remaining": 0}}) == {}
 
 
@@ -59,5 +59,5 @@ def test_nothing_of_an_add_on_that_was_not_bought_is_not_enough_of_it() -> None:
         ("/u/Orders", "DailyDurableGenericStreamingApiEvents"),
     ],
 )
-def test_what_the_events_of_a_topic_count_towards(topic: str, name: str) -> None:
+def test_delivery_allocation_of_a_topic(topic: str, name: str) -> None:
     assert delivery_allocation(topic) == name

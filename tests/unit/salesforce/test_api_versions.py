@@ -1,4 +1,4 @@
-"""API versions as people write them."""
+"""Parsing of API versions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSIO
     ("written", "version"),
     [("62.0", "62.0"), ("62", "62.0"), ("v62.0", "62.0"), ("V62", "62.0"), (" 37.0 ", "37.0"), ("100.0", "100.0")],
 )
-def test_every_usual_form(written: str, version: str) -> None:
+def test_usual_forms_of_an_api_version_are_accepted(written: str, version: str) -> None:
     assert api_version_from(written) == version
 
 
 @pytest.mark.parametrize("written", ["", "36.0", "23", "62.1", "62.0/../x", "sixty", "v", "-62.0", "62.0 beta", "0x40"])
-def test_what_is_none_or_too_old(written: str) -> None:
+def test_invalid_or_old_api_version_is_refused(written: str) -> None:
     with pytest.raises(ConfigurationError, match=r"37\.0 or above.*Nothing was contacted"):
         api_version_from(written)
 
 
-def test_the_default_is_one() -> None:
+def test_default_api_version_is_valid() -> None:
     assert api_version_from(DEFAULT_API_VERSION) == DEFAULT_API_VERSION
 
 
-def test_a_higher_first_version() -> None:
+def test_api_version_below_a_higher_minimum_is_refused() -> None:
     assert api_version_from("v60", first=60, what="has it") == "60.0"
     with pytest.raises(ConfigurationError, match=r"'59\.0' is none that has it: give 60\.0 or above"):
         api_version_from("59.0", first=60, what="has it")

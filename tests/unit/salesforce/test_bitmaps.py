@@ -1,3 +1,5 @@
+"""Bitmaps of change events: positions and names of fields."""
+
 from __future__ import annotations
 
 import json
@@ -40,13 +42,13 @@ def test_0x14_is_positions_2_and_4() -> None:
     assert decode_bitmap(["0x14"]) == FieldPositions(frozenset({2, 4}))
 
 
-def test_the_example_of_the_field_guide() -> None:
+def test_bitmap_example_of_the_field_guide_is_decoded() -> None:
     decoded = decode_bitmap(["0x650004E0", "4-0x10", "7-0x06"])
     assert decoded.top == {5, 6, 7, 10, 24, 26, 29, 30}
     assert decoded.nested == {4: {4}, 7: {1, 2}}
 
 
-def test_nested_entries_may_stand_alone() -> None:
+def test_nested_entry_without_a_top_level_entry_is_accepted() -> None:
     assert field_names(["3-0x01"], SCHEMA) == ["BillingAddress.Street"]
 
 
@@ -57,7 +59,7 @@ def test_the_bitmaps_of_the_local_org_are_read(top: frozenset[int], inside: dict
     assert decode_bitmap([entry.lower() for entry in entries]) == FieldPositions(top, inside)
 
 
-def test_nothing_is_an_empty_array() -> None:
+def test_empty_array_has_no_positions() -> None:
     assert decode_bitmap([]) == FieldPositions()
 
 
@@ -81,11 +83,11 @@ def test_names_of_top_level_fields(top: frozenset[int]) -> None:
         (["99-0x01"], []),
     ],
 )
-def test_names(entries: list[str], names: list[str]) -> None:
+def test_names_of_nested_and_unknown_fields(entries: list[str], names: list[str]) -> None:
     assert field_names(entries, SCHEMA) == names
 
 
-def test_a_field_that_is_not_compound_has_nothing_inside() -> None:
+def test_nested_entry_of_a_field_that_is_not_compound_is_refused() -> None:
     with pytest.raises(SchemaError, match="Phone, which is not compound"):
         field_names(["2-0x01"], SCHEMA)
 
@@ -97,6 +99,6 @@ def test_a_schema_that_fastavro_has_parsed_gives_the_same_names() -> None:
 
 
 @pytest.mark.parametrize("entry", ["", "14", "0x", "0xZZ", "-0x10", "a-0x10", "1-2-0x10", "0x10 ", "Name"])
-def test_other_texts_are_refused(entry: str) -> None:
+def test_invalid_bitmap_entry_is_refused(entry: str) -> None:
     with pytest.raises(SchemaError, match="not an entry"):
         decode_bitmap([entry])

@@ -1,4 +1,4 @@
-"""Endpoints, metadata and certificate authorities, before anything is contacted."""
+"""Pub/Sub channel: endpoints, call metadata, options and certificate authorities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_endpoint_is_a_host_and_a_port(text: str, target: str, plaintext: boo
 @pytest.mark.parametrize(
     "text", ["", ":7443", "ftp://host:1", "host:port", "host:99999", "https://host/path", "https://u:p@host:1"]
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="pubsub_endpoint must be host:port"):
         Endpoint.parse(text)
 
@@ -44,7 +44,7 @@ def test_anything_else_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["http://api.pubsub.salesforce.com:7443", "http://10.0.0.7:80", "http://localhost.evil.example"]
 )
-def test_plaintext_to_another_machine_needs_a_word(text: str) -> None:
+def test_plaintext_to_another_machine_requires_allow_insecure(text: str) -> None:
     with pytest.raises(ConfigurationError, match="allow_insecure"):
         Endpoint.parse(text)
     assert Endpoint.parse(text, allow_insecure=True).plaintext
@@ -74,10 +74,10 @@ def test_messages_of_the_largest_size_fit() -> None:
     assert int(options["grpc.max_send_message_length"]) > 3_000_000
 
 
-def test_by_default_pings_keep_a_connection_that_is_cut_after_a_minute_for_as_long_as_it_is_silent() -> None:
+def test_default_pings_keep_a_silent_connection_open() -> None:
     options = dict(channel_options(Timers()))
     assert int(options["grpc.keepalive_time_ms"]) < 60_000
-    assert options["grpc.http2.max_pings_without_data"] == 0, "gRPC's default is two pings, then next to none"
+    assert options["grpc.http2.max_pings_without_data"] == 0, "gRPC's default is two pings, and almost none after them"
 
 
 def test_each_timer_is_an_option_in_milliseconds() -> None:
@@ -87,7 +87,7 @@ def test_each_timer_is_an_option_in_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "snowman ☃"])
-def test_a_token_that_no_header_can_carry_is_refused_without_quoting_it(value: str) -> None:
+def test_token_that_is_no_valid_header_is_refused_and_not_quoted(value: str) -> None:
     with pytest.raises(AuthenticationError) as caught:
         AccessToken(value, "https://x", "00D")
     assert not value or value not in str(caught.value)

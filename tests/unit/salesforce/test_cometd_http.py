@@ -1,4 +1,4 @@
-"""How the Streaming API is reached."""
+"""HTTP connection to the Streaming API: address, proxy, TLS and authentication."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_address_of_the_endpoint(instance_url: str) -> None:
 
 
 @pytest.mark.parametrize("instance_url", ["http://127.0.0.1:8080", "http://localhost:8080", "http://[::1]:8080"])
-def test_plaintext_to_this_machine(instance_url: str) -> None:
+def test_plaintext_to_this_machine_is_allowed(instance_url: str) -> None:
     assert cometd_url(instance_url, "62.0", allow_insecure=False).startswith(instance_url)
 
 
@@ -37,12 +37,12 @@ def test_plaintext_to_another_machine_must_be_allowed() -> None:
 
 
 @pytest.mark.parametrize("instance_url", ["x.my.salesforce.com", "ftp://x.example", "", "https://"])
-def test_what_is_no_instance_url(instance_url: str) -> None:
+def test_invalid_instance_url_of_the_endpoint_is_refused(instance_url: str) -> None:
     with pytest.raises(ConfigurationError, match="instance URL"):
         cometd_url(instance_url, "62.0", allow_insecure=True)
 
 
-def test_the_proxy_given_comes_before_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_argument_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://environment:3128")
     monkeypatch.setenv("NO_PROXY", "other.example")
 
@@ -55,21 +55,21 @@ def test_the_proxy_given_comes_before_the_environments(monkeypatch: pytest.Monke
     assert "given" not in repr(HttpOptions(proxy="http://user:given@proxy:1"))
 
 
-def test_without_a_context_certificates_are_verified_as_the_library_does() -> None:
+def test_tls_defaults_of_the_library_apply_without_an_ssl_context() -> None:
     context = ssl.create_default_context()
 
     assert "ssl" not in HttpOptions().request_options("https://x.example")
     assert HttpOptions(ssl=context).request_options("https://x.example")["ssl"] is context
 
 
-def test_an_error_shows_no_password_of_a_proxy() -> None:
+def test_transport_error_shows_no_proxy_password() -> None:
     error = transport_error(aiohttp.ClientError("cannot reach http://user:secret@proxy:3128 now"))
 
     assert isinstance(error, TransportError)
     assert str(error) == "ClientError: cannot reach http://***@proxy:3128 now"
 
 
-def test_an_error_keeps_what_tls_said() -> None:
+def test_transport_error_keeps_the_tls_error_as_its_cause() -> None:
     cause = ssl.SSLCertVerificationError("certificate verify failed")
     outer = aiohttp.ClientError("cannot connect")
     outer.__cause__ = cause
@@ -78,7 +78,7 @@ def test_an_error_keeps_what_tls_said() -> None:
     assert transport_error(aiohttp.ClientError("cannot connect")).__cause__ is None
 
 
-def test_a_timeout_says_so() -> None:
+def test_transport_error_of_a_timeout_names_the_timeout() -> None:
     assert "did not answer in time" in str(transport_error(TimeoutError()))
 
 
@@ -110,7 +110,7 @@ async def headers_of(authenticator: SessionAuthenticator) -> dict[str, str]:
     return headers
 
 
-async def test_the_token_is_sent() -> None:
+async def test_token_is_sent_as_an_authorization_header() -> None:
     authenticator = SessionAuthenticator(Tokens())
 
     await authenticator.authenticate()
@@ -121,12 +121,12 @@ async def test_the_token_is_sent() -> None:
     assert authenticator.token.value == "SECRET1"
 
 
-async def test_before_a_login_nothing_is_sent() -> None:
+async def test_request_before_a_login_raises() -> None:
     with pytest.raises(AuthenticationError):
         await headers_of(SessionAuthenticator(Tokens()))
 
 
-async def test_a_token_that_was_not_refused_is_kept() -> None:
+async def test_token_that_was_not_refused_is_reused() -> None:
     tokens = Tokens()
     authenticator = SessionAuthenticator(tokens)
 
@@ -159,7 +159,7 @@ async def test_clients_of_one_session_log_in_again_once() -> None:
     assert await headers_of(first) == await headers_of(second) == {"Authorization": "Bearer SECRET2"}
 
 
-async def test_our_error_is_behind_aiosfstreams() -> None:
+async def test_provider_error_is_the_cause_of_aiosfstreams_error() -> None:
     tokens = Tokens()
     tokens.failure = exceptions.LoginUnavailableError("the login host is busy")
 
@@ -169,7 +169,7 @@ async def test_our_error_is_behind_aiosfstreams() -> None:
     assert failed.value.__cause__ is tokens.failure
 
 
-async def test_its_repr_shows_no_secret() -> None:
+async def test_repr_of_the_authenticator_shows_no_secret() -> None:
     authenticator = SessionAuthenticator(Tokens())
     await authenticator.authenticate()
 

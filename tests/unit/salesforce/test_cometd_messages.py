@@ -1,4 +1,4 @@
-"""Messages out of a response body: the same whatever the chunks, and the raw bytes of their data."""
+"""Messages of a response body: equal for any chunks, with the raw bytes of their data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ dumped = st.fixed_dictionaries(
 
 
 def split(body: bytes, *sizes: int) -> list[RawMessage]:
-    """Split a body that comes in chunks of these sizes, and then the rest."""
+    """Split a body that arrives in chunks of ``sizes``, followed by the rest."""
     splitter = MessageSplitter()
     found: list[RawMessage] = []
     for size in sizes:
@@ -61,7 +61,7 @@ def text_of(value: Any, form: dict[str, Any]) -> str:
     form=dumped,
     sizes=st.lists(st.integers(0, 40), max_size=30),
 )
-def test_any_chunks_give_the_same_messages(
+def test_messages_do_not_depend_on_the_chunks(
     messages: list[dict[str, Any]], form: dict[str, Any], sizes: list[int]
 ) -> None:
     body = text_of(messages, form).encode()
@@ -86,7 +86,7 @@ def test_data_is_the_slice_as_received(
     assert raw.data() == sliced.encode()
 
 
-def test_one_byte_at_a_time() -> None:
+def test_body_that_arrives_one_byte_at_a_time_is_split() -> None:
     body = '[ {"channel":"/topic/Ünïcode","data":{"a":"]}\\"[{\\\\","😀":[[],{}]}} ,\n{"id":"3"}]\n'.encode()
 
     found = split(body, *[1] * len(body))
@@ -95,7 +95,7 @@ def test_one_byte_at_a_time() -> None:
     assert found[0].data() == '{"a":"]}\\"[{\\\\","😀":[[],{}]}'.encode()
 
 
-def test_one_message_without_an_array() -> None:
+def test_single_message_without_an_array_is_accepted() -> None:
     assert [raw.body for raw in split(b' {"channel":"/meta/connect"} ', 5)] == [b'{"channel":"/meta/connect"}']
 
 
@@ -119,18 +119,18 @@ def test_data_may_be_any_value(text: str, data: str | None) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"text"', b"[{}]x", b"{}{}", b"[[{}]]", b"nu", b"[{}]]"])
-def test_what_is_no_array_of_messages(body: bytes) -> None:
+def test_body_that_is_no_array_of_messages_is_refused(body: bytes) -> None:
     with pytest.raises(TransportError):
         split(body)
 
 
 @pytest.mark.parametrize("body", [b"", b" ", b"[", b"[{}", b'[{"a":1},', b'[{"a":"', b'{"a":[}', b'[{"a":"\\'])
-def test_a_body_that_breaks_off(body: bytes) -> None:
+def test_incomplete_body_is_refused(body: bytes) -> None:
     with pytest.raises(TransportError, match="broke off"):
         split(body)
 
 
-def test_messages_before_the_end_are_given_when_a_body_breaks_off() -> None:
+def test_complete_messages_of_an_incomplete_body_are_returned() -> None:
     splitter = MessageSplitter()
 
     assert [raw.body for raw in splitter.feed(b'[{"a":1},{"b":2},{"c"')] == [b'{"a":1}', b'{"b":2}']
@@ -138,7 +138,7 @@ def test_messages_before_the_end_are_given_when_a_body_breaks_off() -> None:
         splitter.end()
 
 
-def test_only_the_unfinished_message_is_held() -> None:
+def test_only_the_incomplete_message_is_buffered() -> None:
     splitter = MessageSplitter()
     message = b'{"channel":"/topic/X","data":{"payload":"' + b"x" * 400 + b'"}},'
 
@@ -170,7 +170,7 @@ def test_no_byte_is_scanned_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scanned < 2 * len(body)
 
 
-def test_a_message_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_over_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cometd_messages, "LARGEST_MESSAGE", 1000)
     splitter = MessageSplitter()
     list(splitter.feed(b'[{"a":"' + b"x" * 900))
@@ -189,7 +189,7 @@ def test_an_event_message_is_a_dict_with_raw_data() -> None:
     assert message.data == b'{"event":{"replayId": 7},"n":1.10}'
 
 
-def test_a_reply_is_a_dict() -> None:
+def test_reply_is_a_plain_dict() -> None:
     [raw] = split(b'[{"channel":"/meta/connect","successful":true}]')
 
     assert not isinstance(parse_message(raw, default_loads), EventMessage)
@@ -211,7 +211,7 @@ def test_a_reply_is_a_dict() -> None:
         ('{"channel":5}', "names no channel"),
     ],
 )
-def test_a_message_that_cannot_be_read_is_named_and_not_shown(text: str, named: str) -> None:
+def test_error_of_an_unreadable_message_has_its_replay_id_and_no_content(text: str, named: str) -> None:
     [raw] = split(text.encode())
 
     with pytest.raises(UnreadableMessageError, match=named) as unreadable:
@@ -236,7 +236,7 @@ def refuse(text: str) -> Any:
 
 @pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("first", [True, False])
-def test_an_event_that_a_parser_refuses_keeps_its_place_and_its_bytes(value: bytes, first: bool) -> None:
+def test_unparsable_event_keeps_its_replay_id_and_its_bytes(value: bytes, first: bool) -> None:
     payload = b'"payload":{"replayId":7,"n":%b}' % value
     rest = [b'"schema":"s-1"', b'"event":{"EventUuid":"e-1","replayId":\t42}']
     data = b"{%b}" % b" , ".join([payload, *rest] if first else [*rest, payload])
@@ -253,7 +253,7 @@ def test_an_event_that_a_parser_refuses_keeps_its_place_and_its_bytes(value: byt
     assert "replayId 42" in str(message.refusal)
 
 
-def test_an_envelope_that_cannot_be_parsed_gives_the_replay_id_alone() -> None:
+def test_unparsable_envelope_yields_the_replay_id_only() -> None:
     [raw] = split(b'[{"channel":"/u/a","data":{"event":{"replayId":42,"x":%b}}}]' % UNREADABLE["nested"])
 
     message = parse_message(raw, default_loads)
@@ -261,14 +261,14 @@ def test_an_envelope_that_cannot_be_parsed_gives_the_replay_id_alone() -> None:
     assert message["data"] == {"event": {"replayId": 42}, "schema": None}
 
 
-def test_bytes_that_are_no_utf8_are_unreadable() -> None:
+def test_message_that_is_not_utf8_is_unreadable() -> None:
     [raw] = split(b'{"channel":"/topic/\xff"}')
 
     with pytest.raises(UnreadableMessageError):
         parse_message(raw, default_loads)
 
 
-def test_a_custom_loader_gets_the_text_of_each_message() -> None:
+def test_custom_loader_receives_the_text_of_each_message() -> None:
     texts: list[str] = []
 
     def loads(text: str) -> Any:
@@ -282,7 +282,7 @@ def test_a_custom_loader_gets_the_text_of_each_message() -> None:
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_orjson_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+def test_default_json_functions_work_with_and_without_orjson(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     if installed:
         pytest.importorskip("orjson")
     else:

@@ -1,4 +1,4 @@
-"""Event messages between the connection and the application."""
+"""Queue of event messages between the connection and the application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def steps(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_messages_come_in_order_and_not_more_than_asked_for() -> None:
+async def test_messages_are_returned_in_order_and_not_more_than_requested() -> None:
     queue = EventQueue(0)
     for number in range(5):
         queue.put(message(number))
@@ -34,7 +34,7 @@ async def test_messages_come_in_order_and_not_more_than_asked_for() -> None:
     assert queue.qsize() == 0
 
 
-async def test_what_was_put_back_comes_first() -> None:
+async def test_messages_that_were_put_back_are_returned_first() -> None:
     queue = EventQueue(0)
     for number in range(3):
         queue.put(message(number))
@@ -45,12 +45,12 @@ async def test_what_was_put_back_comes_first() -> None:
     assert numbers(await queue.take(9)) == [0, 1, 2]
 
 
-async def test_the_failure_counts_when_all_messages_were_taken() -> None:
+async def test_failure_is_reported_after_all_messages_were_taken() -> None:
     queue = EventQueue(0)
     queue.put(message(1))
     queue.end(ValueError("first"))
     queue.end(ValueError("second"))
-    queue.put(message(2))  # after a gap, perhaps
+    queue.put(message(2))  # may follow a gap, so the queue discards it
 
     assert numbers(await queue.take(9)) == [1]
     assert await queue.take(9) == []
@@ -59,28 +59,28 @@ async def test_the_failure_counts_when_all_messages_were_taken() -> None:
 
 @pytest.mark.parametrize("before", range(4))
 @pytest.mark.parametrize("after", range(4))
-async def test_a_cancelled_taker_loses_nothing(before: int, after: int) -> None:
+async def test_cancelled_consumer_loses_no_message(before: int, after: int) -> None:
     queue = EventQueue(0)
-    taker = asyncio.create_task(queue.take(1))
+    consumer = asyncio.create_task(queue.take(1))
     await steps(before)
     queue.put(message(1))
     await steps(after)
-    taker.cancel()
-    [outcome] = await asyncio.gather(taker, return_exceptions=True)
+    consumer.cancel()
+    [outcome] = await asyncio.gather(consumer, return_exceptions=True)
 
     taken = outcome if isinstance(outcome, list) else await queue.take(1)
 
     assert numbers(taken) == [1]
 
 
-async def test_every_message_goes_to_one_of_many_takers() -> None:
+async def test_each_message_goes_to_one_of_many_consumers() -> None:
     queue = EventQueue(0)
-    takers = [asyncio.create_task(queue.take(1)) for _ in range(3)]
+    consumers = [asyncio.create_task(queue.take(1)) for _ in range(3)]
     await steps(2)
     for number in range(3):
         queue.put(message(number))
 
-    taken = await asyncio.gather(*takers)
+    taken = await asyncio.gather(*consumers)
 
     assert sorted(itertools.chain.from_iterable(map(numbers, taken))) == [0, 1, 2]
 
@@ -100,7 +100,7 @@ async def test_there_is_space_again_when_messages_were_taken() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1])
-async def test_any_number_may_wait(most: int) -> None:
+async def test_queue_without_a_limit_always_has_space(most: int) -> None:
     queue = EventQueue(most)
     for number in range(1000):
         queue.put(message(number))
@@ -108,21 +108,21 @@ async def test_any_number_may_wait(most: int) -> None:
     await asyncio.wait_for(queue.space(), 60)
 
 
-async def test_a_heartbeat_wakes_those_who_want_to_know() -> None:
+async def test_heartbeat_wakes_only_consumers_that_requested_heartbeats() -> None:
     queue = EventQueue(0)
-    knowing, other = asyncio.create_task(queue.take(1, heartbeats=True)), asyncio.create_task(queue.take(1))
+    notified, other = asyncio.create_task(queue.take(1, heartbeats=True)), asyncio.create_task(queue.take(1))
     await steps(2)
 
     queue.heartbeat()
 
-    assert await asyncio.wait_for(knowing, 60) == []
+    assert await asyncio.wait_for(notified, 60) == []
     assert not other.done()
     queue.put(message(1))
     assert numbers(await asyncio.wait_for(other, 60)) == [1]
     assert queue.heartbeats == 1
 
 
-async def test_a_heartbeat_is_told_once_and_not_after_messages() -> None:
+async def test_heartbeat_is_reported_once_and_not_after_messages() -> None:
     queue = EventQueue(0)
     queue.heartbeat()
     assert await queue.take(1, heartbeats=True) == []

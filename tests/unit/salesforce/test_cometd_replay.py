@@ -1,4 +1,4 @@
-"""Where subscriptions start, and which marker is stored."""
+"""Start positions of CometD subscriptions, and stored replay markers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def event(replay_id: int, date: str | None = "2026-11-21T10:00:00.000Z", channel
 
 
 @pytest.mark.parametrize("replay_id", [0, 1, -1, -2, 2**40])
-async def test_a_replay_id_is_sent_exactly_so(replay_id: int) -> None:
+async def test_replay_id_is_sent_unchanged(replay_id: int) -> None:
     request = await subscribe(ReplayFrom(replay_id), FILTERED)
 
     assert request["ext"] == {"replay": {CHANNEL: replay_id}}
     assert request["subscription"] == FILTERED
 
 
-async def test_a_constant_stores_nothing() -> None:
+async def test_constant_replay_id_stores_no_marker() -> None:
     storage = ReplayFrom(5)
 
     async with storage(event(7)):
@@ -53,7 +53,7 @@ async def test_a_constant_stores_nothing() -> None:
     assert await storage.get_replay_marker(CHANNEL) is None
 
 
-async def test_other_messages_go_out_as_they_are() -> None:
+async def test_other_messages_are_sent_unchanged() -> None:
     request = {"channel": "/meta/connect"}
 
     await ReplayFrom(5).outgoing([request], {})
@@ -71,7 +71,7 @@ async def test_a_request_that_is_sent_again_is_not_changed() -> None:
     assert request["ext"] == {"replay": {CHANNEL: -2}}
 
 
-async def test_a_fallback_is_for_one_subscription_once() -> None:
+async def test_fallback_applies_once_to_one_subscription() -> None:
     storage = ReplayFrom(5)
     storage.fall_back(CHANNEL, -1)
 
@@ -89,12 +89,12 @@ async def test_a_fallback_is_for_one_subscription_once() -> None:
         (ReplayFrom(3), ReplayFrom),
     ],
 )
-def test_the_storage_for_an_argument(given: Any, kind: type) -> None:
+def test_replay_storage_for_each_argument(given: Any, kind: type) -> None:
     assert type(CometdClient.create_replay_storage(given)) is kind
 
 
 @pytest.mark.parametrize("given", [None, 5, "/topic/X"])
-def test_what_is_no_replay_argument(given: Any) -> None:
+def test_invalid_replay_argument_has_no_storage(given: Any) -> None:
     assert CometdClient.create_replay_storage(given) is None
 
 
@@ -109,7 +109,7 @@ async def test_the_last_message_handled_is_the_marker(adapted: bool) -> None:
         assert markers == {CHANNEL: ReplayMarker(date or "", replay_id)}
 
 
-async def test_a_message_that_arrived_earlier_moves_nothing_back() -> None:
+async def test_earlier_message_does_not_move_the_marker_back() -> None:
     markers: dict[str, ReplayMarker] = {}
     storage = MappingMarkers(markers)
     first, second, other = event(1), event(2), event(3, channel="/topic/Other")
@@ -123,7 +123,7 @@ async def test_a_message_that_arrived_earlier_moves_nothing_back() -> None:
 
 
 @pytest.mark.parametrize("channel", [CHANNEL, FILTERED])
-async def test_a_marker_is_stored_under_the_name_it_is_looked_up_by(channel: str) -> None:
+async def test_marker_is_stored_under_the_name_of_its_subscription(channel: str) -> None:
     markers: dict[str, ReplayMarker] = {}
     storage = MappingMarkers(markers)
     assert "ext" not in await subscribe(storage, FILTERED)
@@ -138,7 +138,7 @@ async def test_a_marker_is_stored_under_the_name_it_is_looked_up_by(channel: str
     "message",
     [{"channel": "/x"}, {"channel": "/x", "data": None}, {"channel": "/x", "data": {"event": {"replayId": "7"}}}],
 )
-async def test_a_message_without_a_replay_id_is_not_marked(message: dict[str, Any]) -> None:
+async def test_message_without_a_replay_id_raises_and_stores_no_marker(message: dict[str, Any]) -> None:
     markers: dict[str, ReplayMarker] = {}
 
     with pytest.raises(ReplayError, match="/x has no replayId"):
@@ -147,7 +147,7 @@ async def test_a_message_without_a_replay_id_is_not_marked(message: dict[str, An
     assert markers == {}
 
 
-async def test_a_storage_with_a_rule_of_its_own_keeps_it() -> None:
+async def test_custom_storage_receives_all_messages() -> None:
     class Own(ConstantReplayId):  # type: ignore[misc]
         seen: list[Any] = []
         arrived: list[Any] = []
@@ -180,5 +180,5 @@ async def test_a_storage_with_a_rule_of_its_own_keeps_it() -> None:
         (None, False),
     ],
 )  # fmt: skip
-def test_only_the_replay_error_is_one(error: str | None, refused: bool) -> None:
+def test_only_the_replay_error_counts_as_a_refused_replay_id(error: str | None, refused: bool) -> None:
     assert is_replay_id_refused(ServerError("Subscribe request failed.", {"error": error})) is refused

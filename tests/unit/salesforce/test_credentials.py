@@ -1,4 +1,4 @@
-"""Which login a connection's fields mean, and every way in which they can be wrong."""
+"""Credentials from the fields of a connection, and errors of invalid fields."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ APP = {"consumer_key": "key", "consumer_secret": "s3cret-app"}
 MY_DOMAIN = {"domain": "mycompany.my"}
 
 
-def test_an_app_alone_is_client_credentials() -> None:
+def test_consumer_key_and_secret_select_client_credentials() -> None:
     assert credentials_from(APP | MY_DOMAIN) == ClientCredentials(
         "https://mycompany.my.salesforce.com", "key", "s3cret-app"
     )
 
 
-def test_a_private_key_is_a_jwt(private_key: str, tmp_path: Path) -> None:
+def test_private_key_selects_jwt_bearer(private_key: str, tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     file.write_text(private_key)
     by_text = credentials_from({**APP, "login": "u@x", "private_key": private_key})
@@ -44,14 +44,14 @@ def test_a_refresh_token_needs_no_secret() -> None:
     assert credentials_from(fields) == RefreshToken("https://login.salesforce.com", "key", "s3cret-refresh", None)
 
 
-def test_a_password_ends_with_the_security_token() -> None:
+def test_security_token_is_appended_to_the_password() -> None:
     fields = {**APP, "login": "u@x", "password": "s3cret-", "security_token": "t0ken", "domain": "test"}
     assert credentials_from(fields) == UsernamePassword(
         "https://test.salesforce.com", "key", "u@x", "s3cret-app", "s3cret-t0ken"
     )
 
 
-def test_an_access_token_goes_with_its_instance() -> None:
+def test_access_token_uses_its_instance_url() -> None:
     fields = {"access_token": "s3cret-token", "instance_url": "https://na1.salesforce.com/"}
     assert credentials_from(fields) == GivenAccessToken("https://na1.salesforce.com", "s3cret-token")
 
@@ -114,7 +114,7 @@ def test_an_unknown_flow_is_refused() -> None:
         ({"domain": "acme.my", "instance_url": "https://other"}, "https://acme.my.salesforce.com"),
     ],
 )
-def test_where_to_log_in(fields: dict[str, str], url: str) -> None:
+def test_login_url_of_each_set_of_fields(fields: dict[str, str], url: str) -> None:
     assert login_url_from(fields) == url
 
 
@@ -153,29 +153,29 @@ class TestPrivateKey:
     def jwt(self, **fields: str) -> None:
         credentials_from({**APP, "login": "u", **fields})
 
-    def test_both_forms_contradict(self, private_key: str) -> None:
+    def test_private_key_as_text_and_as_file_is_refused(self, private_key: str) -> None:
         with pytest.raises(ConfigurationError, match="Both private_key and private_key_file_path"):
             self.jwt(private_key=private_key, private_key_file_path="/key.pem")
 
-    def test_a_missing_file(self) -> None:
+    def test_missing_private_key_file_is_named(self) -> None:
         with pytest.raises(ConfigurationError, match=r"private_key_file_path '/no/such/key\.pem' cannot be read"):
             self.jwt(private_key_file_path="/no/such/key.pem")
 
     @pytest.mark.parametrize(
         "text", ["garbage-s3cret", "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----"]
     )
-    def test_no_key_at_all_is_not_quoted(self, text: str) -> None:
+    def test_invalid_private_key_is_refused_and_not_quoted(self, text: str) -> None:
         with pytest.raises(ConfigurationError) as caught:
             self.jwt(private_key=text)
         assert "s3cret" not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    def test_a_passphrase(self, rsa_key: rsa.RSAPrivateKey) -> None:
+    def test_private_key_with_a_passphrase_is_refused(self, rsa_key: rsa.RSAPrivateKey) -> None:
         pem = rsa_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pass")).decode()
         with pytest.raises(ConfigurationError, match="without a passphrase"):
             self.jwt(private_key=pem)
 
-    def test_another_kind_of_key(self) -> None:
+    def test_private_key_that_is_not_rsa_is_refused(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         with pytest.raises(ConfigurationError, match="RSA"):
@@ -199,7 +199,7 @@ def test_no_repr_shows_a_secret(private_key: str) -> None:
     }
     for credentials in every:
         held = [secret for name, secret in secrets.items() if getattr(credentials, name, None) == secret]
-        assert held, "each of them has one"
+        assert held, "these credentials contain none of the secrets"
         for secret in held:
             assert secret not in repr(credentials)
             assert secret not in str([credentials])

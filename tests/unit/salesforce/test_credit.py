@@ -1,4 +1,4 @@
-"""Flow control: full pipe, never over 100, never over the limit."""
+"""Flow control: at most 100 events are outstanding, and never more than the limit are requested."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from airflow_provider_sfstream.salesforce.credit import MOST_OUTSTANDING, Credit
 
 
 @given(limit=st.none() | st.integers(1, 1_000), arrivals=st.lists(st.integers(0, 100), max_size=60))
-def test_neither_100_outstanding_nor_the_limit_is_ever_passed(limit: int | None, arrivals: list[int]) -> None:
+def test_outstanding_events_never_exceed_100_or_the_limit(limit: int | None, arrivals: list[int]) -> None:
     credit = Credit(limit)
-    asked, came = credit.request(), 0
+    requested, arrived = credit.request(), 0
     for arrival in arrivals:
-        count = min(arrival, asked - came)
+        count = min(arrival, requested - arrived)
         credit.received(count)
-        came += count
-        asked += credit.request()
-        assert credit.outstanding == asked - came <= MOST_OUTSTANDING
-        assert limit is None or asked <= limit
+        arrived += count
+        requested += credit.request()
+        assert credit.outstanding == requested - arrived <= MOST_OUTSTANDING
+        assert limit is None or requested <= limit
         if limit is None:
             assert credit.outstanding > MOST_OUTSTANDING // 2
-        assert credit.exhausted == (limit is not None and came == limit)
+        assert credit.exhausted == (limit is not None and arrived == limit)
 
 
-def test_half_a_pipe_is_asked_for_as_soon_as_half_has_come() -> None:
+def test_50_events_are_requested_when_50_have_arrived() -> None:
     credit = Credit()
     assert credit.request() == 100
     credit.received(49)
@@ -34,7 +34,7 @@ def test_half_a_pipe_is_asked_for_as_soon_as_half_has_come() -> None:
     assert credit.request() == 50
 
 
-def test_the_last_request_is_what_the_limit_leaves() -> None:
+def test_last_request_is_the_rest_of_the_limit() -> None:
     credit = Credit(130)
     assert credit.request() == 100
     credit.received(100)
@@ -45,7 +45,7 @@ def test_the_last_request_is_what_the_limit_leaves() -> None:
     assert credit.exhausted
 
 
-def test_events_that_do_not_count_are_asked_for_again() -> None:
+def test_events_that_do_not_count_are_requested_again() -> None:
     credit = Credit(10)
     credit.request()
     credit.received(10)
@@ -59,7 +59,7 @@ def test_events_that_do_not_count_are_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 500])
-def test_nothing_is_asked_for_after_a_stop(limit: int | None) -> None:
+def test_no_event_is_requested_after_a_stop(limit: int | None) -> None:
     credit = Credit(limit)
     assert credit.request() == 100
     credit.stop()
@@ -68,7 +68,7 @@ def test_nothing_is_asked_for_after_a_stop(limit: int | None) -> None:
     assert credit.exhausted
 
 
-def test_a_server_that_sends_more_than_was_asked_for_does_no_harm() -> None:
+def test_more_events_than_requested_are_accepted() -> None:
     credit = Credit(10)
     credit.request()
     credit.received(12)
@@ -77,6 +77,6 @@ def test_a_server_that_sends_more_than_was_asked_for_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_of_nothing_is_refused(limit: int) -> None:
+def test_limit_below_one_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Credit(limit)

@@ -1,4 +1,4 @@
-"""What every error table does: each known answer has its error, and the message says what happened and what to do."""
+"""Rules of all error tables: each known response has its error, whose message has the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ RETRIED = ServiceUnavailableError | SessionExpiredError
 
 @dataclass(frozen=True)
 class Table:
-    """``report`` makes an error of a case and a text; ``named`` is what of the case its message has to have."""
+    """An error table and its cases.
+
+    ``report`` creates the error for a case and a text; ``named`` returns the parts of the case that the error's message
+    must contain.
+    """
 
     name: str
     cases: error_cases.Cases
@@ -90,7 +94,7 @@ every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.n
         for expected in table.cases
     ],
 )
-def test_every_answer_has_its_error(table: Table, expected: type[SalesforceStreamError]) -> None:
+def test_each_response_has_its_error(table: Table, expected: type[SalesforceStreamError]) -> None:
     for case in table.cases[expected]:
         error = table.report(case, "Some text")
         assert type(error) is expected, case
@@ -98,13 +102,13 @@ def test_every_answer_has_its_error(table: Table, expected: type[SalesforceStrea
         assert error.invalidates_token is issubclass(expected, SessionExpiredError), case
         text = str(error).replace('"', "'")
         assert text.startswith(f"{SUBJECT}: "), text
-        assert len(text.split(". ")) >= 2, f"it says what to do: {text}"
+        assert len(text.split(". ")) >= 2, f"the remedy is missing: {text}"
         for part in (*table.named(case), "Some text"):
             assert part in text, case
 
 
 @every_table
-def test_a_long_text_is_cut(table: Table) -> None:
+def test_long_text_is_truncated_by_each_table(table: Table) -> None:
     for case, *_ in table.cases.values():
         assert len(str(table.report(case, "x" * 100_000))) < 2_000
 
@@ -128,7 +132,7 @@ def test_a_long_text_is_cut(table: Table) -> None:
         ("ReadTimeout: timed out", ServiceUnavailableError),
     ],
 )
-def test_a_network_fault_may_pass_and_a_wrong_certificate_does_not(
+def test_network_fault_is_retriable_and_invalid_certificate_is_not(
     text: str, expected: type[SalesforceStreamError]
 ) -> None:
     for error in (
@@ -140,7 +144,7 @@ def test_a_network_fault_may_pass_and_a_wrong_certificate_does_not(
         assert expected is ServiceUnavailableError or "tls_ca" in str(error)
 
 
-def test_too_many_requests_at_the_same_time_may_pass_and_those_of_a_day_do_not() -> None:
+def test_limit_of_concurrent_requests_is_a_throttled_error() -> None:
     for text in ("ConcurrentRequests Limit exceeded.", "ConcurrentPerOrgLongTxn Limit exceeded."):
         for error in (
             error_from_response(403, "REQUEST_LIMIT_EXCEEDED", text, what=SUBJECT, names_record=False),

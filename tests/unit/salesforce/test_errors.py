@@ -1,4 +1,4 @@
-"""The error table: every known code, the statuses behind it, and what the messages say."""
+"""Error table of the Pub/Sub API: known codes, statuses and messages."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from airflow_provider_sfstream.salesforce.errors.pubsub import CODE_PREFIX, STAT
 from tests.support.error_cases import PUBSUB_CODES, PUBSUB_STATUSES
 
 
-def test_a_code_decides_whatever_the_status() -> None:
+def test_error_code_determines_the_error_for_any_status() -> None:
     for expected, codes in PUBSUB_CODES.items():
         for code, status in itertools.product(codes, (*STATUS_NAMES, None)):
             for written in (code, CODE_PREFIX + code):
                 assert type(error_from(written, status, "some text", topic="/event/A__e")) is expected, (code, status)
 
 
-def test_a_code_of_tomorrow_leaves_it_to_the_status_and_its_text() -> None:
+def test_status_and_text_determine_the_error_of_an_unknown_code() -> None:
     for expected, cases in PUBSUB_STATUSES.items():
         for status, details in cases:
             for code in (None, "some.code.of.tomorrow"):
                 assert type(error_from(code, status, details, topic="/event/A__e")) is expected, (status, details)
 
 
-def test_a_status_may_be_a_number() -> None:
+def test_status_may_be_a_number() -> None:
     for number, name in enumerate(STATUS_NAMES):
         by_number = error_from(None, number, None, topic="/event/A__e")
         assert str(by_number) == str(error_from(None, name, None, topic="/event/A__e"))

@@ -1,4 +1,4 @@
-"""Channels and members as they are declared, and what Salesforce could not have."""
+"""Declared channels and members, and declarations that Salesforce cannot store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_sfstream.salesforce.event_channels import (
 ACCOUNT, CONTACT = "AccountChangeEvent", "ContactChangeEvent"
 
 
-def test_members_as_declared() -> None:
+def test_members_are_read_from_the_declaration() -> None:
     members = members_of([CONTACT, ACCOUNT], {ACCOUNT: " Industry = 'Energy' "}, {ACCOUNT: ["Phone", "Fax"]})
     assert members == (ChannelMember(CONTACT), ChannelMember(ACCOUNT, "Industry = 'Energy'", ("Phone", "Fax")))
     assert [str(member) for member in members] == [CONTACT, f"{ACCOUNT} where Industry = 'Energy' with Phone, Fax"]
@@ -62,20 +62,20 @@ def test_the_order_of_enriched_fields_makes_no_difference(other: ChannelMember, 
         (["Order__e"], {"enriched_fields": {"Order__e": ["City__c"]}}, "has all its fields already"),
     ],
 )
-def test_what_cannot_be(members: Any, more: dict[str, Any], named: str) -> None:
+def test_invalid_members_are_refused(members: Any, more: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{re.escape(named)}(.|\n)*Nothing was contacted"):
         members_of(members, **more)
 
 
 @pytest.mark.parametrize("name", ["Sales__chn", "A__chn", "Order_Events_2__chn", "x" * 80 + "__chn"])
-def test_names_of_channels(name: str) -> None:
+def test_valid_channel_names_are_accepted(name: str) -> None:
     assert channel_name(name) == name
 
 
 @pytest.mark.parametrize(
     "name", ["Sales", "/data/Sales__chn", "Sales_chn", "_S__chn", "S___chn", "A__B__chn", "x" * 81 + "__chn", "", None]
 )
-def test_what_is_no_name_of_a_channel(name: Any) -> None:
+def test_invalid_channel_name_is_refused(name: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"such as Sales__chn.*Nothing was contacted"):
         channel_name(name)
 
@@ -85,7 +85,7 @@ def test_the_standard_channel_is_refused() -> None:
         channel_name("ChangeEvents")
 
 
-def test_types_and_topics() -> None:
+def test_type_and_topic_of_a_channel() -> None:
     kinds = {name: type_of(name) for name in (ACCOUNT, "Shipment__ChangeEvent", "Order__e", "LoginEventStream")}
     assert list(kinds.values()) == ["data", "data", "event", "event"]
     assert topic_of("Sales__chn", "data") == "/data/Sales__chn"

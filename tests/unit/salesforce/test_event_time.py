@@ -1,4 +1,4 @@
-"""Event times read from the beginning of payloads, one by one and all at once."""
+"""Event times read from the start of payloads, one by one and in batches."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def reader(schema: dict[str, Any]) -> EventTimeReader:
     return EventTimeReader(json.dumps(schema))
 
 
-def test_a_platform_event_tells_its_created_date() -> None:
+def test_event_time_of_a_platform_event_is_its_created_date() -> None:
     payload = written(PLATFORM, {"CreatedDate": MILLISECONDS, "Note__c": "hello"})
     assert reader(PLATFORM).read(payload) == TIME
     assert reader(PLATFORM).read_many([payload, payload]).to_pylist() == [MILLISECONDS] * 2
 
 
-def test_a_change_event_tells_its_commit_timestamp() -> None:
+def test_event_time_of_a_change_event_is_its_commit_timestamp() -> None:
     payloads = [written(CHANGE, change(MILLISECONDS + n, *["001"] * n)) for n in range(5)]
     assert reader(CHANGE).read(payloads[0]) == TIME
     assert reader(CHANGE).read_many(payloads).to_pylist() == [MILLISECONDS + n for n in range(5)]
@@ -86,14 +86,14 @@ def test_the_prefix_schema_ends_with_the_time() -> None:
     ["long", {"type": "long", "logicalType": "timestamp-millis"}, ["null", "long"], ["long", "null"]],
     ids=["long", "timestamp-millis", "null first", "null last"],
 )
-def test_every_way_to_write_a_long_is_read(type_: Any) -> None:
+def test_event_time_is_read_from_each_avro_form_of_a_long(type_: Any) -> None:
     schema = record({"name": "CreatedDate", "type": type_}, NOTE)
     payload = written(schema, {"CreatedDate": MILLISECONDS, "Note__c": None})
     assert reader(schema).read(payload) == TIME
     assert reader(schema).read_many([payload]).to_pylist() == [MILLISECONDS]
 
 
-def test_a_null_time_is_none() -> None:
+def test_event_time_is_none_for_a_null_time() -> None:
     schema = record({"name": "CreatedDate", "type": ["null", "long"]}, NOTE)
     payload = written(schema, {"CreatedDate": None, "Note__c": None})
     assert reader(schema).read(payload) is None
@@ -103,12 +103,12 @@ def test_a_null_time_is_none() -> None:
 @pytest.mark.parametrize(
     "schema", [record(NOTE), record({"name": "CreatedDate", "type": "string"}), record()], ids=["none", "text", "empty"]
 )
-def test_events_without_a_time_have_none(schema: dict[str, Any]) -> None:
+def test_event_time_is_none_without_a_time_field(schema: dict[str, Any]) -> None:
     assert reader(schema).read(b"anything") is None
     assert reader(schema).read_many([b"", b"x"]).to_pylist() == [None, None]
 
 
-def test_a_damaged_payload_is_none_and_spoils_no_other() -> None:
+def test_damaged_payload_has_no_time_and_does_not_affect_others() -> None:
     good = written(CHANGE, change(MILLISECONDS, "001"))
     times = reader(CHANGE)
     assert times.read(b"\xff") is None
@@ -120,12 +120,12 @@ def test_a_damaged_payload_is_none_and_spoils_no_other() -> None:
     assert times.read_many([good]).to_pylist() == [MILLISECONDS], "and the next batch is decoded as before"
 
 
-def test_a_time_beyond_the_calendar_is_none_alone() -> None:
+def test_event_time_beyond_the_calendar_is_none() -> None:
     payload = written(PLATFORM, {"CreatedDate": 2**62, "Note__c": None})
     assert reader(PLATFORM).read(payload) is None
 
 
-def test_a_field_that_the_vectorised_decoder_cannot_do_is_read_one_by_one() -> None:
+def test_field_that_the_vectorised_decoder_cannot_read_is_read_one_by_one() -> None:
     # A bytes field before the time makes the decoder panic.
     schema = record({"name": "Blob__c", "type": "bytes"}, CREATED)
     payloads = [written(schema, {"Blob__c": b"\x00\x01", "CreatedDate": MILLISECONDS + n}) for n in range(3)]
@@ -134,21 +134,21 @@ def test_a_field_that_the_vectorised_decoder_cannot_do_is_read_one_by_one() -> N
         assert times.read_many(payloads).to_pylist() == [MILLISECONDS + n for n in range(3)]
 
 
-def test_no_payloads_are_no_times() -> None:
+def test_event_times_of_no_payloads_are_empty() -> None:
     assert reader(CHANGE).read_many([]).to_pylist() == []
 
 
 @given(
     st.lists(st.tuples(st.integers(-(2**40), 2**45), st.integers(0, 3), st.none() | st.text(max_size=5)), max_size=30)
 )
-def test_all_at_once_equals_one_by_one(events: list[tuple[int, int, str | None]]) -> None:
+def test_event_times_of_a_batch_equal_those_read_one_by_one(events: list[tuple[int, int, str | None]]) -> None:
     payloads = [written(CHANGE, change(time, *["001xx"] * ids, note=note)) for time, ids, note in events]
     assert reader(CHANGE).read_many(payloads).to_pylist() == [time for time, _, _ in events]
 
 
 @pytest.mark.skipif(not CAPTURED.is_dir(), reason="no captured schemas beside the repository")
 @pytest.mark.parametrize("name", ["AccountChangeEvent", "ContactChangeEvent"])
-def test_schemas_of_a_real_org(name: str) -> None:
+def test_event_time_is_read_with_schemas_of_a_real_org(name: str) -> None:
     text = (CAPTURED / f"{name}.avsc").read_text()
     fields = json.loads(text)["fields"]
     header = {

@@ -14,7 +14,7 @@ MILLISECONDS = 1_474_055_127_454
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"1e400", b'"\\ud800"', b"[" * 5_000 + b"]" * 5_000, b'"\xff"'])
-def test_what_no_parser_takes_is_no_error(value: bytes) -> None:
+def test_json_that_no_parser_accepts_is_no_error(value: bytes) -> None:
     data = b'{"payload":{"CreatedDate":"2016-09-16T19:45:27.454Z","x":%b},"event":{"replayId":1}}' % value
     assert JsonEventTimeReader().read(data) in (TIME, None)
 
@@ -34,7 +34,7 @@ def test_what_no_parser_takes_is_no_error(value: bytes) -> None:
     ],
     ids=["push topic", "generic", "another zone", "platform", "change", "without a zone"],
 )
-def test_each_kind_of_event_tells_its_time(data: dict[str, object]) -> None:
+def test_event_time_is_read_from_each_kind_of_event(data: dict[str, object]) -> None:
     payload = json.dumps(data).encode()
     reader = JsonEventTimeReader()
     assert reader.read(payload) == TIME
@@ -59,11 +59,11 @@ def test_each_kind_of_event_tells_its_time(data: dict[str, object]) -> None:
         b'{"event": {"createdDate": "\xff"}}',
     ],
 )
-def test_what_tells_no_time_or_is_damaged_has_none(payload: bytes) -> None:
+def test_event_time_is_none_for_missing_times_and_damaged_payloads(payload: bytes) -> None:
     assert JsonEventTimeReader().read(payload) is None
 
 
-def test_a_time_outside_the_calendar_is_none_and_still_a_number_of_milliseconds() -> None:
+def test_time_beyond_the_calendar_is_available_as_milliseconds_only() -> None:
     payload = b'{"payload": {"ChangeEventHeader": {"commitTimestamp": 9000000000000000}}}'
     assert JsonEventTimeReader().read(payload) is None
     assert JsonEventTimeReader().read_many([payload]).to_pylist() == [9_000_000_000_000_000]

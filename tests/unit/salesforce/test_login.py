@@ -1,4 +1,4 @@
-"""The conversation of a login, without a network: requests, answers, and what each refusal says."""
+"""Login without a network: requests, responses, and the error text of each refusal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refusal(credentials: Credentials, status: int = 400, **kwargs: Any) -> str:
     return str(caught.value)
 
 
-def test_client_credentials() -> None:
+def test_request_of_a_client_credentials_login() -> None:
     login = Login(APP, 0)
     assert login.request is not None
     assert (login.request.method, str(login.request.url)) == ("POST", f"{URL}/services/oauth2/token")
@@ -54,13 +54,13 @@ def test_client_credentials() -> None:
     assert login.token == AccessToken("s3cret-tok", URL, ORG, USER)
 
 
-def test_refresh_token_with_and_without_a_secret() -> None:
+def test_request_of_a_refresh_token_login_with_and_without_a_secret() -> None:
     expected = {"grant_type": "refresh_token", "client_id": "key", "refresh_token": "r"}
     assert form(Login(RefreshToken(URL, "key", "r"), 0)) == expected
     assert form(Login(RefreshToken(URL, "key", "r", "s"), 0)) == {**expected, "client_secret": "s"}
 
 
-def test_username_password() -> None:
+def test_request_of_a_username_password_login() -> None:
     sent = form(Login(UsernamePassword(URL, "key", "u@x", "s", "pw+&="), 0))
     assert sent == {
         "grant_type": "password",
@@ -85,7 +85,7 @@ def test_jwt_bearer_is_signed_and_short_lived(rsa_key: rsa.RSAPrivateKey, privat
     assert claims == {"iss": "key", "sub": "u@x", "aud": "https://login.salesforce.com", "exp": 1_000_180}
 
 
-def test_a_given_token_asks_who_it_is() -> None:
+def test_login_with_an_access_token_requests_the_user_info() -> None:
     login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
     assert login.request is not None
     assert str(login.request.url) == f"{URL}/services/oauth2/userinfo"
@@ -95,7 +95,7 @@ def test_a_given_token_asks_who_it_is() -> None:
 
 
 @pytest.mark.parametrize("identity", [None, "", "https://x/other/00D/005", "nonsense"])
-def test_without_an_identity_url_userinfo_is_asked(identity: str | None) -> None:
+def test_user_info_is_requested_without_an_identity_url(identity: str | None) -> None:
     login = Login(APP, 0)
     answer(login, json={**GRANTED, "id": identity})
     assert login.request is not None
@@ -109,7 +109,7 @@ def test_without_an_identity_url_userinfo_is_asked(identity: str | None) -> None
     "identity",
     ["https://[", "https://[::1", "http://]/id/00D/005", f"https://[x]/id/{ORG}/{USER}", f"//[/id/{ORG}/{USER}"],
 )
-def test_an_identity_url_that_cannot_be_read_is_an_error_of_ours(identity: str) -> None:
+def test_malformed_identity_url_is_an_identity_error(identity: str) -> None:
     login = Login(APP, 0)
     with pytest.raises(
         IdentityError, match=r"/services/oauth2/token answered with an identity URL.*login_url"
@@ -122,7 +122,7 @@ def test_an_identity_url_that_cannot_be_read_is_an_error_of_ours(identity: str) 
     "org_id",
     ["00D", "005000000000001AAA", f"{ORG}A", "00D00000000000\u0661AAA", "00D000000000001\n", "..", "%2e%2e", ""],
 )
-def test_an_organization_id_that_is_none(org_id: str) -> None:
+def test_invalid_organization_id_is_an_identity_error(org_id: str) -> None:
     for login, document in (
         (Login(APP, 0), {**GRANTED, "id": f"{URL}/id/{org_id}/{USER}"}),
         (Login(GivenAccessToken(URL, "s3cret-tok"), 0), {"organization_id": org_id, "user_id": USER}),
@@ -133,7 +133,7 @@ def test_an_organization_id_that_is_none(org_id: str) -> None:
 
 
 @pytest.mark.parametrize("user_id", [None, 5, {"a": 1}, "", "nobody\n", "x" * 100_000])
-def test_a_user_id_that_is_none_is_left_out(user_id: Any) -> None:
+def test_invalid_user_id_is_ignored(user_id: Any) -> None:
     login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
     answer(login, json={"organization_id": ORG, "user_id": user_id})
     assert login.token == AccessToken("s3cret-tok", URL, ORG)
@@ -143,7 +143,7 @@ def test_a_user_id_that_is_none_is_left_out(user_id: Any) -> None:
     ("status", "kwargs"),
     [(403, {"text": "Bad_OAuth_Token"}), (200, {"json": {}}), (200, {"json": []}), (404, {"text": ""})],
 )
-def test_an_org_that_stays_unknown_is_an_identity_error(status: int, kwargs: dict[str, Any]) -> None:
+def test_unknown_organization_is_an_identity_error(status: int, kwargs: dict[str, Any]) -> None:
     login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
     with pytest.raises(IdentityError, match=r"userinfo does not tell the organization id .*expired, revoked") as caught:
         answer(login, status, **kwargs)
@@ -182,23 +182,23 @@ def test_a_refusal_that_quotes_a_secret_is_redacted() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
-def test_a_busy_login_host_may_be_asked_again(status: int) -> None:
+def test_busy_login_host_is_a_retriable_error(status: int) -> None:
     with pytest.raises(LoginUnavailableError, match=f"HTTP {status}") as caught:
         answer(Login(APP, 0), status, text="<html>maintenance</html>", headers={"content-type": "text/html"})
     assert caught.value.retriable
 
 
 @pytest.mark.parametrize(("status", "text"), [(404, "not found"), (302, ""), (200, "<html>hello</html>"), (400, "[]")])
-def test_no_oauth_answer_means_another_host(status: int, text: str) -> None:
+def test_response_without_oauth_names_login_url_as_the_cause(status: int, text: str) -> None:
     assert "login_url is a Salesforce login host" in refusal(APP, status, text=text)
 
 
 @pytest.mark.parametrize("granted", [{**GRANTED, "access_token": ""}, {**GRANTED, "instance_url": None}, {"id": "x"}])
-def test_an_empty_token_is_no_login(granted: dict[str, Any]) -> None:
+def test_response_without_an_access_token_is_refused(granted: dict[str, Any]) -> None:
     assert "without an access token" in refusal(APP, 200, json=granted)
 
 
-def test_a_token_that_cannot_be_sent_is_refused_before_it_is() -> None:
+def test_access_token_that_is_no_valid_header_is_refused_before_the_request() -> None:
     with pytest.raises(AuthenticationError) as caught:
         Login(GivenAccessToken(URL, "s3cret\r\nX: y"), 0)
     assert "s3cret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Names of managed subscriptions, and the account that is kept of commits."""
+"""Names of managed subscriptions, and tracking of their commits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ORDERS = ManagedSubscription(developer_name="Orders")
 
 class TestNames:
     @pytest.mark.parametrize("text", ["Orders", "a", "Order_Events_2", "x" * 80, "A1_b2"])
-    def test_developer_names(self, text: str) -> None:
+    def test_valid_developer_names_are_parsed(self, text: str) -> None:
         subscription = ManagedSubscription.parse(text)
         assert (subscription.developer_name, subscription.subscription_id) == (text, None)
         assert subscription.text == str(subscription) == text
 
     @pytest.mark.parametrize("text", ["18x000000000001", "18x000000000001AAA", "18xWs0000004CKXIA2"])
-    def test_ids(self, text: str) -> None:
+    def test_valid_subscription_ids_are_parsed(self, text: str) -> None:
         subscription = ManagedSubscription.parse(text)
         assert (subscription.developer_name, subscription.subscription_id) == (None, text)
         assert subscription.text == str(subscription) == text
@@ -33,18 +33,18 @@ class TestNames:
             *(None, 18, b"Orders"),
         ],
     )
-    def test_what_is_neither(self, text: str) -> None:
+    def test_text_that_is_neither_a_name_nor_an_id_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match="Nothing was contacted"):
             ManagedSubscription.parse(text)
 
     @pytest.mark.parametrize("names", [{}, {"developer_name": "Orders", "subscription_id": "18x000000000001"}])
-    def test_exactly_one_is_given(self, names: dict[str, str]) -> None:
+    def test_exactly_one_of_name_and_id_is_required(self, names: dict[str, str]) -> None:
         with pytest.raises(ConfigurationError):
             ManagedSubscription(**names)
 
 
 class TestCommits:
-    def test_an_answer_acknowledges_all_before_it_and_none_after(self) -> None:
+    def test_response_acknowledges_earlier_commits_and_no_later_ones(self) -> None:
         commits = Commits(ORDERS)
         requests = [commits.sent(replay_id) for replay_id in (b"1", b"2", b"3")]
         assert len(set(requests)) == 3
@@ -54,7 +54,7 @@ class TestCommits:
         commits.answered(requests[2], None)
         assert (commits.acknowledged, commits.unanswered) == (b"3", False)
 
-    def test_an_error_is_that_of_its_own_commit(self) -> None:
+    def test_error_belongs_to_its_own_commit(self) -> None:
         commits = Commits(ORDERS)
         first, second, third = (commits.sent(replay_id) for replay_id in (b"1", b"2", b"3"))
         assert isinstance(commits.answered(second, "It failed."), CommitFailedError)
@@ -67,7 +67,7 @@ class TestCommits:
             commits.outcome(b"2")
         assert not commits.unanswered
         assert commits.answered(first, None) is None
-        assert commits.acknowledged == b"3", "a late answer takes nothing back"
+        assert commits.acknowledged == b"3", "a late response does not move the position back"
 
     def test_the_last_commit_of_a_replay_id_counts(self) -> None:
         commits = Commits(ORDERS)
@@ -77,7 +77,7 @@ class TestCommits:
         commits.answered(again, None)
         assert commits.outcome(b"1")
 
-    def test_what_was_never_sent(self) -> None:
+    def test_response_to_an_unknown_commit_is_ignored(self) -> None:
         commits = Commits(ORDERS)
         assert commits.answered("someone else's", None) is None
         assert commits.answered("someone else's", "It failed.") is None
@@ -85,7 +85,7 @@ class TestCommits:
         with pytest.raises(CommitError, match=r"Orders.*31 was not committed on this stream"):
             commits.outcome(b"1")
 
-    def test_memory_is_bounded(self) -> None:
+    def test_number_of_remembered_commits_is_bounded(self) -> None:
         commits = Commits(ORDERS)
         requests = [commits.sent(number.to_bytes(4, "big")) for number in range(2_500)]
         assert len(commits._sent) == 1_000
@@ -93,7 +93,7 @@ class TestCommits:
         assert commits.outcome((2_400).to_bytes(4, "big"))
 
     @given(st.lists(st.tuples(st.integers(0, 30), st.booleans())))
-    def test_nothing_is_acknowledged_that_no_later_answer_covers(self, answers: list[tuple[int, bool]]) -> None:
+    def test_commit_is_acknowledged_only_by_its_own_or_a_later_response(self, answers: list[tuple[int, bool]]) -> None:
         commits = Commits(ORDERS)
         requests = [commits.sent(bytes([number])) for number in range(31)]
         failed = set()
@@ -121,7 +121,7 @@ class TestCommits:
         ("", True),
     ],
 )
-def test_what_is_wrong_with_a_replay_id_stays_wrong(message: str, retriable: bool) -> None:
+def test_commit_error_about_the_replay_id_is_not_retriable(message: str, retriable: bool) -> None:
     error = commit_error_from(message, subscription=ORDERS, replay_id=b"\x01\x02")
     assert error.retriable is retriable
     assert isinstance(error, CommitFailedError) is retriable

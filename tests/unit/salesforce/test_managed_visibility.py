@@ -1,4 +1,4 @@
-"""When the Pub/Sub API counts as having seen a change, from what it answers to a subscribe."""
+"""Visibility of a changed subscription on the Pub/Sub API, derived from responses to subscribe requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub.visibility import Seen, look, wait_until_seen
+from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, look, wait_until_seen
 
 ORDERS = ManagedSubscription.parse("Orders")
 EVENT = object()
@@ -41,7 +41,7 @@ class ScriptedStream:
 
 
 class ScriptedClient:
-    """Answers each subscribe with the next answer: an error, a batch, or ``None`` for silence."""
+    """Client that answers each subscribe request with the next of ``answers``: error, batch, or ``None`` (silence)."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -60,7 +60,7 @@ class ScriptedClient:
         return stream
 
     def prove_contact(self, topic: str) -> None:
-        """Be reached."""
+        """Count the contact check; raise ``fault`` if it is set."""
         self.reached += 1
         if self.fault:
             raise self.fault
@@ -85,23 +85,23 @@ class Clock:
 @pytest.mark.parametrize(
     ("answer", "seen"),
     [
-        (None, Seen.OPEN),
-        (EVENT, Seen.OPEN),
-        (SubscriptionBusyError("taken"), Seen.OPEN),
-        (SubscriptionStoppedError("stopped"), Seen.STOPPED),
-        (TopicNotFoundError("unknown"), Seen.UNKNOWN),
+        (None, Visibility.OPEN),
+        (EVENT, Visibility.OPEN),
+        (SubscriptionBusyError("taken"), Visibility.OPEN),
+        (SubscriptionStoppedError("stopped"), Visibility.STOPPED),
+        (TopicNotFoundError("unknown"), Visibility.UNKNOWN),
     ],
 )
-def test_what_an_answer_means(answer: Any, seen: Seen) -> None:
+def test_visible_state_of_each_response(answer: Any, seen: Visibility) -> None:
     client: Any = ScriptedClient(answer)
     assert look(client, ORDERS) is seen
-    assert client.limits == [1], "no more events are asked for than one"
+    assert client.limits == [1], "the look requests one event only"
     assert [stream.closed for stream in client.streams] == [True]
 
 
 def test_a_refused_token_is_renewed_once() -> None:
     client: Any = ScriptedClient(SessionExpiredError("expired"), None)
-    assert look(client, ORDERS) is Seen.OPEN
+    assert look(client, ORDERS) is Visibility.OPEN
     assert client.renewed == 1
     client = ScriptedClient(SessionExpiredError("expired"), SessionExpiredError("expired"))
     with pytest.raises(SessionExpiredError):
@@ -109,7 +109,7 @@ def test_a_refused_token_is_renewed_once() -> None:
     assert all(stream.closed for stream in client.streams)
 
 
-def test_the_silence_of_a_network_is_no_answer() -> None:
+def test_silence_without_contact_raises_the_contact_error() -> None:
     client: Any = ScriptedClient(None)
     client.fault = ServiceUnavailableError("no route")
     with pytest.raises(ServiceUnavailableError, match="no route"):
@@ -117,19 +117,22 @@ def test_the_silence_of_a_network_is_no_answer() -> None:
     assert client.streams[0].closed
 
 
-def wait(client: Any, expected: Seen, clock: Clock, timeout: float = 20.0) -> None:
+def wait(client: Any, expected: Visibility, clock: Clock, timeout: float = 20.0) -> None:
     wait_until_seen(client, ORDERS, expected, timeout=timeout, interval=5.0, now=clock.now, sleep=clock.sleep)
 
 
 @pytest.mark.parametrize(
     ("expected", "answers"),
     [
-        (Seen.OPEN, [TopicNotFoundError("unknown"), ThrottledError("busy"), SubscriptionStoppedError("stopped"), None]),
-        (Seen.STOPPED, [None, EVENT, SubscriptionBusyError("taken"), SubscriptionStoppedError("stopped")]),
-        (Seen.UNKNOWN, [None, SubscriptionStoppedError("stopped"), EVENT, TopicNotFoundError("unknown")]),
+        (
+            Visibility.OPEN,
+            [TopicNotFoundError("unknown"), ThrottledError("busy"), SubscriptionStoppedError("stopped"), None],
+        ),
+        (Visibility.STOPPED, [None, EVENT, SubscriptionBusyError("taken"), SubscriptionStoppedError("stopped")]),
+        (Visibility.UNKNOWN, [None, SubscriptionStoppedError("stopped"), EVENT, TopicNotFoundError("unknown")]),
     ],
 )
-def test_it_asks_until_the_answer_is_the_one_expected(expected: Seen, answers: list[Any]) -> None:
+def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: Visibility, answers: list[Any]) -> None:
     client, clock = ScriptedClient(*answers), Clock()
     wait(client, expected, clock)
     assert len(client.streams) == len(answers)
@@ -141,15 +144,15 @@ def test_it_asks_until_the_answer_is_the_one_expected(expected: Seen, answers: l
     ("answer", "reason"),
     [(TopicNotFoundError("unknown"), "is not known"), (ServiceUnavailableError("maintenance"), "maintenance")],
 )
-def test_it_gives_up_after_the_timeout_and_says_what_came_last(answer: Exception, reason: str) -> None:
+def test_wait_fails_after_the_timeout_with_the_last_response(answer: Exception, reason: str) -> None:
     client, clock = ScriptedClient(*[answer] * 10), Clock()
     with pytest.raises(ServiceUnavailableError, match=rf"Orders.*within 20 seconds.*{reason}.*Run again"):
-        wait(client, Seen.OPEN, clock)
+        wait(client, Visibility.OPEN, clock)
     assert len(client.streams) == 5, "at 0, 5, 10, 15 and 20 seconds"
 
 
-def test_an_answer_that_will_not_pass_is_raised_at_once() -> None:
+def test_wait_raises_an_error_that_is_not_retriable_at_once() -> None:
     client, clock = ScriptedClient(AccessDeniedError("no")), Clock()
     with pytest.raises(AccessDeniedError):
-        wait(client, Seen.OPEN, clock)
+        wait(client, Visibility.OPEN, clock)
     assert not clock.slept

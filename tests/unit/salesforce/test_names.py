@@ -1,4 +1,4 @@
-"""Topic names, replay IDs as text, streams, runs and window ids."""
+"""Topic names, replay IDs as text, streams, runs and window IDs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_topics_and_the_api_that_carries_them(name: str, api: str) -> None:
         *("/data/A/B", "/event/Order__e\n", "/u/../x", "/topic/a#b", "/event/" + "x" * 300, "/foo/Bar"),
     ],
 )
-def test_what_is_no_topic_is_refused_with_the_forms_that_are(name: str) -> None:
+def test_invalid_topic_name_is_refused_with_the_valid_forms(name: str) -> None:
     with pytest.raises(InvalidTopicError, match="/event/Name__e"):
         Topic.parse(name)
 
@@ -62,7 +62,7 @@ def test_replay_ids_keep_every_byte_as_text(replay_id: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0x", "abc", "zz", "12 34", "00" * 65, "-1", "1.5"])
-def test_what_is_no_replay_id_is_refused(text: str) -> None:
+def test_invalid_text_of_a_replay_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidReplayIdError, match="hex"):
         replay_id_from_text(text)
 
@@ -77,14 +77,14 @@ def test_slugs_are_safe_segments_and_distinct(one: str, other: str) -> None:
     assert (slug(one) == slug(other)) == (one == other)
 
 
-def test_a_topic_reads_well_as_a_segment() -> None:
+def test_slug_of_a_topic_is_readable() -> None:
     assert slug("/event/Order__e") == "event.Order__e"
     assert slug("../../etc/passwd").startswith("etc-passwd~")
     assert slug(slug("a b")) != slug("a b")
     assert slug("a.b") != slug("a/b") != slug("/a/b")
 
 
-def test_streams_are_keyed_by_everything_that_they_are() -> None:
+def test_key_of_a_stream_contains_all_its_fields() -> None:
     stream = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
     others = [
         replace(stream, org_id="00Dxx0000001gPLEAX"),
@@ -98,7 +98,7 @@ def test_streams_are_keyed_by_everything_that_they_are() -> None:
             replace(stream, subscription=bad)
 
 
-def test_a_window_id_is_that_of_its_run_and_position_on_every_try() -> None:
+def test_window_id_depends_on_run_and_position_and_not_on_the_try() -> None:
     window_id = window_id_for(RUN, "live", b"\x01", 3)
     assert window_id.startswith("20261120T013000Z-")
     assert window_id_for(replace(RUN, try_number=4), "live", b"\x01", 3) == window_id
@@ -116,14 +116,14 @@ def test_a_window_id_is_that_of_its_run_and_position_on_every_try() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 5_936_368, 2**63, 2**64 - 1])
-def test_replay_ids_of_the_streaming_api_are_numbers_there_and_eight_bytes_here(number: int) -> None:
+def test_replay_ids_of_the_streaming_api_are_stored_as_eight_bytes(number: int) -> None:
     replay_id = replay_id_from_integer(number)
     assert len(replay_id) == 8
     assert replay_id_to_integer(replay_id) == number
 
 
 @pytest.mark.parametrize("number", [-1, -2, 2**64, True, "7", None])
-def test_replay_options_and_other_things_are_no_replay_ids(number: Any) -> None:
+def test_replay_options_and_other_values_are_refused_as_replay_ids(number: Any) -> None:
     with pytest.raises(InvalidReplayIdError, match="is not a replay ID of the Streaming API"):
         replay_id_from_integer(number)
 
@@ -146,7 +146,7 @@ def test_push_topics_and_generic_events_are_on_the_streaming_api_only(name: str)
         Topic.parse(name, "pubsub")
 
 
-def test_there_is_no_third_api() -> None:
+def test_unknown_api_is_refused() -> None:
     with pytest.raises(InvalidTopicError, match="api='rest' must be"):
         Topic.parse("/event/Order__e", "rest")
 
@@ -173,5 +173,5 @@ def test_the_change_event_of_an_object(entity: str, event: str) -> None:
         ("/topic/Contacts", False),
     ],
 )
-def test_channels_of_change_events_can_carry_those_of_every_object(topic: str, carries: bool) -> None:
+def test_channels_of_change_events_can_carry_changes_of_every_object(topic: str, carries: bool) -> None:
     assert can_carry_changes(topic, "Contact") is carries

@@ -1,4 +1,4 @@
-"""Which proxy a request goes through."""
+"""Proxy of a request: connection, environment, and validation."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_none_by_default() -> None:
+def test_no_proxy_is_used_by_default() -> None:
     assert proxy_for(ORG, {}) is None
 
 
-def test_the_connections_own_by_scheme() -> None:
+def test_proxy_of_the_connection_is_chosen_by_scheme() -> None:
     proxies = {"https": "http://proxy:3128"}
     assert proxy_for(ORG, proxies) == "http://proxy:3128"
     assert proxy_for("http://localhost:1", proxies) is None
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
-def test_the_environments(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_proxy_of_the_environment_is_used_without_one_of_the_connection(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv(name, "proxy:3128")
     assert proxy_for(ORG, {}) == "http://proxy:3128"
     assert proxy_for(ORG, {"https": "http://mine:1"}) == "http://mine:1"
 
 
-def test_hosts_that_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_in_no_proxy_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", "example.com,.my.salesforce.com")
     assert proxy_for(ORG, {}) is None
@@ -58,13 +60,13 @@ def test_a_socks_proxy_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatc
     "proxy",
     ["ftp://proxy:21", "socket://proxy", "file:///proxy", "proxy:3128", "://", "", "https:proxy", None, 5, ["x"]],
 )
-def test_what_is_no_url_of_an_http_proxy_is_refused(proxy: object) -> None:
+def test_invalid_http_proxy_url_is_refused(proxy: object) -> None:
     with pytest.raises(ConfigurationError, match="Nothing was sent"):
         checked_proxy(proxy)
 
 
 @pytest.mark.parametrize("proxy", ["http://proxy:3128", "https://u:p%40x@proxy.example.com", "HTTP://[::1]:3128"])
-def test_http_proxies_stay_as_they_are(proxy: str) -> None:
+def test_valid_proxy_url_is_returned_unchanged(proxy: str) -> None:
     assert checked_proxy(proxy) == proxy
 
 

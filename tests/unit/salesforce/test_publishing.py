@@ -1,4 +1,4 @@
-"""Encoding and splitting of events to publish, and what comes back."""
+"""Events to publish: encoding, division into requests, and results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_values_are_written_with_the_schema_and_the_defaults_of_a_platform_event
     assert event.correlation_key != EventEncoder(SCHEMA, "id1").encode({}).correlation_key
 
 
-def test_given_values_win_over_defaults() -> None:
+def test_explicit_values_take_precedence_over_defaults() -> None:
     event = EventEncoder(SCHEMA, "id1", created_by="y").encode({"CreatedDate": 5, "CreatedById": "x"})
     value = fastavro.schemaless_reader(io.BytesIO(event.payload), json.loads(SCHEMA), None)
     assert (value["CreatedDate"], value["CreatedById"]) == (5, "x")
@@ -62,14 +62,14 @@ def test_a_value_of_another_type_is_refused_and_not_quoted() -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1), "soon"], ids=["without a zone", "no time"])  # noqa: DTZ001
-def test_a_time_that_is_none_is_refused_with_its_field(value: Any) -> None:
+def test_invalid_time_is_refused_with_its_field_name(value: Any) -> None:
     schema = {"type": "record", "name": "A__e", "fields": [{"name": "At__c", "type": "long", "doc": "Data:DateTime:0"}]}
     with pytest.raises(SchemaError, match="At__c of a A__e is not of its type") as caught:
         EventEncoder(json.dumps(schema), "id1").encode({"At__c": value})
     assert "soon" not in str(caught.value)
 
 
-def test_a_date_is_written_as_salesforce_has_it() -> None:
+def test_date_is_written_as_milliseconds() -> None:
     schema = {"type": "record", "name": "A__e", "fields": [{"name": "On__c", "type": "long", "doc": "Data:DateOnly:0"}]}
     event = EventEncoder(json.dumps(schema), "id1").encode({"On__c": date(1970, 1, 2)}, "the key")
     assert fastavro.schemaless_reader(io.BytesIO(event.payload), schema, None) == {"On__c": 86_400_000}
@@ -96,7 +96,7 @@ def test_an_event_over_1_mb_is_refused_before_anything_is_sent() -> None:
         publishing.requests(TOPIC, [small, large, small])
 
 
-def test_results_go_with_their_events() -> None:
+def test_results_are_matched_to_their_events() -> None:
     [request] = publishing.requests(TOPIC, [OutgoingEvent(b"a", "s", "k1"), OutgoingEvent(b"b", "s", "k2")])
     response = messages.PublishResponse(
         results=[
@@ -120,7 +120,7 @@ def test_results_go_with_their_events() -> None:
         ("", PublishError, False),
     ],
 )
-def test_a_result_says_whether_it_may_pass(text: str, error: type[Exception], retriable: bool) -> None:
+def test_error_of_a_result_is_classified_by_its_text(text: str, error: type[Exception], retriable: bool) -> None:
     [request] = publishing.requests(TOPIC, [OutgoingEvent(b"a", "s", "k1")])
     failed = messages.PublishResult(error=messages.Error(code=messages.PUBLISH, msg=text))
     [result] = publishing.results(TOPIC, request, messages.PublishResponse(results=[failed]))
@@ -128,7 +128,7 @@ def test_a_result_says_whether_it_may_pass(text: str, error: type[Exception], re
     assert result.error.retriable is retriable
 
 
-def test_a_missing_result_is_an_error_not_a_guess() -> None:
+def test_missing_result_is_an_error() -> None:
     [request] = publishing.requests(TOPIC, [OutgoingEvent(b"a", "s", "k1")])
     with pytest.raises(PublishError, match="0 results for 1 events"):
         publishing.results(TOPIC, request, messages.PublishResponse(rpc_id="r"))
@@ -165,17 +165,17 @@ TEXT = {"name": "Note__c", "type": ["null", "string"]}
         (TIME, None, None),
     ],
 )
-def test_a_value_becomes_what_avro_takes(field: dict[str, Any], value: Any, expected: Any) -> None:
+def test_value_is_converted_for_avro(field: dict[str, Any], value: Any, expected: Any) -> None:
     found = event_value(field, value)
     assert (found, type(found)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize(("field", "value"), [(TIME, "yesterday"), (TIME, datetime(2026, 1, 1)), (DAY, "2026-13-01")])  # noqa: DTZ001
-def test_what_is_no_time_is_refused(field: dict[str, Any], value: Any) -> None:
+def test_invalid_time_or_date_is_refused(field: dict[str, Any], value: Any) -> None:
     with pytest.raises(ValueError, match=r"time|date|month|isoformat"):
         event_value(field, value)
 
 
-def test_a_time_is_no_date() -> None:
+def test_datetime_for_a_date_field_is_not_converted() -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    assert event_value(DAY, moment) is moment, "for Avro to refuse"
+    assert event_value(DAY, moment) is moment, "Avro refuses it later"

@@ -1,4 +1,4 @@
-"""The error tables of queries and of the Tooling API: documented codes, their statuses, and what messages say."""
+"""Error tables of queries and of the Tooling API: documented codes, statuses and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_sfstream.salesforce.errors.tooling import error_from_respo
 
 
 @pytest.mark.parametrize("code", ["NOT_FOUND", "ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY", None])
-def test_not_found_is_about_the_record_where_the_address_names_one(code: str | None) -> None:
+def test_not_found_is_topic_not_found_if_the_url_names_a_record(code: str | None) -> None:
     error = error_from_response(404, code, None, what="Orders", names_record=True)
     assert type(error) is errors.TopicNotFoundError
 
@@ -31,7 +31,7 @@ def test_remedies_name_permission_and_version() -> None:
         ("InvalidBatch : Failed to process query: FUNCTIONALITY_NOT_ENABLED", errors.RequestRejectedError),
     ],
 )
-def test_a_job_that_failed(message: str, expected: type[errors.SalesforceStreamError]) -> None:
+def test_failed_query_job_has_its_error(message: str, expected: type[errors.SalesforceStreamError]) -> None:
     error = job_error(message, what="Account")
     assert type(error) is expected
     assert message in str(error)

@@ -1,4 +1,4 @@
-"""Retention by topic and by the volume of a platform event."""
+"""Retention by kind of topic and by the type of a platform event."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from airflow_provider_sfstream.salesforce.topics import retention_by_event_type,
         ("/u/Notes__e", 24),
     ],
 )
-def test_topics_whose_kind_decides_it(topic: str, hours: int) -> None:
+def test_retention_of_topics_by_kind(topic: str, hours: int) -> None:
     assert retention_by_kind(topic) == timedelta(hours=hours)
 
 
 @pytest.mark.parametrize("topic", ["/event/Order__e", "/event/Shop__Order__e"])
-def test_the_definition_of_a_custom_platform_event_decides_it(topic: str) -> None:
+def test_retention_of_a_custom_platform_event_depends_on_its_definition(topic: str) -> None:
     assert retention_by_kind(topic) is None
 
 
@@ -37,5 +37,5 @@ def test_the_definition_of_a_custom_platform_event_decides_it(topic: str) -> Non
     ("event_type", "hours"),
     [("HighVolume", 72), ("StandardVolume", 24), ("Other", None), ("", None), (None, None), (["HighVolume"], None)],
 )
-def test_event_types(event_type: object, hours: int | None) -> None:
+def test_retention_of_each_event_type(event_type: object, hours: int | None) -> None:
     assert retention_by_event_type(event_type) == (None if hours is None else timedelta(hours=hours))

@@ -1,4 +1,4 @@
-"""Schemas: parsing, Salesforce's types, and a cache that loads each once."""
+"""Schemas: parsing, Salesforce types, and a cache that loads each schema once."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ def test_the_doc_names_the_salesforce_type() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '"string"', "[]", '{"type": "record"}', '{"type": "enum", "fields": []}'])
-def test_what_is_no_record_schema_is_refused(text: str) -> None:
+def test_schema_that_is_not_a_record_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         schemas.parse(text)
 
 
 def test_many_threads_load_and_persist_a_schema_once() -> None:
     loads: list[str] = []
-    kept: dict[str, str] = {}
-    together = threading.Barrier(8)
+    stored: dict[str, str] = {}
+    barrier = threading.Barrier(8)
 
     def load(schema_id: str) -> str:
         loads.append(schema_id)
         return ORDER
 
-    cache = schemas.SchemaCache(load, kept.__setitem__)
+    cache = schemas.SchemaCache(load, stored.__setitem__)
 
     def get(_: int) -> str:
-        together.wait(60)
+        barrier.wait(60)
         return cache.get("abc")
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(get, range(8))) == {ORDER}
     assert loads == ["abc"]
-    assert kept == {"abc": ORDER}
+    assert stored == {"abc": ORDER}
     assert "abc" in cache
     assert "other" not in cache
 
 
-def test_a_failed_or_unusable_load_is_not_remembered() -> None:
+def test_failed_or_invalid_load_is_not_cached() -> None:
     answers: list[str | Exception] = [ServiceUnavailableError("busy"), "nonsense", ORDER]
 
     def load(_: str) -> str:
@@ -88,7 +88,7 @@ CAPTURED = sorted((Path(__file__).parents[3].parent / "shared" / "schemas").glob
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_schema_that_would_take_its_reader_down_is_refused(what: str) -> None:
+def test_hostile_schema_is_refused(what: str) -> None:
     schema, reason = HOSTILE[what]
     text = json.dumps(schema)
     for reader in (parse, EventTimeReader, AvroDecoder):
@@ -119,11 +119,11 @@ def test_a_text_that_is_no_record_schema_is_refused(text: str) -> None:
 
 
 @pytest.mark.skipif(not CAPTURED, reason="the captured schemas are not in this checkout")
-def test_schemas_of_a_real_org_are_taken() -> None:
+def test_schemas_of_a_real_org_are_accepted() -> None:
     for path in CAPTURED:
         assert parse(path.read_text()) == json.loads(path.read_text())
 
 
-def test_named_types_may_be_used_again() -> None:
+def test_named_types_may_be_referenced_again() -> None:
     schema = record(record("int", name="Inner"), ["null", "Inner"], {"type": "map", "values": "Inner"}, namespace="x.y")
     assert parse(json.dumps(schema)) == schema

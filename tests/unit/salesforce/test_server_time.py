@@ -1,4 +1,4 @@
-"""Salesforce's time, carried on by a monotonic clock: the true time is always between both bounds."""
+"""Salesforce's time, advanced with a monotonic clock: the true time is always between the two bounds."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def test_the_bounds_are_as_far_apart_as_the_request_took_and_a_second_of_the_header() -> None:
+def test_bounds_differ_by_the_duration_of_the_request_and_one_second() -> None:
     time = ServerTime(NOON, sent=100.0, received=102.5)
-    assert time.earliest(102.5) == NOON, "the response may have been on its way for no time"
+    assert time.earliest(102.5) == NOON, "the response may have arrived without delay"
     assert time.latest(100.0) == NOON + timedelta(seconds=1), "the header is rounded down"
     for reading in (102.5, 3_600.0):
         assert time.latest(reading) - time.earliest(reading) == timedelta(seconds=2.5 + 1)
 
 
-def test_a_reading_from_before_the_response_has_bounds_too() -> None:
+def test_clock_reading_before_the_response_has_bounds() -> None:
     time = ServerTime(NOON, sent=100.0, received=102.5)
     assert time.earliest(101.0) == NOON - timedelta(seconds=1.5)
 
@@ -34,10 +34,10 @@ _seconds = st.floats(0, 100_000, allow_nan=False)
 
 
 @given(offset=st.floats(-1e8, 1e8), begin=_seconds, there=_seconds, back=_seconds, later=_seconds)
-def test_the_true_time_is_between_the_bounds_however_long_each_way_takes(
+def test_true_time_is_between_the_bounds_for_any_network_delay(
     offset: float, begin: float, there: float, back: float, later: float
 ) -> None:
-    """Salesforce's clock shows the monotonic one plus ``offset``; the header has its whole seconds."""
+    """Salesforce's clock shows the monotonic clock plus ``offset``; the header contains whole seconds only."""
 
     def true(reading: float) -> datetime:
         return NOON + timedelta(seconds=reading + offset)

@@ -1,4 +1,4 @@
-"""Which tokens are forgotten when a session is renewed: those that were refused, and no other."""
+"""Renewal of a session: it invalidates the refused tokens and no other."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def refuse(session: Session, refused: AccessToken, error: Exception) -> None:
         raise error
 
 
-async def test_the_token_is_the_providers(tokens: Tokens) -> None:
+async def test_session_returns_the_token_of_the_token_provider(tokens: Tokens) -> None:
     session = Session(tokens)
     assert session.token() == token("one")
     assert await session.atoken() == token("two")
 
 
-def test_only_refused_tokens_are_forgotten_and_once(tokens: Tokens) -> None:
+def test_renewal_invalidates_each_refused_token_once(tokens: Tokens) -> None:
     session = Session(tokens)
     with session.using(token("good")):
         pass

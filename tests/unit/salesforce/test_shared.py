@@ -1,4 +1,4 @@
-"""One resource for all users of a key: when it opens, when it closes, and what a user who fails leaves behind."""
+"""Resource that all users of a key share: opening, closing, and failures of users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Resource:
 
 @dataclass
 class Opener:
-    """Opens resources, when its gate lets it."""
+    """Function that opens a resource as soon as ``gate`` is set."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     opened: list[Resource] = field(default_factory=list)
@@ -52,12 +52,14 @@ def opener() -> Opener:
 
 
 async def steps(count: int = 20) -> None:
-    """Let every task come to where it waits."""
+    """Let every task run until it waits."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-async def test_the_first_opens_and_the_last_closes(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_first_user_opens_and_last_user_closes_the_resource(
+    shared: SharedOnLoop[str, Resource], opener: Opener
+) -> None:
     async with shared.use("key", opener) as first:
         async with shared.use("key", opener) as second:
             assert second is first
@@ -68,14 +70,16 @@ async def test_the_first_opens_and_the_last_closes(shared: SharedOnLoop[str, Res
         assert not third.closed
 
 
-async def test_other_keys_have_their_own(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_each_key_has_its_own_resource(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
     async with shared.use("one", opener) as one, shared.use("two", opener) as two:
         assert one is not two
     assert one.closed
     assert two.closed
 
 
-async def test_all_who_enter_while_it_opens_get_the_same(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_users_that_enter_while_it_opens_share_the_resource(
+    shared: SharedOnLoop[str, Resource], opener: Opener
+) -> None:
     opener.gate.clear()
     leave = asyncio.Event()
 
@@ -95,13 +99,13 @@ async def test_all_who_enter_while_it_opens_get_the_same(shared: SharedOnLoop[st
     assert opener.opened[0].closed
 
 
-async def test_nobody_gets_one_that_is_being_closed(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_no_user_receives_a_resource_that_is_closing(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
     async def user() -> None:
         async with shared.use("key", opener) as resource:
             await asyncio.sleep(0)
             assert not resource.closed
 
-    # Users come while the one before leaves, at every step of its leaving.
+    # Each user enters after a different number of steps, so some enter while another one closes the resource.
     users = []
     for pause in range(12):
         users.append(asyncio.create_task(user()))
@@ -110,7 +114,9 @@ async def test_nobody_gets_one_that_is_being_closed(shared: SharedOnLoop[str, Re
     assert all(resource.closed for resource in opener.opened)
 
 
-async def test_a_user_cancelled_while_it_opens_hands_over(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_next_user_opens_the_resource_if_the_first_is_cancelled(
+    shared: SharedOnLoop[str, Resource], opener: Opener
+) -> None:
     opener.gate.clear()
 
     async def user() -> Resource:
@@ -131,13 +137,15 @@ async def test_a_user_cancelled_while_it_opens_hands_over(shared: SharedOnLoop[s
     assert third.cancelled()
 
 
-async def test_a_user_who_fails_or_is_cancelled_leaves(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_failed_or_cancelled_user_releases_the_resource(
+    shared: SharedOnLoop[str, Resource], opener: Opener
+) -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the user fails within
             async with shared.use("key", opener):
                 resource = await stack.enter_async_context(shared.use("key", opener))
                 raise ZeroDivisionError
-        assert not resource.closed, "another still uses it"
+        assert not resource.closed, "another user still uses the resource"
 
         async def waiting() -> None:
             async with shared.use("key", opener):
@@ -151,7 +159,7 @@ async def test_a_user_who_fails_or_is_cancelled_leaves(shared: SharedOnLoop[str,
     assert resource.closed
 
 
-async def test_a_failure_is_not_remembered(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_resource_is_opened_again_after_a_failure(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
     opener.failures = 1
     with pytest.raises(OSError, match="cannot be opened"):
         async with shared.use("key", opener):
@@ -161,7 +169,7 @@ async def test_a_failure_is_not_remembered(shared: SharedOnLoop[str, Resource], 
     assert opener.attempts == 2
 
 
-def test_every_event_loop_has_its_own(shared: SharedOnLoop[str, Resource]) -> None:
+def test_each_event_loop_has_its_own_resource(shared: SharedOnLoop[str, Resource]) -> None:
     opened: list[Resource] = []
 
     async def open_resource() -> Resource:

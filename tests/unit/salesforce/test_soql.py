@@ -1,4 +1,4 @@
-"""Queries for whole records: what may be in them, and how long they may be."""
+"""SOQL queries for whole records: validation of names and IDs, and maximum lengths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A, B = "001000000000001AAA", "001000000000002AAA"
 COLUMNS = ["Id", "Name", "Some_Text__c"]
 
 
-def test_a_query() -> None:
+def test_text_of_a_query() -> None:
     assert select("Account", COLUMNS) == "SELECT Id,Name,Some_Text__c FROM Account"
     assert select("My__c", ["Id"], [A, B]) == f"SELECT Id FROM My__c WHERE Id IN ('{A}','{B}')"
     assert count("Account") == "SELECT COUNT() FROM Account"
@@ -31,13 +31,13 @@ def test_a_query() -> None:
         ("Account", ["Id"], [A + "\n"]),
     ],
 )
-def test_nothing_else_gets_into_a_query(entity: str, columns: list[str], ids: list[str]) -> None:
+def test_invalid_names_and_ids_of_a_query_are_refused(entity: str, columns: list[str], ids: list[str]) -> None:
     with pytest.raises(ValueError, match="is not"):
         select(entity, columns, ids)
 
 
 @pytest.mark.parametrize("columns", [["Id"], COLUMNS, [f"Some_Quite_Long_Field_{number}__c" for number in range(100)]])
-def test_as_many_ids_as_fit(columns: list[str]) -> None:
+def test_number_of_ids_that_fit_into_a_query(columns: list[str]) -> None:
     in_url, in_body = ids_in_url("Account", columns), ids_in_body("Account", columns)
     assert len(quote_plus(select("Account", columns, [A] * in_url))) <= 12_288
     assert len(quote_plus(select("Account", columns, [A] * (in_url + 1)))) > 12_288
@@ -46,7 +46,7 @@ def test_as_many_ids_as_fit(columns: list[str]) -> None:
     assert 250 < in_url < in_body < 4_762
 
 
-def test_columns_that_fill_a_url_alone() -> None:
+def test_columns_that_leave_no_room_for_ids_in_a_url() -> None:
     columns = [f"Some_Quite_Long_Field_{number}__c" for number in range(500)]
     assert ids_in_url("Account", columns) == 0
     assert ids_in_body("Account", columns) > 3_000
@@ -54,6 +54,6 @@ def test_columns_that_fill_a_url_alone() -> None:
     assert fits_in_url("Account", columns[:300])
 
 
-def test_chunks() -> None:
+def test_chunks_of_a_sequence() -> None:
     assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(chunks([], 2)) == []

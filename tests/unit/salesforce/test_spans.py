@@ -1,4 +1,4 @@
-"""Arithmetic with spans of time, against sets of minutes."""
+"""Arithmetic with time spans, compared with sets of minutes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def assert_normal(spans: list[Span]) -> None:
 
 
 @given(some_spans)
-def test_a_union_has_what_any_has_in_as_few_spans_as_can_be(spans):
+def test_union_covers_all_spans_with_as_few_spans_as_possible(spans):
     assert minutes(union(spans)) == minutes(spans)
     assert_normal(union(spans))
 
 
 @given(some_spans, some_spans)
-def test_what_is_subtracted_is_gone_and_nothing_else(spans, taken):
+def test_subtraction_removes_only_the_subtracted_spans(spans, taken):
     assert minutes(subtract(spans, taken)) == minutes(spans) - minutes(taken)
     assert_normal(subtract(spans, taken))
 
 
 @given(some_spans, one_span)
-def test_what_is_clipped_lies_within(spans, bounds):
+def test_clipped_spans_lie_within_the_bounds(spans, bounds):
     assert minutes(clip(spans, bounds)) == minutes(spans) & minutes([bounds])
     assert_normal(clip(spans, bounds))
 
 
 @given(some_spans, one_span)
-def test_a_span_is_covered_if_all_of_it_is(spans, one):
+def test_span_is_covered_if_all_its_minutes_are(spans, one):
     assert covers(spans, one) == (minutes([one]) <= minutes(spans))
 
 
-def test_a_span_is_between_two_known_times_that_are_apart():
+def test_span_needs_two_known_times_in_order():
     assert span_between(at(0), at(1)) == span(0, 1)
     assert span_between(at(1), at(1)) is None
     assert span_between(at(2), at(1)) is None
@@ -55,15 +55,15 @@ def test_a_span_is_between_two_known_times_that_are_apart():
     assert span_between(at(1), None) is None
 
 
-def test_local_times_are_told_apart_in_the_hour_that_comes_twice():
+def test_local_times_in_the_repeated_hour_are_distinguished():
     berlin = ZoneInfo("Europe/Berlin")
     first = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
-    again = first.replace(minute=10, fold=1)  # forty minutes later, though the wall clock says twenty earlier
+    again = first.replace(minute=10, fold=1)  # 40 minutes later, although the wall clock shows 20 minutes earlier
     result = span_between(first, again)
     assert result == Span(datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 10, tzinfo=UTC))
 
 
-def test_a_window_answers_for_a_span_only_if_both_its_ends_are_known():
+def test_window_has_a_span_only_if_both_its_times_are_known():
     assert span_of(recorded_window("w", (0, 5))) == span(0, 5)
     assert span_of(recorded_window("w", (None, 5))) is None
     assert span_of(recorded_window("w", (5, 5))) is None

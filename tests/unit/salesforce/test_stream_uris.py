@@ -1,4 +1,4 @@
-"""The text form of streams: one spelling for each meaning, and nothing else accepted."""
+"""URIs of streams: each stream has one canonical text; invalid texts are refused."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _encodes(text: str) -> bool:
 
 
 @given(TEXTS, TOPICS, TEXTS)
-def test_a_landed_stream_reads_back(connection: str, topic: str, subscription: str) -> None:
+def test_uri_of_a_landed_stream_is_parsed_back(connection: str, topic: str, subscription: str) -> None:
     uri = StreamUri(connection, topic, subscription)
     assert StreamUri.parse(str(uri)) == uri
     assert str(uri).isascii()
 
 
 @given(TEXTS, TOPICS, st.integers(1, 10**9), st.none() | SECONDS, st.just(0) | SECONDS)
-def test_a_watched_topic_reads_back(
+def test_uri_of_a_watched_topic_is_parsed_back(
     connection: str, topic: str, min_events: int, max_wait: float | None, min_interval: float
 ) -> None:
     uri = StreamUri(connection, topic, min_events=min_events, max_wait=max_wait, min_interval=min_interval)
@@ -74,7 +74,7 @@ def test_a_watched_topic_reads_back(
         (StreamUri("c", "/u/a/b/"), "sfstream://c/u/a/b%2F"),
     ],
 )  # fmt: skip
-def test_the_canonical_text(uri: StreamUri, text: str) -> None:
+def test_canonical_text_of_a_uri(uri: StreamUri, text: str) -> None:
     assert str(uri) == text
 
 
@@ -87,7 +87,7 @@ def test_the_canonical_text(uri: StreamUri, text: str) -> None:
         "sfstream://salesforce%5Fdefault/event%2FOrder__e?min_events=100&max_wait=60",
     ],
 )
-def test_other_spellings_mean_the_same(text: str) -> None:
+def test_other_spellings_have_the_same_canonical_text(text: str) -> None:
     assert str(StreamUri.parse(text)) == f"{ORDERS}?max_wait=60&min_events=100"
 
 
@@ -130,13 +130,13 @@ def test_a_plus_in_the_query_is_a_space_as_airflow_writes_it() -> None:
         (f"sfstream://{'c' * 251}/event/Order__e", "1 to 250"),
     ],
 )
-def test_anything_else_is_refused(text: str, reason: str) -> None:
+def test_malformed_uri_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason.replace("?", r"\?")):
         StreamUri.parse(text)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/event", "/event/", "/event/Order__e/", "/Event/Order__e", "/event/../x"])
-def test_a_path_that_is_no_topic_is_refused(path: str) -> None:
+def test_uri_whose_path_is_no_topic_is_refused(path: str) -> None:
     with pytest.raises(InvalidTopicError):
         StreamUri.parse(f"sfstream://salesforce_default{path}")
 
@@ -152,7 +152,7 @@ def test_a_path_that_is_no_topic_is_refused(path: str) -> None:
         "sfstream://me:hunter2@salesforce_default:443/event/Order__e#fragment",
     ],
 )
-def test_no_refusal_shows_a_password(text: str) -> None:
+def test_error_of_a_refused_uri_shows_no_password(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         StreamUri.parse(text)
     shown = "".join(traceback.format_exception(refusal.value))
@@ -175,16 +175,16 @@ def test_no_refusal_shows_a_password(text: str) -> None:
         ({"subscription": "s" * 256}, "subscription"),
     ],
 )
-def test_values_that_cannot_be_used_are_named(arguments: dict[str, object], name: str) -> None:
+def test_invalid_values_are_refused_by_name(arguments: dict[str, object], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name}="):
         replace(StreamUri("salesforce_default", "/event/Order__e"), **arguments)  # type: ignore[arg-type]
 
 
-def test_a_name_of_255_characters_is_not_too_long() -> None:
+def test_subscription_name_of_255_characters_is_accepted() -> None:
     assert StreamUri("salesforce_default", "/event/Order__e", "s" * 255).subscription == "s" * 255
 
 
-def test_a_landed_stream_is_not_watched() -> None:
+def test_uri_of_a_landed_stream_has_no_watch_arguments() -> None:
     with pytest.raises(ConfigurationError, match="is not watched"):
         StreamUri.parse(f"{ORDERS}?subscription=on_event").watch_arguments()
 

@@ -1,4 +1,4 @@
-"""The error table of the Streaming API: every documented text, the codes behind them, and what the messages say."""
+"""Error table of the Streaming API: documented texts, their codes, and the messages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from airflow_provider_sfstream.salesforce.errors.streaming import error_from_rep
 from tests.support.error_cases import REPLAY_ID, STREAMING_REPLIES
 
 
-def test_the_nested_reason_decides() -> None:
+def test_nested_reason_determines_the_error() -> None:
     for expected, replies in STREAMING_REPLIES.items():
         for reply in replies:
             assert type(error_from_reply("403::Handshake denied", reply, topic="/topic/T")) is expected, reply
 
 
-def test_only_the_replay_error_allows_a_jump() -> None:
+def test_only_the_replay_error_is_a_lost_replay_id() -> None:
     lost = {
         text
         for texts in STREAMING_REPLIES.values()
@@ -25,24 +25,24 @@ def test_only_the_replay_error_allows_a_jump() -> None:
     assert lost == {REPLAY_ID}
 
 
-def test_a_reason_without_a_code_is_read_too() -> None:
+def test_reason_without_a_code_determines_the_error() -> None:
     reason = "Server is too busy. Please try your request again later."
     assert type(error_from_reply("400::whatever", reason, topic="/u/x")) is errors.ServiceUnavailableError
     assert type(error_from_reply("403::Handshake denied", "something new", topic="/u/x")) is errors.AccessDeniedError
 
 
 @pytest.mark.parametrize("error", [None, "", "  ", "no code at all", "599::tomorrow's fault", "99999"])
-def test_what_nobody_knows_may_pass(error: str | None) -> None:
+def test_unknown_error_text_is_retriable(error: str | None) -> None:
     got = error_from_reply(error, None, topic="/u/x")
     assert type(got) is errors.ServiceUnavailableError
     assert got.retriable
 
 
-def test_an_unknown_refusal_of_this_client_is_not_retried() -> None:
+def test_unknown_error_code_4xx_is_not_retriable() -> None:
     assert type(error_from_reply("418::I'm a teapot", topic="/u/x")) is errors.RequestRejectedError
 
 
-def test_no_answer_at_all_has_a_text_too() -> None:
+def test_missing_response_has_an_error_text() -> None:
     assert "no answer" in str(error_from_status(None, topic="/u/x"))
 
 
@@ -53,7 +53,7 @@ def test_the_message_names_topic_cause_and_remedy() -> None:
     assert "37.0" in str(error_from_reply("400::Unsupported API version.", topic="/u/x"))
 
 
-def test_a_long_text_is_cut() -> None:
+def test_long_error_text_is_truncated() -> None:
     long = "x" * 100_000
     for error in (
         error_from_reply(f"400::{long}", long, topic="/u/x"),

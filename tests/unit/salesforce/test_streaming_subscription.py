@@ -1,4 +1,4 @@
-"""From event messages to columns, and which arguments a subscription takes."""
+"""Streaming API subscriptions: conversion of event messages into columns, and arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def push_topic_event(replay_id: Any, **event: Any) -> dict[str, Any]:
 
 
 class TestColumns:
-    def test_of_a_push_topic(self) -> None:
+    def test_columns_of_a_push_topic(self) -> None:
         messages = [message(push_topic_event(number), f"{TOPIC}?Status='Open'") for number in (7, 9)]
         batch = message_batch(f"{TOPIC}?Status='Open'", messages, 123)
         assert batch.replay_ids == [bytes(7) + b"\x07", bytes(7) + b"\x09"]
@@ -38,18 +38,18 @@ class TestColumns:
         assert batch.payloads == [message.data for message in messages]
         assert (batch.latest_replay_id, batch.pending, batch.received_at) == (bytes(7) + b"\x09", 0, 123)
 
-    def test_of_an_event_with_a_schema(self) -> None:
+    def test_columns_of_an_event_with_a_schema(self) -> None:
         data = {"schema": "dffQ2QLz", "payload": {}, "event": {"replayId": 0, "EventUuid": "e-1"}}
         batch = message_batch("/event/A__e", [message(data, "/event/A__e")], 1)
         assert (batch.schema_ids, batch.event_ids, batch.replay_ids) == (["dffQ2QLz"], ["e-1"], [bytes(8)])
 
     @pytest.mark.parametrize("value", ["\ud800", 7, None, {}])
-    def test_what_is_no_text_is_not_stored_as_such(self, value: Any) -> None:
+    def test_values_that_are_not_text_are_not_stored_as_text(self, value: Any) -> None:
         data = {"schema": value, "payload": {}, "event": {"replayId": 0, "EventUuid": value}}
         batch = message_batch("/event/A__e", [message(data, "/event/A__e")], 1)
         assert (batch.schema_ids, batch.event_ids) == (["/event/A__e"], [None])
 
-    def test_of_nothing(self) -> None:
+    def test_columns_of_an_empty_batch(self) -> None:
         batch = message_batch(TOPIC, [], 1)
         assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)
 
@@ -70,7 +70,7 @@ class TestColumns:
             None,
         ],
     )
-    def test_a_message_without_a_replay_id_is_an_error_that_says_where(self, data: Any) -> None:
+    def test_message_without_a_replay_id_is_an_error_with_its_place(self, data: Any) -> None:
         with pytest.raises(SchemaError, match=r"InvoiceUpdates.*after replay ID 0000000000000007.*not skipped.*37\.0"):
             message_batch(TOPIC, [message(push_topic_event(7)), message(data)], 1)
         with pytest.raises(SchemaError, match="first of its batch"):
@@ -88,7 +88,7 @@ class TestArguments:
             (b"\xff" * 8, 2**64 - 1),
         ],
     )
-    def test_where_to_start(self, start: bytes | StartFrom, replay_id: int) -> None:
+    def test_replay_id_for_each_start(self, start: bytes | StartFrom, replay_id: int) -> None:
         for topic in (TOPIC, f"{TOPIC}?Status='Open'", "/u/a/b", "/event/A__e", "/data/ChangeEvents"):
             assert check_arguments(topic, start, None, silence_timeout=1.0) == replay_id
 
@@ -103,11 +103,11 @@ class TestArguments:
             ((TOPIC, StartFrom.EARLIEST, -1), ConfigurationError, "limit=-1"),
         ],
     )
-    def test_what_cannot_be_used(self, arguments: Any, error: type[Exception], part: str) -> None:
+    def test_invalid_topic_start_and_limit_are_refused(self, arguments: Any, error: type[Exception], part: str) -> None:
         with pytest.raises(error, match=part):
             check_arguments(*arguments)
 
     @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
-    def test_no_time_to_wait(self, seconds: float) -> None:
+    def test_invalid_idle_timeout_is_refused(self, seconds: float) -> None:
         with pytest.raises(ConfigurationError, match="idle_timeout="):
             check_arguments(TOPIC, StartFrom.EARLIEST, None, idle_timeout=seconds)

@@ -1,4 +1,4 @@
-"""From the wire to columns, and how a subscription is opened."""
+"""Decoding of Pub/Sub API responses into columns, and the first request of a subscription."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def chunk(number: int, data: bytes) -> bytes:
     st.integers(0, 100),
     st.sampled_from([b"", tag(99, 0) + varint(2**40), chunk(77, b"new")]),
 )
-def test_columns_are_what_is_on_the_wire(
+def test_columns_equal_the_fields_on_the_wire(
     events: list[tuple[bytes, str, str, bytes]], latest: bytes, pending: int, unknown: bytes
 ) -> None:
-    """Written by hand, field by field, with fields of a future version between."""
+    """The test writes the wire format itself, with unknown fields of a future version between the known ones."""
     wire = unknown
     for replay_id, event_id, schema_id, payload in events:
         event = chunk(1, event_id.encode()) + unknown + chunk(2, schema_id.encode()) + chunk(3, payload)
@@ -60,7 +60,7 @@ def test_columns_are_what_is_on_the_wire(
     assert len(batch) == len(events)
 
 
-def test_fields_that_are_absent_are_empty() -> None:
+def test_missing_fields_are_empty() -> None:
     batch = response_batch("/event/Order__e", sized_response(chunk(1, chunk(2, b"8")))[1], 1)
     assert batch.replay_ids == [b"8"]
     assert batch.event_ids == [None]
@@ -76,7 +76,7 @@ def test_fields_that_are_absent_are_empty() -> None:
     ],
     ids=["none", "65 bytes", "65 bytes for the end of the stream"],
 )
-def test_a_replay_id_that_no_run_could_go_on_from_is_not_taken(wire: bytes) -> None:
+def test_response_with_an_unusable_replay_id_is_refused(wire: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"^/event/Order__e: .* Nothing of that response was taken") as raised:
         response_batch("/event/Order__e", sized_response(wire)[1], 1)
     assert not raised.value.retriable
@@ -93,4 +93,4 @@ def test_a_replay_id_that_no_run_could_go_on_from_is_not_taken(wire: bytes) -> N
 def test_a_subscription_opens_with_its_start(start: bytes | StartFrom, preset: int, replay_id: bytes) -> None:
     request = first_request("/event/A__e", start)
     assert (request.topic_name, request.replay_preset, request.replay_id) == ("/event/A__e", preset, replay_id)
-    assert request.auth_refresh == "", "internal to Salesforce"
+    assert request.auth_refresh == "", "auth_refresh is internal to Salesforce"

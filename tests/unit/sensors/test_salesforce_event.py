@@ -1,4 +1,4 @@
-"""What the sensor takes, and what becomes of a wait that did not end well. Without a server."""
+"""Arguments of the sensor, and the outcome of failed waits. Without a server."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ def sensor(**arguments: Any) -> SalesforceEventSensor:
         ({"max_event_age": timedelta(seconds=-5)}, "max_event_age=-5"),
     ],
 )
-def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
+def test_invalid_sensor_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy):
         sensor(**arguments)
 
 
 def test_airflows_own_arguments_keep_their_meaning() -> None:
-    made = sensor(max_wait=30, poke_interval=5, exponential_backoff=True, timeout=60, mode="reschedule", soft_fail=True)
-    assert (made.max_wait, made.timeout, made.mode) == (timedelta(seconds=30), 60, "reschedule")
+    task = sensor(max_wait=30, poke_interval=5, exponential_backoff=True, timeout=60, mode="reschedule", soft_fail=True)
+    assert (task.max_wait, task.timeout, task.mode) == (timedelta(seconds=30), 60, "reschedule")
     with pytest.raises(ValueError, match="mutually exclusive"):
         sensor(soft_fail=True, never_fail=True)
 
 
-def test_templates_are_checked_once_they_are_rendered() -> None:
-    made = sensor(topic="{{ params.topic }}", start_from="{{ params.start }}", replay_store=None, deferrable=False)
-    made.topic, made.start_from = "Order__e", "earliest"
+def test_templated_arguments_are_validated_after_rendering() -> None:
+    task = sensor(topic="{{ params.topic }}", start_from="{{ params.start }}", replay_store=None, deferrable=False)
+    task.topic, task.start_from = "Order__e", "earliest"
     with pytest.raises(AirflowFailException, match=InvalidTopicError.__name__):
-        made.poke(context_for("wait"))
-    made.topic, made.start_from = "/event/Order__e", "latest"
+        task.poke(context_for("wait"))
+    task.topic, task.start_from = "/event/Order__e", "latest"
     with pytest.raises(AirflowFailException, match="Set deferrable=True"):
-        made.poke(context_for("wait"))
+        task.poke(context_for("wait"))
 
 
 @pytest.mark.parametrize("name", ["topic", "salesforce_conn_id", "subscription", "replay_id", "start_from"])
-def test_what_names_a_stream_is_templated(name: str) -> None:
+def test_arguments_that_name_a_stream_are_templated(name: str) -> None:
     assert name in SalesforceEventSensor.template_fields
 
 
-def test_the_api_is_chosen_by_the_topic_unless_it_is_given() -> None:
+def test_api_follows_from_the_topic_unless_it_is_set() -> None:
     deferrable = {"replay_store": None, "replay_id": "00" * 8, "timeout": 60}
     for topic, api in (("/topic/Orders", None), ("/event/Order__e", "streaming"), ("/event/Order__e", None)):
         with pytest.raises(TaskDeferred) as caught:
@@ -79,12 +79,12 @@ def test_the_api_is_chosen_by_the_topic_unless_it_is_given() -> None:
         sensor(topic="/u/Orders", api="pubsub")
 
 
-def test_what_the_trigger_would_refuse_fails_for_good_before_the_deferral() -> None:
+def test_arguments_that_the_trigger_refuses_fail_the_task_before_deferral() -> None:
     with pytest.raises(AirflowFailException, match="subscription=' '"):
         sensor(replay_id="00aa", subscription=" ").execute(context_for("wait"))
 
 
-def test_without_a_position_to_read_it_defers_without_a_login() -> None:
+def test_sensor_without_a_stored_position_defers_without_a_login() -> None:
     with pytest.raises(TaskDeferred) as caught:
         sensor(replay_store=None, start_from="latest", timeout=60).execute(context_for("wait"))
     arguments = caught.value.trigger.serialize()[1]
@@ -92,36 +92,36 @@ def test_without_a_position_to_read_it_defers_without_a_login() -> None:
     assert caught.value.timeout == timedelta(seconds=60)
 
 
-def resume(made: SalesforceEventSensor, method: str, event: dict[str, Any]) -> Any:
-    """Resume as Airflow's task runner does."""
-    return made.resume_execution(method, event, context_for("wait"))
+def resume(task: SalesforceEventSensor, method: str, event: dict[str, Any]) -> Any:
+    """Resume the deferred sensor as Airflow's task runner does."""
+    return task.resume_execution(method, event, context_for("wait"))
 
 
-def test_the_result_is_what_woke_it() -> None:
-    told = payload(STREAM, WakeUp(WakeUpReason.EVENTS, b"\x01", 2, b"\x02"))
-    assert resume(sensor(), "execute_complete", {"event": told}) == told
+def test_result_is_the_payload_of_the_wake_up() -> None:
+    event = payload(STREAM, WakeUp(WakeUpReason.EVENTS, b"\x01", 2, b"\x02"))
+    assert resume(sensor(), "execute_complete", {"event": event}) == event
 
 
-def test_a_timeout_fails_as_a_sensors_does_and_is_not_retried() -> None:
+def test_timeout_raises_airflows_sensor_timeout() -> None:
     with pytest.raises(AirflowSensorTimeout):
         resume(sensor(), "__fail__", TIMED_OUT)
 
 
-def test_a_trigger_that_failed_fails_the_task() -> None:
+def test_failed_trigger_fails_the_task() -> None:
     with pytest.raises(TaskDeferralError):
         resume(sensor(), "__fail__", {"error": "Trigger failure", "traceback": ["boom"]})
 
 
-def test_refused_credentials_fail_for_good() -> None:
-    told = error_payload(AuthenticationError("the login was refused"))
+def test_refused_credentials_fail_the_task_without_a_retry() -> None:
+    event = error_payload(AuthenticationError("the login was refused"))
     with pytest.raises(AirflowFailException, match="AuthenticationError: the login was refused"):
-        resume(sensor(), "execute_complete", {"event": told})
+        resume(sensor(), "execute_complete", {"event": event})
 
 
-def test_a_fault_that_may_pass_is_left_to_a_retry_even_with_soft_fail() -> None:
-    told = error_payload(ServiceUnavailableError("down"))
+def test_retriable_fault_is_raised_for_a_retry_even_with_soft_fail() -> None:
+    event = error_payload(ServiceUnavailableError("down"))
     with pytest.raises(ServiceUnavailableError, match="down"):
-        resume(sensor(soft_fail=True), "execute_complete", {"event": told})
+        resume(sensor(soft_fail=True), "execute_complete", {"event": event})
 
 
 @pytest.mark.parametrize("softly", [{"soft_fail": True}, {"never_fail": True}])

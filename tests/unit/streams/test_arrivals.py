@@ -1,4 +1,4 @@
-"""A topic that is read over every fault that passes: what comes is an exact run of the stream."""
+"""Responses of a watched topic: each event arrives once and in order, also after retriable faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.cursor import Cursor
 from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
-from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
+from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock
 
@@ -34,7 +34,7 @@ RESET = ServiceUnavailableError("reset")
 
 
 def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, limit=None, pauses=None, **arguments):
-    """Return the replay IDs of the first ``count`` events, and the named positions that came between them."""
+    """Read ``count`` events; return their replay IDs, and the replay IDs of the empty responses between them."""
 
     async def sleep(seconds: float) -> None:
         if pauses is not None:
@@ -77,14 +77,14 @@ faults = st.sampled_from(
         Keepalive(),
         Keepalive(pending=0),
         Keepalive(at=b""),
-        Pass(7),
+        Pause(7),
     ]
 )
 scripts = st.lists(st.builds(Deliver, st.integers(1, 50), st.booleans()) | faults, max_size=30)
 
 
 @given(count=st.integers(1, 200), script=scripts, start=st.integers(0, 10), limit=st.none() | st.integers(1, 250))
-def test_what_comes_is_an_exact_run_of_the_stream(count, script, start, limit):
+def test_events_arrive_once_and_in_order(count, script, start, limit):
     before = events(start)
     stream = before + events(count, first=start + 1)
     source = ScriptedAsyncSource(stream, list(script))
@@ -97,19 +97,19 @@ def test_what_comes_is_an_exact_run_of_the_stream(count, script, start, limit):
         assert source.limits[0] == wanted
 
 
-def test_no_more_is_asked_for_than_is_still_missing():
+def test_only_missing_events_are_requested():
     source = ScriptedAsyncSource(events(30), [Deliver(4), RESET, Deliver(3, repeat=True), RESET])
     replay_ids, _ = read(source, count=10, limit=10)
     assert replay_ids == ids(source.stream[:10])
     assert source.limits == [10, 6, 4]
 
 
-def test_a_fault_resumes_after_the_last_replay_id_seen():
+def test_reading_resumes_after_the_last_received_replay_id():
     script = [Deliver(4), RESET, Keepalive(), End(), Silence()]
     source = ScriptedAsyncSource(events(5), script)
     read(source, count=5)
     fourth = source.stream[3].replay_id
-    assert source.starts == [StartFrom.EARLIEST, fourth, behind(fourth), behind(fourth)]
+    assert source.starts == [StartFrom.EARLIEST, fourth, unused_replay_id_after(fourth), unused_replay_id_after(fourth)]
 
 
 def test_an_empty_response_names_a_position_only_while_requests_are_pending():
@@ -121,21 +121,21 @@ def test_an_empty_response_names_a_position_only_while_requests_are_pending():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-def test_pauses_double_up_to_half_a_minute_and_begin_anew_after_a_response():
+def test_pauses_double_up_to_half_a_minute_and_restart_after_a_response():
     pauses: list[float] = []
     source = ScriptedAsyncSource(events(2), [*[RESET] * 10, Keepalive(), RESET, ThrottledError("slower"), Deliver(2)])
     read(source, count=2, pauses=pauses)
     assert pauses == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30, 30, 0.25, 10]
 
 
-def test_no_number_of_faults_is_too_many():
+def test_number_of_retries_is_unlimited():
     source = ScriptedAsyncSource(events(1), [RESET] * 2_000)
     replay_ids, _ = read(source, count=1)
     assert replay_ids == ids(source.stream)
     assert len(source.starts) == 2_001
 
 
-def test_silence_is_a_fault_after_the_given_time():
+def test_silence_is_a_fault_after_silence_timeout():
     async def main():
         source = ScriptedAsyncSource(events(1), [Silence()])
         options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
@@ -163,19 +163,19 @@ def test_a_session_refused_right_after_its_renewal_is_raised():
     assert source.renewals == 1
 
 
-def test_a_renewed_session_that_held_for_a_while_may_end_too():
+def test_renewed_session_is_renewed_again_only_if_it_lasted():
     expired = SessionExpiredError("refused")
     source = ScriptedAsyncSource(
-        events(1), [Pass(5), expired, Pass(30), expired, Pass(100), expired, Pass(1), Keepalive()]
+        events(1), [Pause(5), expired, Pause(30), expired, Pause(100), expired, Pause(1), Keepalive()]
     )
     replay_ids, _ = read(source, count=1)
     assert (replay_ids, source.renewals) == (ids(source.stream), 3)
-    source = ScriptedAsyncSource(events(1), [expired, Pass(29), expired])
+    source = ScriptedAsyncSource(events(1), [expired, Pause(29), expired])
     with pytest.raises(SessionExpiredError):
         read(source, count=1)
 
 
-def test_what_was_yielded_is_not_kept_while_the_next_response_is_waited_for():
+def test_yielded_response_is_freed_while_the_reader_waits_for_the_next():
     class Payload(bytes):
         alive = 0
 
@@ -191,23 +191,23 @@ def test_what_was_yielded_is_not_kept_while_the_next_response_is_waited_for():
             return replace(super()._batch(part, latest, pending), payloads=[Payload(e.payload) for e in part])
 
     async def main():
-        source = Source(events(300), [Deliver(100), Pass(50), Deliver(100), Pass(50)])
+        source = Source(events(300), [Deliver(100), Pause(50), Deliver(100), Pause(50)])
         options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
         responses = arrivals(source, TOPIC, cursor(EARLIEST), limit=None, silence_timeout=40, **options)
         async with ReadAhead(responses) as reader:
-            kept = []
+            observed = []
             for _ in range(4):
                 response = await reader.next(10)
-                kept.append((response is not None, Payload.alive))
+                observed.append((response is not None, Payload.alive))
                 del response
-        return kept
+        return observed
 
-    kept = run_in_virtual_time(main())
-    assert kept == [(True, 100), (False, 0), (False, 0), (False, 0)]
+    observed = run_in_virtual_time(main())
+    assert observed == [(True, 100), (False, 0), (False, 0), (False, 0)]
 
 
 @pytest.mark.parametrize("kind", [AuthenticationError, QuotaExceededError, TopicNotFoundError, ReplayIdLostError])
-def test_what_cannot_pass_is_raised_as_it_is(kind):
+def test_error_that_is_not_retriable_is_raised_unchanged(kind):
     error = kind("for good")
     source = ScriptedAsyncSource(events(3), [Deliver(1), error])
     with pytest.raises(kind) as raised:
@@ -215,12 +215,12 @@ def test_what_cannot_pass_is_raised_as_it_is(kind):
     assert raised.value is error
 
 
-def test_an_error_that_is_none_of_ours_is_not_held_back():
+def test_unknown_exception_is_raised():
     with pytest.raises(ZeroDivisionError):
         read(ScriptedAsyncSource(events(3), [ZeroDivisionError()]), count=3)
 
 
-def test_faults_are_told_once_and_warned_of_from_the_fifth_in_a_row_on(caplog):
+def test_faults_are_logged_and_from_the_fifth_in_a_row_as_warnings(caplog):
     caplog.set_level(logging.INFO, logger="airflow_provider_sfstream.streams.watch.arrivals")
     source = ScriptedAsyncSource(events(2), [RESET, Deliver(1), *[RESET] * 6])
     read(source, count=2)
@@ -238,7 +238,7 @@ def test_faults_are_told_once_and_warned_of_from_the_fifth_in_a_row_on(caplog):
 
 
 @pytest.mark.parametrize("first", [Deliver(2), Keepalive()], ids=["events", "an empty response"])
-def test_latest_is_pinned_by_the_first_replay_id_seen(first):
+def test_latest_is_pinned_by_the_first_received_replay_id(first):
     source = ScriptedAsyncSource(events(20), [RESET, Keepalive(pending=0), RESET, first, RESET], latest_from=10)
     replay_ids, _ = read(source, StartFrom.LATEST, count=10)
     assert replay_ids == ids(source.stream[10:])
@@ -247,7 +247,7 @@ def test_latest_is_pinned_by_the_first_replay_id_seen(first):
 
 
 class Numbers:
-    """Yields a number after each of ``pauses``, then ends with ``error``."""
+    """Asynchronous generator of one number after each of ``pauses``, which finally raises ``error``."""
 
     def __init__(self, *pauses: float, error: Exception | None = None) -> None:
         self.pauses, self.error = pauses, error
@@ -267,7 +267,7 @@ class Numbers:
             self.closed_at = virtual_clock()
 
 
-def test_a_timeout_does_not_end_what_is_read():
+def test_timeout_of_the_consumer_does_not_end_the_read():
     async def main():
         numbers = Numbers(0, 25, 0)
         async with ReadAhead(numbers()) as reader:
@@ -279,7 +279,7 @@ def test_a_timeout_does_not_end_what_is_read():
     assert closed_at == 26
 
 
-def test_entering_begins_to_read_and_no_more_is_read_than_asked_for():
+def test_reader_starts_the_first_read_early_and_later_reads_on_request():
     async def main():
         numbers = Numbers(0, 0, 0)
         async with ReadAhead(numbers()) as reader:
@@ -294,7 +294,7 @@ def test_entering_begins_to_read_and_no_more_is_read_than_asked_for():
     assert run_in_virtual_time(main()) == [[0], [0], [0, 1]]
 
 
-def test_an_error_is_raised_where_it_is_waited_for():
+def test_error_is_raised_by_the_next_read():
     async def main():
         numbers = Numbers(0, error=QuotaExceededError("used up"))
         async with ReadAhead(numbers()) as reader:
@@ -307,7 +307,7 @@ def test_an_error_is_raised_where_it_is_waited_for():
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_leaving_after_an_error_that_nobody_waited_for_makes_no_noise(seconds):
+def test_leaving_with_an_unread_error_does_not_raise(seconds):
     async def main():
         async with ReadAhead(Numbers(error=QuotaExceededError("used up"))()):
             await asyncio.sleep(seconds + 1)
@@ -316,7 +316,7 @@ def test_leaving_after_an_error_that_nobody_waited_for_makes_no_noise(seconds):
 
 
 @pytest.mark.parametrize("before", [None, 0, 5], ids=["at once", "when begun", "while it waits"])
-def test_leaving_ends_a_read_in_flight(before):
+def test_leaving_cancels_a_read_in_flight(before):
     async def main():
         numbers = Numbers(100)
         async with ReadAhead(numbers()):
@@ -328,7 +328,7 @@ def test_leaving_ends_a_read_in_flight(before):
     assert numbers.closed_at == (None if before is None else before + 1)
 
 
-def test_an_error_on_the_way_out_makes_no_noise():
+def test_error_while_the_generator_closes_is_not_raised():
     async def failing_to_close():
         try:
             await asyncio.sleep(100)
@@ -343,7 +343,7 @@ def test_an_error_on_the_way_out_makes_no_noise():
     run_in_virtual_time(main())
 
 
-def test_who_waits_can_be_cancelled_even_while_leaving():
+def test_consumer_can_be_cancelled_while_the_reader_closes():
     async def main():
         numbers = Numbers(100)
 
@@ -354,7 +354,7 @@ def test_who_waits_can_be_cancelled_even_while_leaving():
         waiting = asyncio.create_task(wait())
         await asyncio.sleep(5)
         waiting.cancel()
-        await asyncio.sleep(0.5)  # it is leaving, and what it reads takes a second to close
+        await asyncio.sleep(0.5)  # the reader is closing; its generator takes a second to close
         waiting.cancel()
         await asyncio.wait({waiting})
         assert waiting.cancelled()

@@ -1,4 +1,4 @@
-"""Where a batch is cut: events with one replay ID stay together, and wrong event times end no drain."""
+"""Cut of a batch at a limit: events with one replay ID stay together, and wrong event times do not end a drain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = 3_600_000
 
 
 def batch(replay_ids: str) -> EventBatch:
-    """Return a batch of events of 10 bytes, with a letter each for replay ID."""
+    """Create a batch of events of 10 bytes; each letter of ``replay_ids`` is the replay ID of one event."""
     count = len(replay_ids)
     return EventBatch(
         [one.encode() for one in replay_ids],
@@ -42,7 +42,9 @@ def batch(replay_ids: str) -> EventBatch:
         ("aab", {"max_bytes": 5}, 1, ""),
     ],
 )
-def test_a_cut(replay_ids: str, limits: dict[str, int], before: int, kept: str) -> None:
+def test_cut_keeps_events_with_one_replay_id_together(
+    replay_ids: str, limits: dict[str, int], before: int, kept: str
+) -> None:
     part = cut(batch(replay_ids), DrainLimits(**limits), before, 0, lambda *_: [], now=NOW)
     assert b"".join(part.batch.replay_ids).decode() == kept
     assert part.payload_bytes == 10 * len(kept)
@@ -65,20 +67,20 @@ def test_a_cut(replay_ids: str, limits: dict[str, int], before: int, kept: str) 
         pytest.param(0, (-1, 10**12, -1), "abc", 10**12, id="after the year 9999"),
     ],
 )
-def test_until_passes_an_event_more_than_a_day_ahead(
+def test_until_ignores_an_event_more_than_a_day_ahead(
     until: int, hours: tuple[int | None, ...], kept: str, misdated: int | None
 ) -> None:
     base = int(NOW.timestamp() * 1_000)
     times = [None if hour is None else base + hour * HOUR for hour in hours]
-    given = batch("abcdef"[: len(hours)])
+    events = batch("abcdef"[: len(hours)])
     limits = DrainLimits(until=NOW + timedelta(hours=until))
-    part = cut(given, limits, 0, 0, lambda *_: times, now=NOW)
+    part = cut(events, limits, 0, 0, lambda *_: times, now=NOW)
     assert b"".join(part.batch.replay_ids).decode() == kept
     assert part.stop is (None if len(kept) == len(hours) else StopReason.UNTIL)
     assert part.misdated == (None if misdated is None else base + misdated * HOUR)
 
 
-def test_only_a_stored_event_counts_as_passed() -> None:
+def test_misdated_event_is_reported_only_if_it_is_stored() -> None:
     times = [0, int((NOW + timedelta(days=365)).timestamp() * 1_000)]
     limits = DrainLimits(until=NOW, max_events=1)
     part = cut(batch("ab"), limits, 0, 0, lambda *_: times, now=NOW)
@@ -88,7 +90,9 @@ def test_only_a_stored_event_counts_as_passed() -> None:
 @pytest.mark.parametrize(
     ("misdated", "text"), [(int(NOW.timestamp() * 1_000), NOW.isoformat()), (10**18, "after the year 9999")]
 )
-def test_one_warning_for_all_events_of_a_drain(caplog: pytest.LogCaptureFixture, misdated: int, text: str) -> None:
+def test_drain_logs_one_warning_for_all_misdated_events(
+    caplog: pytest.LogCaptureFixture, misdated: int, text: str
+) -> None:
     warning = MisdatedEventWarning("/event/Order__e")
     with caplog.at_level(logging.WARNING):
         for time in (None, misdated, misdated + 1):

@@ -1,4 +1,4 @@
-"""The drain against a scripted source: what it gives the sink is an exact run of the stream, whatever happens."""
+"""Drains of a scripted source: the sink receives each event once and in order, also after faults."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def ids(stream: list[Event]) -> list[bytes]:
     return [event.replay_id for event in stream]
 
 
-# -- the record, in order, nothing twice ---------------------------------------------------------------------------
+# -- completeness and order ----------------------------------------------------------------------------------------
 
 faults = st.sampled_from(
     [
@@ -85,7 +85,7 @@ scripts = st.lists(st.builds(Deliver, st.integers(1, 100), st.booleans()) | faul
     max_bytes=st.none() | st.integers(1, 5000),
     start=st.integers(0, 20),
 )
-def test_the_sink_gets_an_exact_run_of_the_stream(count, script, max_events, max_bytes, start):
+def test_sink_receives_each_event_once_and_in_order(count, script, max_events, max_bytes, start):
     before = events(start)
     stream = before + events(count, first=start + 1)
     source = ScriptedSource(stream, list(script))
@@ -114,7 +114,7 @@ def test_the_sink_gets_an_exact_run_of_the_stream(count, script, max_events, max
         newest = stream[-1].replay_id if stream else replay_id(0)
         assert result.through == (appended[-1] if appended else newest)
     assert result.stop_reason is not StopReason.CAUGHT_UP
-    assert (result.confirmed_at, source.references) == (None, 0), "nothing looked for the end"
+    assert (result.confirmed_at, source.references) == (None, 0), "the drain opened no second subscription"
 
 
 @given(sizes=st.lists(st.integers(1, 50), max_size=60), room=st.integers(1, 400))
@@ -133,7 +133,7 @@ def test_max_bytes_cuts_at_the_last_event_that_fits(sizes, room):
     assert (result.stop_reason is StopReason.MAX_BYTES) == (fitting < len(sizes) or total >= room)
 
 
-# -- when it stops -------------------------------------------------------------------------------------------------
+# -- stop reasons --------------------------------------------------------------------------------------------------
 
 
 def test_an_empty_response_moves_the_position_and_does_not_confirm_the_end():
@@ -143,14 +143,14 @@ def test_an_empty_response_moves_the_position_and_does_not_confirm_the_end():
     assert (result.confirmed_at, source.references) == (None, 0)
 
 
-def test_an_empty_response_without_pending_requests_moves_nothing():
+def test_empty_response_without_pending_requests_does_not_move_the_position():
     source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=0, at=b"not this"), Silence(), Silence()])
     result = run(source)
     assert (result.stop_reason, result.through) == (StopReason.IDLE, events(3)[-1].replay_id)
     assert result.confirmed_at is None
 
 
-def test_silence_with_an_answer_after_it_is_idle_and_moves_nothing():
+def test_silence_followed_by_contact_is_idle_and_does_not_move_the_position():
     source = ScriptedSource(events(3), [Silence(), Silence(1)])
     result = run(source, events(3)[1].replay_id)
     assert (result.stop_reason, result.through, result.event_count) == (StopReason.IDLE, None, 0)
@@ -158,7 +158,7 @@ def test_silence_with_an_answer_after_it_is_idle_and_moves_nothing():
     assert (result.confirmed_at, result.contact_at, source.proofs) == (None, answered, 1)
 
 
-def test_the_end_is_confirmed_for_the_moment_at_which_the_second_subscription_was_opened():
+def test_drain_confirms_the_end_for_the_opening_time_of_the_second_subscription():
     source = ScriptedSource(events(3), [Deliver(1), ServiceUnavailableError("cut"), Silence(5), Deliver(2)])
     result = run(source, limits=CONFIRMING)
     assert (result.stop_reason, result.event_count, result.reconnects) == (StopReason.CAUGHT_UP, 3, 1)
@@ -166,33 +166,35 @@ def test_the_end_is_confirmed_for_the_moment_at_which_the_second_subscription_wa
     assert result.contact_at == BEGAN + timedelta(seconds=1 + 5 + sum(source.time.sleeps))
 
 
-def test_times_that_events_are_received_at_are_those_of_salesforces_clock():
+def test_received_at_is_the_time_of_salesforces_clock():
     source, sink = ScriptedSource(events(3), [Silence(4), Deliver(3)]), ListSink()
     run(source, sink=sink)
     assert [batch.received_at for batch in sink.batches] == [int((BEGAN.timestamp() + 5) * 1e9)]
 
 
-def test_a_drain_claims_no_time_where_salesforces_was_not_measured():
+def test_drain_reports_no_server_times_if_salesforces_time_was_not_measured():
     source, sink = ScriptedSource(events(3), measures_time=False), ListSink()
     result = run(source, StartFrom.EARLIEST, sink=sink, limits=CONFIRMING)
     assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 3)
     assert (result.confirmed_at, result.contact_at, result.began_at, result.pinned_at) == (None, None, None, None)
-    assert {batch.received_at for batch in sink.batches} == {1_700_000_000_000_000_000}, "as the worker received them"
+    assert {batch.received_at for batch in sink.batches} == {1_700_000_000_000_000_000}, (
+        "the time of the worker's clock"
+    )
 
 
-def test_what_comes_after_the_proof_of_contact_is_taken():
+def test_events_after_the_proof_of_contact_are_stored():
     source = ScriptedSource(events(3), [Silence(), Deliver(3), Silence(), Silence(1)])
     assert run(source).event_count == 3
 
 
-def test_silence_without_an_answer_is_a_fault_that_names_what_was_reached():
-    source = ScriptedSource(events(3), [Silence()] * 30, out_of_contact=[ContactError("TCP port 443")] * 30)
+def test_drain_raises_contact_error_after_silence_without_contact():
+    source = ScriptedSource(events(3), [Silence()] * 30, contact_faults=[ContactError("TCP port 443")] * 30)
     with pytest.raises(ContactError, match="TCP port 443"):
         run(source, max_failures=100)
-    assert 120 <= source.time.seconds < 150, "connecting has a limit of its own"
+    assert 120 <= source.time.seconds < 150, "connecting has its own timeout"
 
 
-def test_connecting_has_its_whole_time_however_long_the_measurement_of_the_time_took():
+def test_connect_timeout_excludes_the_measurement_of_salesforces_time():
     class Slow(ScriptedSource):
         def server_time(self, clock):
             self.time.seconds += 121
@@ -201,28 +203,28 @@ def test_connecting_has_its_whole_time_however_long_the_measurement_of_the_time_
     source = Slow(events(3), [ContactError("none")])
     result = run(source)
     assert (result.event_count, result.reconnects) == (3, 1)
-    assert result.began_at == BEGAN, "no event was requested before it"
+    assert result.began_at == BEGAN, "the drain requested no event before this time"
 
 
-def test_silence_whose_answer_comes_later_loses_nothing():
-    source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3)], out_of_contact=[ContactError("none")] * 2)
+def test_no_event_is_lost_if_contact_is_proven_late():
+    source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3)], contact_faults=[ContactError("none")] * 2)
     result = run(source)
     assert (result.event_count, result.stop_reason, result.reconnects) == (3, StopReason.IDLE, 2)
 
 
-def test_a_service_that_is_down_for_longer_than_connecting_may_take_is_waited_for():
+def test_unavailable_service_is_retried_beyond_the_connect_timeout():
     source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 14)
     assert run(source, max_failures=100).event_count == 3
-    assert source.time.seconds > 150, "only a way that leads nowhere is given up so soon"
+    assert source.time.seconds > 150, "the connect timeout does not apply to a server that responds with an error"
 
 
-def test_max_seconds_without_any_answer_is_a_fault_too():
-    source = ScriptedSource(events(3), [Silence()] * 30, out_of_contact=[ContactError("none")] * 30)
+def test_max_seconds_without_contact_raises_contact_error():
+    source = ScriptedSource(events(3), [Silence()] * 30, contact_faults=[ContactError("none")] * 30)
     with pytest.raises(ContactError):
         run(source, limits=DrainLimits(max_seconds=5))
 
 
-def test_a_silence_goes_on_over_broken_subscriptions():
+def test_silence_is_measured_across_broken_subscriptions():
     cut = [Silence(60), ServiceUnavailableError("cut by a middlebox")]
     source = ScriptedSource(events(3), [*cut * 20, Silence(1)], reference=())
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
@@ -230,13 +232,13 @@ def test_a_silence_goes_on_over_broken_subscriptions():
     assert 300 < source.time.seconds < 330
 
 
-def test_a_silence_that_goes_on_is_asked_for_an_answer_every_half_minute():
+def test_contact_is_checked_every_half_minute_of_a_silence():
     source = ScriptedSource(events(3), [Silence(301)], reference=())
     run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert source.proofs == 10
 
 
-def test_max_seconds_ends_a_busy_stream_after_its_batch():
+def test_max_seconds_ends_the_drain_of_a_busy_stream_after_a_batch():
     source = ScriptedSource(events(1000))
     ticks = iter(range(1000))
     sink = ListSink()
@@ -246,14 +248,14 @@ def test_max_seconds_ends_a_busy_stream_after_its_batch():
     assert result.through == sink.replay_ids[-1]
 
 
-def test_max_seconds_holds_on_a_silent_stream():
+def test_max_seconds_ends_the_drain_of_a_silent_stream():
     source = ScriptedSource(events(1), [Deliver(1), *[Silence()] * 10])
     result = run(source, limits=DrainLimits(max_seconds=7, idle_timeout=50))
     assert result.stop_reason is StopReason.MAX_SECONDS
     assert source.time.seconds <= 8
 
 
-def test_pauses_between_events_are_not_added_up():
+def test_idle_timeout_starts_again_with_each_event():
     source = ScriptedSource(events(3), [step for _ in range(3) for step in (Deliver(1), Silence(4))])
     assert run(source, limits=DrainLimits(max_seconds=60, idle_timeout=5)).event_count == 3
 
@@ -261,7 +263,7 @@ def test_pauses_between_events_are_not_added_up():
 CONFIRMING = DrainLimits(idle_timeout=10, confirm_timeout=300)
 
 
-def test_a_quiet_stream_has_time_to_confirm_its_end():
+def test_end_of_a_quiet_stream_is_confirmed_after_the_idle_timeout():
     newer = replay_id(12)
     source = ScriptedSource(
         events(3), [Silence()] * 20 + [Keepalive(at=newer), Silence()], reference=[*[None] * 100, replay_id(11)]
@@ -271,21 +273,21 @@ def test_a_quiet_stream_has_time_to_confirm_its_end():
     assert (result.confirmed_at, source.open_subscriptions) == (BEGAN, 0)
 
 
-def test_a_quiet_stream_whose_second_subscription_is_silent_ends_idle():
+def test_drain_of_a_quiet_stream_is_idle_if_the_second_subscription_is_silent():
     source = ScriptedSource(events(3), [Silence(50), Keepalive()] * 20, reference=())
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert (result.stop_reason, result.confirmed_at) == (StopReason.IDLE, None)
     assert 300 <= source.time.seconds <= 302
 
 
-def test_a_quiet_stream_that_confirms_nothing_ends_the_drain_all_the_same():
+def test_drain_of_a_quiet_stream_without_confirmation_ends_at_confirm_timeout():
     source = ScriptedSource(events(3), [Silence()] * 100, reference=[replay_id(11)])
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert (result.stop_reason, result.through) == (StopReason.IDLE, None)
     assert 300 <= source.time.seconds <= 302
 
 
-def test_the_events_that_follow_an_empty_response_are_read_before_the_end_is_confirmed():
+def test_events_after_an_empty_response_are_read_before_the_end_is_confirmed():
     """Salesforce may send empty responses with newer replay IDs while it seeks through a backlog."""
     seek = [Keepalive(at=replay_id(number)) for number in (4, 5)]
     source, sink = ScriptedSource(events(3), [*seek, Silence(20), Deliver(3)], reference=[replay_id(9)]), ListSink()
@@ -297,7 +299,7 @@ def test_the_events_that_follow_an_empty_response_are_read_before_the_end_is_con
 @pytest.mark.parametrize(
     ("minutes", "grace", "kept"), [(5, 0, 5), (0, 0, 0), (5, 2, 7), (20, 0, 10)], ids=["cut", "at once", "grace", "all"]
 )
-def test_until_keeps_what_is_before_it(minutes, grace, kept):
+def test_until_stores_the_events_before_it(minutes, grace, kept):
     base = int(NOW.timestamp() * 1000)
     stream = [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(10)]
     sink = ListSink()
@@ -309,12 +311,12 @@ def test_until_keeps_what_is_before_it(minutes, grace, kept):
         assert result.through == (stream[kept - 1].replay_id if kept else None)
 
 
-def test_until_is_the_reason_where_it_meets_max_events():
+def test_stop_reason_if_until_and_another_limit_meet_at_one_event():
     base = int(NOW.timestamp() * 1000)
     stream = [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(10)]
     limits = DrainLimits(until=NOW + timedelta(minutes=5), max_events=5)
     source = ScriptedSource(stream)
-    assert run(source, limits=limits).stop_reason is StopReason.MAX_EVENTS  # the sixth was never asked for
+    assert run(source, limits=limits).stop_reason is StopReason.MAX_EVENTS  # the drain never requested the sixth event
     assert source.limits == [5]
     limits = DrainLimits(until=NOW + timedelta(minutes=5), max_bytes=5)
     assert run(ScriptedSource(stream), limits=limits).stop_reason is StopReason.UNTIL
@@ -331,7 +333,7 @@ def test_until_reads_event_times_from_the_payloads():
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-def test_faults_without_progress_are_bounded_and_paused_between():
+def test_retries_without_progress_are_bounded_and_have_growing_pauses():
     source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 9)
     with pytest.raises(ServiceUnavailableError, match=r"/event/Order__e: gave up after 8 faults.*down"):
         run(source)
@@ -341,7 +343,7 @@ def test_faults_without_progress_are_bounded_and_paused_between():
 
 @given(st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50)
-def test_pauses_are_jittered_within_half_and_whole(random):
+def test_pauses_are_jittered_between_half_and_full_length(random):
     source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 8)
     run(source, random=lambda: random)
     for number, pause in enumerate(source.time.sleeps):
@@ -349,13 +351,13 @@ def test_pauses_are_jittered_within_half_and_whole(random):
         assert whole / 2 <= pause <= whole
 
 
-def test_progress_forgives_earlier_faults():
+def test_progress_resets_the_number_of_faults():
     fault = ServiceUnavailableError("down")
     source = ScriptedSource(events(30), ([fault] * 8 + [Deliver(1)]) * 4)
     assert run(source).event_count == 30
 
 
-def test_throttling_waits_longer():
+def test_pause_after_throttling_is_longer():
     source = ScriptedSource(events(3), [ThrottledError("slower")])
     run(source)
     assert source.time.sleeps == [pytest.approx(3.75)]
@@ -375,7 +377,7 @@ def test_a_refused_token_is_renewed_once_and_again_after_progress():
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("no"), QuotaExceededError("used up")])
-def test_what_waiting_cannot_heal_fails_at_once(error):
+def test_error_that_is_not_retriable_fails_the_drain_at_once(error):
     source = ScriptedSource(events(30), [Deliver(10), error])
     with pytest.raises(type(error)):
         run(source)
@@ -383,7 +385,7 @@ def test_what_waiting_cannot_heal_fails_at_once(error):
     assert source.open_subscriptions == 0
 
 
-def test_a_fault_near_the_deadline_ends_the_window_with_what_it_has():
+def test_fault_near_the_deadline_ends_the_window_with_the_stored_events():
     fault = ServiceUnavailableError("down")
     limits = DrainLimits(max_seconds=0.1)
     assert run(ScriptedSource(events(9), [Deliver(4), fault]), limits=limits).stop_reason is StopReason.MAX_SECONDS
@@ -391,7 +393,7 @@ def test_a_fault_near_the_deadline_ends_the_window_with_what_it_has():
         run(ScriptedSource(events(9), [fault]), limits=limits)
 
 
-def test_a_fault_of_the_sink_is_not_taken_for_one_of_the_stream():
+def test_error_of_the_sink_is_raised_without_a_retry():
     class Full:
         def append(self, batch):
             raise LandingError("disk full")
@@ -405,7 +407,7 @@ def test_a_fault_of_the_sink_is_not_taken_for_one_of_the_stream():
 
 @pytest.mark.parametrize("fault", [ServiceUnavailableError("down"), AccessDeniedError("hidden"), SchemaError("none")])
 @pytest.mark.parametrize("bound", ["none", "until"])
-def test_schemas_decide_nothing_about_what_is_read(fault, bound):
+def test_schema_errors_do_not_stop_the_drain(fault, bound):
     class Source(ScriptedSource):
         def schema(self, schema_id):
             raise fault
@@ -422,7 +424,7 @@ def test_schemas_decide_nothing_about_what_is_read(fault, bound):
 # -- a lost replay ID ----------------------------------------------------------------------------------------------
 
 
-def test_fail_says_what_was_lost_since_when_and_what_accepts_it():
+def test_error_of_a_lost_replay_id_names_the_position_its_time_and_the_remedy():
     source = ScriptedSource(events(30), retained_from=20)
     since = datetime(2026, 1, 28, tzinfo=UTC)
     with pytest.raises(ReplayIdLostError) as caught:
@@ -437,7 +439,7 @@ def test_fail_says_what_was_lost_since_when_and_what_accepts_it():
         assert part in text
 
 
-def test_earliest_goes_on_with_the_oldest_and_reports_the_gap():
+def test_on_invalid_replay_earliest_resumes_with_the_oldest_event_and_reports_a_gap():
     source, sink = ScriptedSource(events(30), retained_from=20), ListSink()
     since = datetime(2026, 1, 28, tzinfo=UTC)
     result = run(source, events(30)[4].replay_id, sink=sink, on_invalid_replay="earliest", position_time=since)
@@ -448,7 +450,7 @@ def test_earliest_goes_on_with_the_oldest_and_reports_the_gap():
     assert result.pinned is None
 
 
-def test_latest_goes_on_with_what_is_new_and_pins_it():
+def test_on_invalid_replay_latest_resumes_with_new_events_and_pins_the_position():
     source, sink = ScriptedSource(events(30), retained_from=20, latest_from=28), ListSink()
     result = run(source, events(30)[4].replay_id, sink=sink, on_invalid_replay="latest")
     assert sink.replay_ids == ids(source.stream[28:])
@@ -478,7 +480,7 @@ def test_two_losses_make_one_gap_that_covers_both():
     assert (result.gap.after, result.gap.resumed_at) == (source.stream[4].replay_id, source.stream[10].replay_id)
 
 
-def test_a_stream_that_is_lost_again_and_again_is_given_up():
+def test_drain_fails_at_the_fourth_lost_replay_id():
     lost, fault = ReplayIdLostError("lost"), ServiceUnavailableError("reset")
     source = ScriptedSource(events(30), [Deliver(5), fault, lost] * 4)
     with pytest.raises(ReplayIdLostError, match="4th time"):
@@ -495,7 +497,7 @@ def test_an_unknown_policy_is_refused_before_anything_is_read():
 # -- LATEST --------------------------------------------------------------------------------------------------------
 
 
-def test_latest_is_pinned_to_the_first_event_so_that_a_reconnect_cannot_skip():
+def test_latest_is_pinned_to_the_first_event_so_a_reconnect_skips_no_event():
     source = ScriptedSource(events(30), [Deliver(2), ServiceUnavailableError("reset")], latest_from=10)
     sink = ListSink()
     result = run(source, StartFrom.LATEST, sink=sink)
@@ -512,14 +514,14 @@ def test_latest_is_pinned_by_an_empty_response():
     assert result.pinned_at == BEGAN + timedelta(seconds=3 + 1)
 
 
-def test_latest_outwaits_the_idle_timeout_for_its_pin():
+def test_latest_without_a_pin_waits_longer_than_the_idle_timeout():
     source = ScriptedSource(events(30), [Silence()] * 5 + [Keepalive()])
     result = run(source, StartFrom.LATEST, limits=DrainLimits(idle_timeout=20))
     assert result.through == source.stream[-1].replay_id
 
 
 @pytest.mark.parametrize(("limits", "seconds"), [(DrainLimits(), 300), (DrainLimits(max_seconds=60), 60)])
-def test_latest_without_a_pin_is_an_error_in_the_end(limits, seconds):
+def test_latest_without_a_pin_fails_at_the_time_limit(limits, seconds):
     source = ScriptedSource(events(30), [Silence()] * 1000)
     with pytest.raises(ServiceUnavailableError, match="no replay ID to pin"):
         run(source, StartFrom.LATEST, limits=limits)
@@ -529,7 +531,7 @@ def test_latest_without_a_pin_is_an_error_in_the_end(limits, seconds):
 # -- progress ------------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_every_ten_seconds_with_rate_and_age():
+def test_progress_is_reported_every_ten_seconds_with_rate_and_age():
     base = int(NOW.timestamp() * 1000) - 90_000
     stream = [Event(replay_id(n + 1), avro_payload(base)) for n in range(2000)]
     source = ScriptedSource(stream)
@@ -547,7 +549,7 @@ def test_progress_is_told_every_ten_seconds_with_rate_and_age():
     assert str(reports[0]) == "400 events, 40 events/s; the last one is 90 s old"
 
 
-def test_the_lag_is_read_from_the_last_event_by_its_own_schema():
+def test_lag_is_decoded_from_the_last_event_with_its_own_schema():
     changed = [Event(replay_id(1), b"1", 1, "before"), Event(replay_id(2), b"2", 2, "after")]
     read = []
 
@@ -567,11 +569,11 @@ def test_the_lag_is_read_from_the_last_event_by_its_own_schema():
     assert (["before"], [b"2"]) not in read
 
 
-# -- to the end of a stream that never falls silent ----------------------------------------------------------------
+# -- the end of a busy stream --------------------------------------------------------------------------------------
 
 
 class BusySource(ScriptedSource):
-    """Publishes an event with each response, so that no response is empty and nothing is silent."""
+    """Source that publishes an event with each response, so that no response is empty."""
 
     def latest(self, topic, *, idle_timeout):
         return self._from_the_latest()
@@ -589,16 +591,16 @@ class BusySource(ScriptedSource):
             yield response
 
 
-def test_a_drain_to_the_end_ends_on_a_busy_stream_and_knows_for_when():
+def test_drain_to_the_end_of_a_busy_stream_stops_and_confirms_the_end():
     source = BusySource(events(250))
     sink = ListSink()
     result = run(source, sink=sink, limits=DrainLimits(to_the_end=True), event_times=lambda ids, _: [None] * len(ids))
     assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
     assert source.first_at_latest in sink.replay_ids
-    assert sink.replay_ids[:251] == ids(source.stream[:251]), "all that was there when it began"
+    assert sink.replay_ids[:251] == ids(source.stream[:251]), "all events that were published before the drain began"
 
 
-def test_a_fault_of_the_look_for_the_end_is_not_one_of_the_drain():
+def test_fault_of_the_second_subscription_is_not_counted_as_a_fault_of_the_drain():
     class CutOnce(BusySource):
         looks = 0
 

@@ -1,4 +1,4 @@
-"""The second subscription of a drain: who opens it, what its faults cost, and when its evidence is discarded."""
+"""Second subscription of a drain: when it is opened, its faults, and when its evidence is discarded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
-from airflow_provider_sfstream.streams.end_of_stream import EndMarker
+from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.source import EventBatch, StartFrom
 from tests.support.scripted_source import (
     BEGAN,
@@ -47,18 +47,18 @@ def run(source: ScriptedSource, start: bytes | StartFrom = StartFrom.EARLIEST, *
 
 
 class StreamingSource(ScriptedSource):
-    """A source of the API that names no positions."""
+    """Source of the Streaming API, whose empty responses contain no position."""
 
     confirms_positions: ClassVar[bool] = False
 
 
-# -- who opens it ----------------------------------------------------------------------------------------------------
+# -- opening ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "limits", [DrainLimits(), DrainLimits(max_events=2), DrainLimits(wait_for_confirmation=True)], ids=str
 )
-def test_a_drain_that_confirms_nothing_opens_no_second_subscription(limits: DrainLimits) -> None:
+def test_drain_without_confirmation_opens_no_second_subscription(limits: DrainLimits) -> None:
     source = ScriptedSource(events(3))
     result = run(source, limits=limits)
     assert (source.references, result.confirmed_at) == (0, None)
@@ -66,7 +66,7 @@ def test_a_drain_that_confirms_nothing_opens_no_second_subscription(limits: Drai
 
 
 @pytest.mark.parametrize("limits", [CONFIRMING, DrainLimits(to_the_end=True)], ids=["confirm_timeout", "to_the_end"])
-def test_a_drain_that_has_to_confirm_opens_one_and_closes_it(limits: DrainLimits) -> None:
+def test_drain_with_confirmation_opens_and_closes_one_second_subscription(limits: DrainLimits) -> None:
     source = ScriptedSource(events(3))
     result = run(source, limits=limits)
     assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
@@ -74,37 +74,37 @@ def test_a_drain_that_has_to_confirm_opens_one_and_closes_it(limits: DrainLimits
 
 
 @pytest.mark.parametrize("limits", [CONFIRMING, DrainLimits(to_the_end=True)], ids=["confirm_timeout", "to_the_end"])
-def test_nothing_is_confirmed_where_the_api_names_no_positions(limits: DrainLimits) -> None:
+def test_drain_of_a_streaming_api_topic_confirms_no_end(limits: DrainLimits) -> None:
     script = [Deliver(3), Keepalive(), Silence(400)]
     source = StreamingSource(events(3), script)
     result = run(source, limits=limits)
     assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.IDLE, None, 0)
-    assert source.time.seconds < 30, "there is nothing to wait for"
+    assert source.time.seconds < 30, "the drain does not wait for a confirmation"
 
 
-def test_an_error_of_the_drain_closes_it_too() -> None:
+def test_error_of_the_drain_closes_the_second_subscription() -> None:
     source = ScriptedSource(events(3), [QuotaExceededError("used up")], reference=())
     with pytest.raises(QuotaExceededError):
         run(source)
     assert (source.references, source.open_references) == (1, 0)
 
 
-# -- the moment that it confirms -------------------------------------------------------------------------------------
+# -- time of the confirmed end ---------------------------------------------------------------------------------------
 
 
-def test_the_end_is_confirmed_for_a_lower_bound_of_the_moment_of_the_request() -> None:
+def test_end_is_confirmed_for_a_lower_bound_of_the_time_of_the_request() -> None:
     time = FakeTime(100.0)
-    marker = EndMarker(ScriptedSource(events(1), time=time), TOPIC, time.clock)
+    marker = TipProbe(ScriptedSource(events(1), time=time), TOPIC, time.clock)
     marker.open(ServerTime(BEGAN, sent=90.0, received=94.0))
     marker.took([events(1)[0].replay_id])
     assert marker.opened_at == BEGAN + timedelta(seconds=100 - 94)
     assert marker.is_reached
 
 
-def test_a_later_answer_does_not_change_that_moment() -> None:
+def test_later_response_does_not_change_the_confirmed_time() -> None:
     time = FakeTime(100.0)
     source = ScriptedSource(events(1), time=time, reference=[None, None, events(1)[0].replay_id])
-    marker = EndMarker(source, TOPIC, time.clock)
+    marker = TipProbe(source, TOPIC, time.clock)
     measured = ServerTime(BEGAN, 100.0, 100.0)
     marker.open(measured)
     time.seconds += 250
@@ -115,8 +115,8 @@ def test_a_later_answer_does_not_change_that_moment() -> None:
     assert (marker.is_reached, marker.opened_at, source.references) == (True, BEGAN, 1)
 
 
-def test_without_a_measured_time_the_end_has_no_moment() -> None:
-    marker = EndMarker(ScriptedSource(events(1)), TOPIC, FakeTime().clock)
+def test_end_has_no_confirmed_time_if_salesforces_time_was_not_measured() -> None:
+    marker = TipProbe(ScriptedSource(events(1)), TOPIC, FakeTime().clock)
     marker.open(None)
     marker.took([events(1)[0].replay_id])
     assert (marker.is_reached, marker.opened_at) == (True, None)
@@ -130,8 +130,8 @@ def test_without_a_measured_time_the_end_has_no_moment() -> None:
     ],
     ids=["its only answer", "its last answer"],
 )
-def test_contact_was_not_before_the_moment_that_is_confirmed(script: list[Any], reference: list[Any]) -> None:
-    """A drain that stands at the end may end before its own subscription was answered."""
+def test_contact_at_is_after_confirmed_at(script: list[Any], reference: list[Any]) -> None:
+    """A drain that starts at the end may stop before its own subscription receives a response."""
     source = ScriptedSource(events(3), script, reference=reference)
     result = run(source, replay_id(9))
     assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
@@ -144,7 +144,9 @@ def test_contact_was_not_before_the_moment_that_is_confirmed(script: list[Any], 
 # -- faults ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_of_it_neither_ends_nor_reconnects_the_drain(caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_of_the_second_subscription_neither_ends_nor_reconnects_the_drain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     source, sink = ScriptedSource(events(3), reference=[CUT]), ListSink()
     result = run(source, sink=sink)
@@ -153,7 +155,7 @@ def test_a_fault_of_it_neither_ends_nor_reconnects_the_drain(caplog: pytest.LogC
     assert f"{TOPIC}: the subscription that looks for the end of the stream failed: {CUT}" in caplog.text
 
 
-def test_it_is_opened_again_with_the_next_subscription_and_confirms_a_later_moment() -> None:
+def test_reconnect_reopens_a_failed_second_subscription_with_a_later_time() -> None:
     script = [Deliver(1), Silence(20), ServiceUnavailableError("cut"), Deliver(2)]
     source = ScriptedSource(events(3), script, reference=[None, CUT, events(3)[2].replay_id])
     result = run(source, limits=WAITING)
@@ -161,35 +163,35 @@ def test_it_is_opened_again_with_the_next_subscription_and_confirms_a_later_mome
     assert result.confirmed_at == BEGAN + timedelta(seconds=20 + sum(source.time.sleeps))
 
 
-def test_evidence_of_a_subscription_that_failed_does_not_count_for_the_next_one() -> None:
-    """The replay ID that the first one named says nothing of the moment at which the second one was opened."""
+def test_evidence_of_a_failed_subscription_does_not_count_for_the_next_one() -> None:
+    """A replay ID from the first one proves nothing about the time at which the second one was opened."""
     script = [Silence(1), ServiceUnavailableError("cut"), Deliver(1), Silence(400)]
     source = ScriptedSource(events(3), script, reference=[events(3)[0].replay_id, CUT, None, *[None] * 2_000])
     result = run(source)
     assert (source.references, result.stop_reason, result.confirmed_at) == (2, StopReason.IDLE, None)
 
 
-def test_a_fault_of_the_drain_alone_does_not_open_another() -> None:
+def test_reconnect_does_not_open_another_second_subscription() -> None:
     script = [Deliver(1), ServiceUnavailableError("cut"), Deliver(2)]
     source = ScriptedSource(events(3), script)
     result = run(source)
     assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.CAUGHT_UP, BEGAN, 1)
 
 
-def test_it_ends_with_its_event_and_is_not_opened_again() -> None:
+def test_second_subscription_ends_with_its_event_and_is_not_reopened() -> None:
     script = [Deliver(1), ServiceUnavailableError("cut"), Silence(30), Deliver(2)]
     source = ScriptedSource(events(3), script, reference=[1])
     sink = ListSink()
     result = run(source, sink=sink, limits=WAITING)
     assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.CAUGHT_UP, BEGAN, 1)
-    assert sink.replay_ids[-1] == replay_id(9), "the batch that has the event is stored whole"
+    assert sink.replay_ids[-1] == replay_id(9), "the drain stores the whole batch that contains the event"
 
 
 # -- a lost position -------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_position_discards_the_evidence() -> None:
-    """The stream was reset: its replay IDs begin anew, and those of before prove nothing."""
+    """The stream was reset: its replay IDs start again, so earlier ones prove nothing."""
     stream = events(6)
     lost = ReplayIdLostError("The Replay ID validation failed.")
     script = [Deliver(2), ServiceUnavailableError("cut"), Silence(5), lost, Deliver(6), Silence(400)]
@@ -202,7 +204,7 @@ def test_a_lost_position_discards_the_evidence() -> None:
     assert (source.references, result.stop_reason, result.confirmed_at) == (2, StopReason.IDLE, None)
 
 
-def test_the_subscription_after_a_lost_position_confirms_its_own_moment() -> None:
+def test_second_subscription_after_a_lost_position_confirms_its_own_time() -> None:
     stream = events(4)
     lost = ReplayIdLostError("The Replay ID validation failed.")
     script = [Deliver(2), Silence(5), ServiceUnavailableError("cut"), lost, Deliver(4)]

@@ -1,4 +1,4 @@
-"""Evidence for the end of a stream: every rule, and every way in which a claim is withheld."""
+"""Evidence for the end of a stream: when it confirms the end, and when it does not."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams import end_of_stream as module
 from airflow_provider_sfstream.streams.end_of_stream import EndOfStream, Reference, reference
-from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
+from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import Deliver, Keepalive, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock
 
 
 def empty(at: bytes, pending: int = 1) -> EventBatch:
-    """Return an empty response that names the replay ID ``at``."""
+    """Create an empty response with the replay ID ``at``."""
     return EventBatch([], [], [], [], at, pending, 0)
 
 
 def delivery(*replay_ids: bytes) -> EventBatch:
-    """Return a response with events."""
+    """Create a response with events."""
     count = len(replay_ids)
     return EventBatch(list(replay_ids), [None] * count, [""] * count, [b""] * count, replay_ids[-1], 0, 0)
 
 
-def test_nothing_is_the_end_at_first() -> None:
+def test_end_is_not_reached_without_evidence() -> None:
     evidence = EndOfStream()
     assert (evidence.is_reached, evidence.has_event) == (False, False)
 
@@ -41,7 +41,7 @@ def test_nothing_is_the_end_at_first() -> None:
 # -- an event of the second subscription -----------------------------------------------------------------------------
 
 
-def test_the_reader_that_takes_the_first_event_of_the_second_subscription_has_reached_the_end() -> None:
+def test_reader_reaches_the_end_with_the_first_event_of_the_second_subscription() -> None:
     evidence = EndOfStream()
     evidence.reference_answered(delivery(replay_id(7)))
     evidence.reader_took([replay_id(3), replay_id(5)])
@@ -50,7 +50,7 @@ def test_the_reader_that_takes_the_first_event_of_the_second_subscription_has_re
     assert evidence.is_reached
 
 
-def test_that_event_may_arrive_after_the_reader_took_it() -> None:
+def test_first_event_of_the_second_subscription_may_arrive_after_the_reader_read_it() -> None:
     evidence = EndOfStream()
     evidence.reader_took([replay_id(5), replay_id(7), replay_id(9)])
     evidence.reader_took([replay_id(11)])
@@ -60,7 +60,7 @@ def test_that_event_may_arrive_after_the_reader_took_it() -> None:
 
 
 def test_only_the_first_event_of_the_second_subscription_is_a_reference() -> None:
-    """The first has the fewest events before it: it is the soonest evidence for the moment of the request."""
+    """The first event is the earliest evidence for the time of the request."""
     evidence = EndOfStream()
     evidence.reference_answered(delivery(replay_id(7)))
     evidence.reference_answered(delivery(replay_id(9)))
@@ -68,8 +68,8 @@ def test_only_the_first_event_of_the_second_subscription_is_a_reference() -> Non
     assert not evidence.is_reached
 
 
-def test_events_that_are_ordered_behind_the_reference_are_no_evidence() -> None:
-    """Replay IDs are opaque: events before the reference may have greater ones."""
+def test_events_with_greater_replay_ids_than_the_reference_are_no_evidence() -> None:
+    """Replay IDs are opaque: an event before the reference may have a greater one."""
     evidence = EndOfStream()
     evidence.reference_answered(delivery(replay_id(7)))
     evidence.reader_took([replay_id(8), replay_id(900)])
@@ -90,7 +90,7 @@ def test_batches_are_searched_for_a_late_reference_up_to_a_limit(monkeypatch: py
 # -- an empty response of the second subscription --------------------------------------------------------------------
 
 
-def test_the_reader_that_takes_the_event_named_by_the_second_subscription_has_reached_the_end() -> None:
+def test_reader_reaches_the_end_with_the_event_named_by_the_second_subscription() -> None:
     evidence = EndOfStream()
     evidence.reference_answered(empty(replay_id(7)))
     evidence.reader_took([replay_id(5)])
@@ -99,8 +99,8 @@ def test_the_reader_that_takes_the_event_named_by_the_second_subscription_has_re
     assert evidence.is_reached
 
 
-def test_the_reader_that_receives_the_replay_id_of_the_second_subscription_has_reached_the_end() -> None:
-    """A position that it only began with gets no new age, so a response of its own is needed."""
+def test_reader_reaches_the_end_with_the_replay_id_of_the_second_subscription() -> None:
+    """The start position of the reader is no evidence: the reader needs a response of its own."""
     evidence = EndOfStream()
     evidence.reference_answered(empty(replay_id(7)))
     assert not evidence.is_reached
@@ -108,12 +108,12 @@ def test_the_reader_that_receives_the_replay_id_of_the_second_subscription_has_r
     assert evidence.is_reached
 
 
-def test_the_reader_that_an_empty_response_moved_to_that_replay_id_has_reached_the_end() -> None:
+def test_reader_that_already_received_that_replay_id_has_reached_the_end() -> None:
     for unknown in (replay_id(7), b"unknown form"):
         evidence = EndOfStream()
         evidence.reader_answered(empty(unknown))
         evidence.reference_answered(empty(unknown))
-        assert evidence.is_reached, "equality needs no known form"
+        assert evidence.is_reached, "equal replay IDs may have an unknown format"
 
 
 def test_the_first_replay_id_of_the_second_subscription_stays_the_reference() -> None:
@@ -124,7 +124,7 @@ def test_the_first_replay_id_of_the_second_subscription_stays_the_reference() ->
     assert evidence.is_reached
 
 
-# -- both sent empty responses ---------------------------------------------------------------------------------------
+# -- empty responses of both subscriptions ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reader_first", [True, False])
@@ -138,12 +138,12 @@ def test_empty_responses_of_both_are_evidence_if_the_reader_is_not_behind(ahead:
         evidence.reference_answered(second)
     else:
         evidence.reference_answered(second)
-        assert not evidence.is_reached, "nor is one of the second subscription"
+        assert not evidence.is_reached, "an empty response of the second subscription alone is no evidence"
         evidence.reader_answered(reader)
     assert evidence.is_reached
 
 
-def test_a_reader_that_seeks_is_not_at_the_end_until_it_gets_there() -> None:
+def test_seeking_reader_reaches_the_end_only_past_the_reference() -> None:
     evidence = EndOfStream()
     evidence.reference_answered(empty(replay_id(700)))
     for number in (10, 250, 699):
@@ -153,16 +153,16 @@ def test_a_reader_that_seeks_is_not_at_the_end_until_it_gets_there() -> None:
     assert evidence.is_reached
 
 
-def test_order_alone_is_never_the_reason() -> None:
-    """Neither a position nor events behind that of the second subscription count without the server's answer."""
+def test_greater_replay_ids_alone_do_not_confirm_the_end() -> None:
+    """A greater replay ID of the reader counts only in an empty response to pending requests."""
     evidence = EndOfStream()
     evidence.reference_answered(empty(replay_id(700)))
     evidence.reader_took([replay_id(901), replay_id(902)])
     assert not evidence.is_reached
     evidence.reader_answered(empty(replay_id(902), pending=0))
-    assert not evidence.is_reached, "an answer without pending requests shows nothing"
+    assert not evidence.is_reached, "a response without pending requests is no evidence"
     evidence.reader_answered(empty(b""))
-    assert not evidence.is_reached, "nor does one that names no replay ID"
+    assert not evidence.is_reached, "a response without a replay ID is no evidence"
     evidence.reader_answered(empty(replay_id(902)))
     assert evidence.is_reached
 
@@ -177,7 +177,7 @@ def test_order_alone_is_never_the_reason() -> None:
         (b"\xff" * 10, b"\x00" * 8),
     ],
 )
-def test_replay_ids_in_unknown_or_different_forms_withhold(reader: bytes, second: bytes) -> None:
+def test_replay_ids_in_unknown_or_different_formats_do_not_confirm_the_end(reader: bytes, second: bytes) -> None:
     evidence = EndOfStream()
     evidence.reference_answered(empty(second))
     evidence.reader_answered(empty(reader))
@@ -185,7 +185,7 @@ def test_replay_ids_in_unknown_or_different_forms_withhold(reader: bytes, second
 
 
 @pytest.mark.parametrize("length", [8, 10])
-def test_replay_ids_of_both_observed_forms_are_compared(length: int) -> None:
+def test_replay_ids_of_both_observed_formats_are_compared(length: int) -> None:
     evidence = EndOfStream()
     evidence.reference_answered(empty((5).to_bytes(length, "big")))
     evidence.reader_answered(empty((4).to_bytes(length, "big")))
@@ -204,7 +204,7 @@ def test_the_end_stays_reached() -> None:
     assert evidence.is_reached
 
 
-# -- whatever the server sends ---------------------------------------------------------------------------------------
+# -- any sequence of responses ---------------------------------------------------------------------------------------
 
 _numbers = st.integers(0, 30)
 _steps = st.lists(
@@ -215,7 +215,7 @@ _steps = st.lists(
 
 
 @given(start=_numbers, steps=_steps)
-def test_without_an_answer_of_the_second_subscription_nothing_is_the_end(
+def test_end_is_never_reached_without_a_response_of_the_second_subscription(
     start: int, steps: list[tuple[str, list[int]]]
 ) -> None:
     evidence = EndOfStream()
@@ -228,10 +228,8 @@ def test_without_an_answer_of_the_second_subscription_nothing_is_the_end(
 
 
 @given(stream=st.lists(_numbers, unique=True, min_size=1), opened=st.data())
-def test_a_reader_in_stream_order_is_never_at_the_end_before_it_has_all_events_of_before(
-    stream: list[int], opened: st.DataObject
-) -> None:
-    """The replay IDs are in any order. The second subscription was opened when ``count`` events were published."""
+def test_reader_is_never_at_the_end_before_it_has_all_earlier_events(stream: list[int], opened: st.DataObject) -> None:
+    """The replay IDs are in any order. The second subscription opens after ``count`` events were published."""
     count = opened.draw(st.integers(0, len(stream)))
     empty_first = opened.draw(st.booleans()) and count > 0
     reference = empty(replay_id(stream[count - 1])) if empty_first else None
@@ -252,7 +250,7 @@ MEASURED = ServerTime(BEGINNING, 0.0, 2.0)
 
 
 class StreamingSource(ScriptedAsyncSource):
-    """A source whose empty responses name no position."""
+    """Source whose empty responses contain no position."""
 
     confirms_positions: ClassVar[bool] = False
 
@@ -262,7 +260,7 @@ def during(
     use: Callable[[Reference | None], Coroutine[Any, Any, Any]],
     measured: ServerTime | None = MEASURED,
 ) -> Any:
-    """Return the result of ``use`` with the second subscription; no task and no subscription is open after it."""
+    """Run ``use`` with the second subscription; check that no subscription stays open; return the result."""
 
     async def main() -> Any:
         context = reference(source, TOPIC, measured, silence_timeout=300.0, clock=virtual_clock)
@@ -285,44 +283,46 @@ async def _after_a_while(found: Reference | None) -> Reference | None:
     [(ScriptedAsyncSource(events(1)), None), (StreamingSource(events(1)), MEASURED)],
     ids=["time not measured", "Streaming API"],
 )
-def test_where_nothing_can_be_confirmed_nothing_is_opened(
+def test_no_second_subscription_is_opened_if_the_end_cannot_be_confirmed(
     source: ScriptedAsyncSource, measured: ServerTime | None
 ) -> None:
     assert during(source, _after_a_while, measured) is None
     assert source.starts == []
 
 
-def test_it_is_one_subscription_at_latest_for_one_event() -> None:
-    source = ScriptedAsyncSource(events(1), [Pass(5), Keepalive()])
+def test_second_subscription_starts_at_latest_and_requests_one_event() -> None:
+    source = ScriptedAsyncSource(events(1), [Pause(5), Keepalive()])
     during(source, _after_a_while)
     assert (source.starts, source.limits) == ([StartFrom.LATEST], [1])
 
 
-def test_it_was_opened_at_a_lower_bound_of_the_time_before_it_was_requested() -> None:
+def test_opened_at_is_a_lower_bound_of_the_time_of_the_request() -> None:
     async def main() -> Reference | None:
         await asyncio.sleep(10)
-        source = ScriptedAsyncSource(events(1), [Pass(5), Keepalive()])
+        source = ScriptedAsyncSource(events(1), [Pause(5), Keepalive()])
         context = reference(source, TOPIC, MEASURED, silence_timeout=300.0, clock=virtual_clock)
         async with context as found:
             return await _after_a_while(found)
 
     found = run_in_virtual_time(main())
     assert found is not None
-    assert found.opened_at == BEGINNING + timedelta(seconds=10 - 2), "the response may have been on its way for 2 s"
+    assert found.opened_at == BEGINNING + timedelta(seconds=10 - 2), "the response may have taken up to 2 s"
 
 
-def test_its_empty_response_is_evidence_for_a_reader_that_stands_there() -> None:
-    found = during(ScriptedAsyncSource(events(1), [Pass(5), Keepalive(at=POSITION)]), _after_a_while)
+def test_empty_response_is_evidence_for_a_reader_at_its_position() -> None:
+    found = during(ScriptedAsyncSource(events(1), [Pause(5), Keepalive(at=POSITION)]), _after_a_while)
     assert not found.evidence.is_reached
     found.evidence.reader_took([POSITION])
     assert found.evidence.is_reached
-    found = during(ScriptedAsyncSource(events(1), [Pass(5), Keepalive(at=behind(POSITION))]), _after_a_while)
+    found = during(
+        ScriptedAsyncSource(events(1), [Pause(5), Keepalive(at=unused_replay_id_after(POSITION))]), _after_a_while
+    )
     found.evidence.reader_took([POSITION])
     assert not found.evidence.is_reached
 
 
-def test_its_event_is_evidence_for_a_reader_that_takes_it() -> None:
-    source = ScriptedAsyncSource(events(4), [Pass(5), Deliver(1)], latest_from=2)
+def test_event_is_evidence_for_a_reader_that_reads_it() -> None:
+    source = ScriptedAsyncSource(events(4), [Pause(5), Deliver(1)], latest_from=2)
     found = during(source, _after_a_while)
     assert found.evidence.has_event
     assert not found.evidence.is_reached
@@ -331,14 +331,16 @@ def test_its_event_is_evidence_for_a_reader_that_takes_it() -> None:
 
 
 @pytest.mark.parametrize("fault", [ServiceUnavailableError("cut"), QuotaExceededError("used up")])
-def test_a_fault_is_logged_and_confirms_nothing(fault: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_fault_of_the_second_subscription_is_logged_and_confirms_nothing(
+    fault: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    found = during(ScriptedAsyncSource(events(1), [Pass(5), fault]), _after_a_while)
+    found = during(ScriptedAsyncSource(events(1), [Pause(5), fault]), _after_a_while)
     assert not found.evidence.is_reached
     assert f"{TOPIC}: the subscription that looks for the end of the stream failed: {fault}" in caplog.text
 
 
-def test_an_error_of_the_wait_ends_it_too() -> None:
+def test_error_of_the_wait_closes_the_second_subscription() -> None:
     async def fail(found: Reference | None) -> None:
         await asyncio.sleep(1)
         raise KeyError("of the wait")
@@ -347,7 +349,7 @@ def test_an_error_of_the_wait_ends_it_too() -> None:
         during(ScriptedAsyncSource(events(1)), fail)
 
 
-def test_a_wait_that_is_cancelled_ends_it_too() -> None:
+def test_cancelled_wait_closes_the_second_subscription() -> None:
     source = ScriptedAsyncSource(events(1))
 
     async def main() -> None:

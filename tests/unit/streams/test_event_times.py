@@ -1,4 +1,4 @@
-"""The bounds of event times over payloads of several schemas, read many at a time."""
+"""First and last event time of payloads with several schemas, decoded in batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.scripted_source import SCHEMA, avro_payload
 TIMELESS = json.dumps({"type": "record", "name": "Other__e", "fields": [{"name": "Text__c", "type": "string"}]})
 
 
-def test_bounds_span_batches_and_schemas_and_leave_out_what_tells_no_time() -> None:
+def test_bounds_cover_all_batches_and_schemas_and_skip_events_without_a_time() -> None:
     bounds = EventTimeBounds(TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__))
     bounds.settle()
     assert (bounds.first, bounds.last) == (None, None)
@@ -29,14 +29,14 @@ def test_bounds_span_batches_and_schemas_and_leave_out_what_tells_no_time() -> N
     assert (bounds.first, bounds.last) == (10, 70)
 
 
-def test_each_event_is_read_by_its_own_schema() -> None:
+def test_each_event_is_decoded_with_its_own_schema() -> None:
     times = StreamEventTimes(TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__))
     ids, payloads = ["timed", "none", "also", "timed"], [avro_payload(50), b"\x02c", avro_payload(20), avro_payload(7)]
     assert times(ids, payloads) == [50, None, 20, 7]
     assert times(["none", "none"], [b"\x02a", b"\x02b"]) == [None, None]
 
 
-def test_a_damaged_payload_does_not_hide_its_neighbours() -> None:
+def test_damaged_payload_does_not_affect_other_event_times() -> None:
     bounds = EventTimeBounds(TimeReaders("avro", lambda _: SCHEMA))
     bounds.add(["timed"] * 3, [avro_payload(5), b"", avro_payload(9)])
     bounds.settle()
@@ -44,7 +44,7 @@ def test_a_damaged_payload_does_not_hide_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "<html>", '{"type": "record", "name": "A", "fields": [7]}'])
-def test_without_a_usable_schema_no_time_is_known_and_none_is_an_error(text: str) -> None:
+def test_event_without_a_usable_schema_has_no_time(text: str) -> None:
     texts = {"timed": SCHEMA, "unusable": text}
     readers = TimeReaders("avro", texts.get)
     times, bounds = StreamEventTimes(readers), EventTimeBounds(readers)

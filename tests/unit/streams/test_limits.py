@@ -1,3 +1,5 @@
+"""Limits of a drain, and the texts of its stop reasons."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -30,7 +32,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ({"grace": timedelta(minutes=5)}, "until"),
     ],
 )
-def test_an_unusable_limit_is_refused_by_name(arguments, named):
+def test_invalid_limit_is_refused_by_name(arguments, named):
     with pytest.raises(ConfigurationError, match=named):
         DrainLimits(**arguments)
 

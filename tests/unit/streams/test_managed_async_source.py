@@ -1,4 +1,4 @@
-"""What a watch on a managed subscription leaves out after a fault, with scripted streams."""
+"""Watch of a managed subscription: events that it skips after a fault, with scripted streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batch(*replay_ids: bytes) -> EventBatch:
 
 
 class Client:
-    """Streams in turn, each of batches; a fault ends it."""
+    """Client with the responses of each stream in turn; a fault ends each stream."""
 
     def __init__(self, *streams: list[EventBatch]) -> None:
         self._streams = list(streams)
@@ -50,12 +50,14 @@ class Client:
             self.closed += 1
 
 
-async def told(source: AsyncManagedSource, start: bytes | StartFrom, limit: int | None = None) -> list[bytes]:
-    """Return the replay IDs of one subscription, and the position of a confirmation, until its fault."""
+async def read_until_fault(
+    source: AsyncManagedSource, start: bytes | StartFrom, limit: int | None = None
+) -> list[bytes]:
+    """Read one subscription until its fault; return its replay IDs, including confirmed positions."""
     got: list[bytes] = []
     stream = source.subscribe(TOPIC, start, limit=limit, silence_timeout=300)
     async with aclosing(stream):
-        with pytest.raises(ServiceUnavailableError):  # noqa: PT012 - what comes before the fault counts
+        with pytest.raises(ServiceUnavailableError):  # noqa: PT012 - the responses before the fault count
             async for response in stream:
                 got += response.replay_ids or [response.latest_replay_id]
     return [replay_id for replay_id in got if replay_id]
@@ -63,63 +65,63 @@ async def told(source: AsyncManagedSource, start: bytes | StartFrom, limit: int 
 
 def source_on(*streams: list[EventBatch]) -> tuple[AsyncManagedSource, Client]:
     client = Client(*streams)
-    given: Any = client
-    return AsyncManagedSource(given, ORDERS), client
+    untyped: Any = client
+    return AsyncManagedSource(untyped, ORDERS), client
 
 
-async def test_what_was_yielded_is_left_out_however_often() -> None:
+async def test_watch_skips_yielded_events_after_each_fault() -> None:
     source, client = source_on(
         [batch(b"1", b"2"), batch(b"3")],
         [batch(b"1"), batch(b"2", b"3", b"4")],
         [batch(b"1", b"2", b"3", b"4"), batch(b"5")],
     )
-    assert await told(source, COMMITTED) == [b"1", b"2", b"3"]
-    assert await told(source, b"3") == [b"4"]
-    assert await told(source, b"4") == [b"5"]
+    assert await read_until_fault(source, COMMITTED) == [b"1", b"2", b"3"]
+    assert await read_until_fault(source, b"3") == [b"4"]
+    assert await read_until_fault(source, b"4") == [b"5"]
     assert client.closed == 3
 
 
-async def test_what_lies_before_a_confirmed_position_is_left_out() -> None:
+async def test_watch_skips_events_before_a_confirmed_position() -> None:
     source, _ = source_on([batch(b"1", b"2"), batch(CAUGHT_UP)], [batch(b"1"), batch(b"2"), batch(b"3")])
-    assert await told(source, COMMITTED) == [b"1", b"2", CAUGHT_UP]
-    assert await told(source, CAUGHT_UP) == [b"3"]
+    assert await read_until_fault(source, COMMITTED) == [b"1", b"2", CAUGHT_UP]
+    assert await read_until_fault(source, CAUGHT_UP) == [b"3"]
 
 
-async def test_a_quiet_stream() -> None:
+async def test_watch_of_a_quiet_stream_yields_each_event_once() -> None:
     source, _ = source_on([batch(CAUGHT_UP)], [batch(b"1"), batch(b"2"), batch(b"3")], [batch(b"1", b"2", b"3", b"4")])
-    assert await told(source, COMMITTED) == [CAUGHT_UP]
-    assert await told(source, CAUGHT_UP) == [b"1", b"2", b"3"]
-    assert await told(source, b"3") == [b"4"]
+    assert await read_until_fault(source, COMMITTED) == [CAUGHT_UP]
+    assert await read_until_fault(source, CAUGHT_UP) == [b"1", b"2", b"3"]
+    assert await read_until_fault(source, b"3") == [b"4"]
 
 
-async def test_nothing_is_left_out_where_somebody_committed() -> None:
+async def test_watch_skips_no_event_after_a_commit_of_another_client() -> None:
     source, _ = source_on(
         [batch(b"1", b"2")], [batch(b"2", b"3"), batch(b"4")], [batch(b"2", b"3", b"4", b"5")], [batch(CAUGHT_UP)]
     )
-    assert await told(source, COMMITTED) == [b"1", b"2"]
-    assert await told(source, b"2") == [b"2", b"3", b"4"]
-    assert await told(source, b"4") == [b"5"], "the new beginning is known"
-    assert await told(source, b"5") == [CAUGHT_UP]
+    assert await read_until_fault(source, COMMITTED) == [b"1", b"2"]
+    assert await read_until_fault(source, b"2") == [b"2", b"3", b"4"]
+    assert await read_until_fault(source, b"4") == [b"5"], "the source has recorded the new start"
+    assert await read_until_fault(source, b"5") == [CAUGHT_UP]
 
 
-async def test_everything_is_told_again_where_not_all_came_again() -> None:
+async def test_watch_yields_all_events_again_if_the_redelivery_is_incomplete() -> None:
     source, _ = source_on([batch(b"1", b"2", b"3")], [batch(b"1"), batch(CAUGHT_UP)], [batch(b"1"), batch(b"4")])
-    assert await told(source, COMMITTED) == [b"1", b"2", b"3"]
-    assert await told(source, b"3") == []
-    assert await told(source, b"3") == [b"1", b"4"]
+    assert await read_until_fault(source, COMMITTED) == [b"1", b"2", b"3"]
+    assert await read_until_fault(source, b"3") == []
+    assert await read_until_fault(source, b"3") == [b"1", b"4"]
 
 
-async def test_a_start_from_elsewhere_leaves_nothing_out() -> None:
+async def test_watch_from_an_unknown_start_skips_no_event() -> None:
     source, _ = source_on([batch(b"1", b"2")])
-    assert await told(source, b"1") == [b"1", b"2"]
+    assert await read_until_fault(source, b"1") == [b"1", b"2"]
 
 
-async def test_the_limit_does_not_count_what_is_left_out() -> None:
+async def test_limit_of_a_watch_does_not_count_skipped_events() -> None:
     source, client = source_on([batch(b"1", b"2")], [batch(b"1", b"2"), batch(b"3")])
-    await told(source, COMMITTED, 5)
-    await told(source, b"2", 3)
+    await read_until_fault(source, COMMITTED, 5)
+    await read_until_fault(source, b"2", 3)
     credit = client.credits[-1]
-    assert credit.outstanding == 2, "of the three that count, one has come"
+    assert credit.outstanding == 2, "one of the three counted events has arrived"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ async def test_the_limit_does_not_count_what_is_left_out() -> None:
         ("/u/Generic", COMMITTED, None, 300),
     ],
 )
-def test_arguments_are_refused_at_once(topic: str, start: StartFrom, limit: int | None, silence: float) -> None:
+def test_invalid_arguments_are_refused_at_once(topic: str, start: StartFrom, limit: int | None, silence: float) -> None:
     source, client = source_on()
     with pytest.raises(ConfigurationError, match="Nothing was read"):
         source.subscribe(topic, start, limit=limit, silence_timeout=silence)

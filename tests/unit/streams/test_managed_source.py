@@ -1,4 +1,4 @@
-"""What a source on a managed subscription leaves out, commits and waits for, with a scripted Salesforce."""
+"""Managed subscription as an event source: skipped events, commits and retries, with a scripted Salesforce."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ COMMITTED = StartFrom.COMMITTED
 
 CAUGHT_UP, OWES_NOTHING, SILENCE = "caught up", "owes nothing", "silence"
 Step = int | str | SalesforceStreamError
-"""So many events; an empty response that confirms the position, or that does not; nothing; the end of the stream."""
+"""One step of a script.
+
+A number delivers that many events. ``CAUGHT_UP`` is an empty response that confirms the position, ``OWES_NOTHING`` an
+empty response that does not, and ``SILENCE`` is no response. An error ends the stream.
+"""
 
 
 def rid(number: int) -> bytes:
-    """Return the replay ID of event ``number``; one and a half (a position between two events) is a number too."""
+    """Return the replay ID of event ``number``. A fraction is a position between two events: 1.5 follows event 1."""
     return int(number * 10).to_bytes(8, "big") + b"\0\0"
 
 
@@ -56,23 +60,24 @@ def batch(replay_ids: list[bytes], latest: bytes, pending: int) -> EventBatch:
 
 @dataclass
 class Salesforce:
-    """A managed subscription of a topic with ``events`` numbered events, and a script for each stream in turn."""
+    """Salesforce with ``events`` numbered events, a managed subscription, and a script for each of its streams."""
 
     events: int
     scripts: deque[list[Step]]
     committed: float | None = None
     default_replay: str = "EARLIEST"
     commit_faults: deque[SalesforceStreamError | None] = field(default_factory=deque)
-    """For each commit in turn: why it is not answered well. One that ends a stream ends it after carrying it out."""
+    """Error of each commit in turn, or ``None``. A ``CommitError`` refuses the commit; other errors end the stream
+    after Salesforce carried out the commit."""
     streams: list[Stream] = field(default_factory=list)
     log: list[tuple[str, bytes]] = field(default_factory=list)
     sessions_renewed: int = 0
     ordinary: list[SalesforceStreamError | None] = field(default_factory=list)
-    """Responses of an ordinary subscription before it delivers the event after its position, or names the end."""
+    """First steps of each ordinary subscription, before its events: an error, or ``None`` for silence."""
     schema_id: str = "schema"
-    """Of the events of the managed stream."""
+    """Schema ID of the events of the managed stream."""
     opened: list[bytes | StartFrom] = field(default_factory=list)
-    """The positions of the ordinary subscriptions."""
+    """Start positions of the ordinary subscriptions."""
 
     def in_contact(self, name: str) -> nullcontext[None]:
         return nullcontext()
@@ -90,9 +95,9 @@ class Salesforce:
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, **_: Any
     ) -> Iterator[EventBatch | None]:
         self.opened.append(start)
-        for said in self.ordinary:
-            if said is not None:
-                raise said
+        for error in self.ordinary:
+            if error is not None:
+                raise error
             yield None
         position = int.from_bytes(start[:8], "big") / 10 if isinstance(start, bytes) else 0
         following = list(range(int(position) + 1, self.events + 1))[:limit]
@@ -137,14 +142,14 @@ class Stream:
         if step == OWES_NOTHING:
             return batch([], rid(self.position), 0)
         if step == CAUGHT_UP:
-            assert int(self.position) == self.salesforce.events, "a script that is not true"
+            assert int(self.position) == self.salesforce.events, "the script contradicts the number of events"
             self.position = self.salesforce.events + 0.5
             self.confirmed.add(self.position)
             return batch([], rid(self.position), 100)
         assert isinstance(step, int)
         count = step if self.limit is None else min(step, self.limit)
         numbers = [int(self.position) + 1 + index for index in range(count)]
-        assert numbers[-1] <= self.salesforce.events, "a script that is not true"
+        assert numbers[-1] <= self.salesforce.events, "the script contradicts the number of events"
         self.position = numbers[-1]
         if self.limit is not None:
             self.limit -= count
@@ -166,9 +171,9 @@ class Stream:
         position = int.from_bytes(replay_id[:8], "big") / 10
         fault = self.salesforce.commit_faults.popleft() if self.salesforce.commit_faults else None
         refused = isinstance(fault, CommitError)
-        assert position <= self.position, "not delivered yet"
+        assert position <= self.position, "Salesforce has not delivered this position yet"
         if not refused:
-            assert position >= (self.salesforce.committed or 0), "older than the committed one"
+            assert position >= (self.salesforce.committed or 0), "the committed position is newer"
             self.salesforce.committed = position
             self.salesforce.log.append(("committed", replay_id))
         self.is_open = fault is None or refused
@@ -214,7 +219,7 @@ def responses(source: ManagedSource, start: bytes | StartFrom, limit: int | None
 
 
 def events_of(stream: Iterable[EventBatch | None], end: type[Exception] | None = None) -> list[bytes]:
-    """Return the replay IDs that come until the stream ends, with an error of that type."""
+    """Read the stream to its end, or to an error of the type ``end``; return the replay IDs."""
     got: list[bytes] = []
     with nullcontext() if end is None else pytest.raises(end):
         for response in stream:
@@ -231,13 +236,13 @@ def landed(*numbers: int) -> Callable[[bytes], bool]:
     return set(ids(*numbers)).__contains__
 
 
-class TestWhatIsLeftOut:
-    def test_nothing_where_nothing_was_delivered_before(self) -> None:
+class TestSkippedEvents:
+    def test_first_delivery_is_yielded_completely(self) -> None:
         salesforce = scripted(4, [2, 2])
         assert events_of(responses(source_on(salesforce), COMMITTED)) == ids(1, 2, 3, 4)
-        assert salesforce.committed is None, "only the reader knows what is durable"
+        assert salesforce.committed is None, "only the reader knows which events are stored"
 
-    def test_what_this_source_has_yielded(self) -> None:
+    def test_yielded_events_are_skipped_after_a_fault(self) -> None:
         salesforce = scripted(6, [2, 1, fault()], [4, fault()], [3, 3])
         source = source_on(salesforce)
         assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2, 3)
@@ -245,13 +250,13 @@ class TestWhatIsLeftOut:
         assert events_of(responses(source, rid(4))) == ids(5, 6)
         assert salesforce.log == []
 
-    def test_what_it_has_yielded_but_nobody_kept_comes_again(self) -> None:
+    def test_yielded_events_that_were_not_stored_are_yielded_again(self) -> None:
         source = source_on(scripted(3, [3, fault()], [3], [3]))
         assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2, 3)
         assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
-        assert events_of(responses(source, rid(1))) == ids(2, 3), "of what was kept, the rest"
+        assert events_of(responses(source, rid(1))) == ids(2, 3), "the events after the stored one"
 
-    def test_what_lies_before_a_position_that_was_confirmed(self) -> None:
+    def test_events_before_a_confirmed_position_are_skipped(self) -> None:
         salesforce = scripted(2, [2, CAUGHT_UP, fault()])
         source = source_on(salesforce)
         assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2)
@@ -259,22 +264,22 @@ class TestWhatIsLeftOut:
         salesforce.scripts.append([1, 2, 1])
         assert events_of(responses(source, rid(2.5))) == ids(3, 4)
 
-    def test_what_is_landed_by_an_earlier_run_and_that_is_committed(self) -> None:
+    def test_events_landed_by_an_earlier_run_are_skipped_and_committed(self) -> None:
         salesforce = scripted(5, [2, 2, 1])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         stream = responses(source, rid(3))
         assert events_of(itertools.islice(stream, 1)) == ids(4)
-        assert salesforce.committed == 3, "before anything else is yielded"
+        assert salesforce.committed == 3, "the commit precedes the first yielded event"
         assert events_of(stream) == ids(5)
         assert salesforce.log == [("committed", rid(3))]
 
-    def test_what_is_landed_before_a_position_that_was_confirmed(self) -> None:
+    def test_landed_events_before_a_confirmed_position_are_skipped(self) -> None:
         salesforce = scripted(5, [3, 2], committed=0)
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         assert events_of(responses(source, rid(3.5))) == ids(4, 5)
         assert salesforce.committed == 3
 
-    def test_what_is_landed_and_nothing_else_has_come(self) -> None:
+    def test_landed_events_are_skipped_if_no_new_event_arrives(self) -> None:
         salesforce = scripted(3, [3, CAUGHT_UP])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         *_, confirmed = responses(source, rid(3))
@@ -282,7 +287,7 @@ class TestWhatIsLeftOut:
         assert (len(confirmed), confirmed.latest_replay_id) == (0, rid(3.5))
         assert salesforce.committed == 3, "the last landed event"
 
-    def test_a_fault_among_the_landed(self) -> None:
+    def test_fault_during_redelivery_of_landed_events(self) -> None:
         salesforce = scripted(5, [2, fault()], [4, fault()], [2])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         assert events_of(responses(source, rid(3)), ServiceUnavailableError) == []
@@ -291,18 +296,18 @@ class TestWhatIsLeftOut:
             "the second stream committed 3, so the third begins with 4"
         )
 
-    def test_nothing_where_salesforce_is_past_the_start(self) -> None:
+    def test_no_event_is_skipped_if_salesforce_resumes_at_the_start(self) -> None:
         salesforce = scripted(7, [2], committed=5)
         source = source_on(salesforce, is_landed=landed(1, 2, 3, 4, 5))
         assert events_of(responses(source, rid(5))) == ids(6, 7)
         assert salesforce.log == []
 
-    def test_what_lies_up_to_the_start_where_nobody_knows_what_is_landed(self) -> None:
+    def test_events_up_to_the_start_are_skipped_without_landing_lookup(self) -> None:
         assert events_of(responses(source_on(scripted(3, [3])), rid(2))) == ids(3)
 
     @pytest.mark.parametrize("committed", [3, 4])
-    def test_nothing_of_the_topic_where_the_position_moved_meanwhile(self, committed: int) -> None:
-        """Another client committed, so that what was yielded is not delivered again."""
+    def test_no_event_is_lost_if_another_client_committed(self, committed: int) -> None:
+        """Another client committed the yielded events, so Salesforce does not deliver them again."""
         salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP] if committed == 3 else [CAUGHT_UP])
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
@@ -310,12 +315,12 @@ class TestWhatIsLeftOut:
         assert events_of(responses(source, rid(3))) == ids(4)
         assert source.differs == (committed == 4)
 
-    def test_the_limit_counts_what_is_yielded(self) -> None:
+    def test_limit_counts_yielded_events_only(self) -> None:
         salesforce = scripted(9, [3, fault()], [2, 2, 2, 9])
         source = source_on(salesforce)
         assert events_of(responses(source, COMMITTED, 5), ServiceUnavailableError) == ids(1, 2, 3)
         assert events_of(responses(source, rid(3), 2)) == ids(4, 5)
-        assert salesforce.streams[-1].position == 5, "never asked for more"
+        assert salesforce.streams[-1].position == 5, "the source requested no more events"
 
     @pytest.mark.parametrize("size", [1, 2, 7, 100])
     @pytest.mark.parametrize("count", [1, 5, 99, 150])
@@ -337,20 +342,20 @@ class TestWhatIsLeftOut:
         assert redelivery.last == rid(count)
 
 
-class TestALostPosition:
-    def test_nothing_is_yielded(self) -> None:
+class TestLostPosition:
+    def test_lost_position_raises_before_any_event_is_yielded(self) -> None:
         salesforce = scripted(5, [3, 2], [CAUGHT_UP], ordinary=[None, None, ReplayIdLostError("too old")])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
         assert source.stream is None
 
-    def test_it_continues_where_salesforce_does(self) -> None:
+    def test_start_from_latest_continues_at_the_committed_position(self) -> None:
         salesforce = scripted(5, [2], [2, 3], committed=0, ordinary=[ReplayIdLostError("too old")])
         source = source_on(salesforce)
         assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
         assert events_of(responses(source, StartFrom.LATEST)) == ids(1, 2, 3, 4, 5)
 
-    def test_or_with_the_earliest_event_wherever_salesforce_does(self) -> None:
+    def test_start_from_earliest_yields_all_retained_events(self) -> None:
         salesforce = scripted(5, [2], [2], committed=3, ordinary=[ReplayIdLostError("too old")])
         source = source_on(salesforce)
         events_of(responses(source, rid(2)), ReplayIdLostError)
@@ -358,7 +363,7 @@ class TestALostPosition:
         assert events_of(responses(source, StartFrom.EARLIEST)) == ids(1, 2, 3, 4, 5)
         assert salesforce.opened == [rid(2), StartFrom.EARLIEST, rid(1)]
 
-    def test_a_silence_yields_nothing(self) -> None:
+    def test_silence_yields_no_event(self) -> None:
         class Ticking(Clock):
             def __call__(self) -> float:
                 self.now += 10
@@ -369,18 +374,18 @@ class TestALostPosition:
         assert list(itertools.islice(stream, 50)) == [None] * 50
 
 
-class TestAPositionThatMoved:
-    """The recorded position is event 5 of 400, or of 9."""
+class TestMovedPosition:
+    """The recorded position is event 5 of 9 events, in one test of 400."""
 
     @pytest.mark.parametrize("committed", [7, 9], ids=["forward", "to the end"])
-    def test_forward(self, committed: int) -> None:
+    def test_no_event_is_missed_if_the_position_moved_forward(self, committed: int) -> None:
         salesforce = scripted(9, [9 - committed] if committed < 9 else [CAUGHT_UP], committed=committed)
         source = source_on(salesforce, is_landed=landed(4, 5))
         assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
         assert source.differs == (committed == 9)
         assert salesforce.log == []
 
-    def test_it_reads_the_managed_stream_again_once_that_is_reached(self) -> None:
+    def test_managed_stream_is_read_again_after_the_missing_events(self) -> None:
         salesforce = scripted(400, [100, 100, 100, 93], committed=7)
         source = source_on(salesforce)
         assert events_of(responses(source, rid(5))) == ids(*range(6, 401))
@@ -389,14 +394,14 @@ class TestAPositionThatMoved:
         assert (salesforce.committed, len(salesforce.streams)) == (400, 1)
 
     @pytest.mark.parametrize("sizes", [[9], [5, 4], [2, 2, 2, 3], [1] * 9])
-    def test_backward(self, sizes: list[Step]) -> None:
+    def test_no_event_is_repeated_if_the_position_moved_backward(self, sizes: list[Step]) -> None:
         salesforce = scripted(9, [*sizes, CAUGHT_UP])
         source = source_on(salesforce, is_landed=landed(4, 5))
         assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 4])
     @pytest.mark.parametrize("committed", [None, 5, 6, 8, 9])
-    def test_the_limit_holds(self, committed: int | None, limit: int) -> None:
+    def test_limit_holds_if_the_position_moved(self, committed: int | None, limit: int) -> None:
         salesforce = scripted(9, [1] * (9 - (committed or 0)) + [CAUGHT_UP], committed=committed)
         stream = responses(source_on(salesforce), rid(5), limit)
         got: list[bytes] = []
@@ -406,13 +411,13 @@ class TestAPositionThatMoved:
                 break
         assert got == ids(*range(6, 6 + limit))
 
-    def test_an_equal_replay_id_of_another_event_is_no_agreement(self) -> None:
+    def test_equal_replay_id_of_another_topic_does_not_match(self) -> None:
         salesforce = scripted(9, [4], committed=5, schema_id="of another topic")
         source = source_on(salesforce)
         assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
         assert source.differs
 
-    def test_events_of_another_topic(self) -> None:
+    def test_events_of_another_topic_are_refused(self) -> None:
         salesforce = scripted(9, [4], committed=5, schema_id='{"type": "record", "name": "Invoice__e", "fields": []}')
         for start in (COMMITTED, rid(5)):
             salesforce.scripts.append([4])
@@ -422,8 +427,8 @@ class TestAPositionThatMoved:
             assert salesforce.streams[-1].closed
 
     @pytest.mark.parametrize("ahead", [False, True])
-    def test_the_end_is_committed_where_no_event_lies_between(self, ahead: bool) -> None:
-        """A subscription that was recreated with LATEST, and has delivered nothing."""
+    def test_confirmed_end_is_committed_only_if_no_event_precedes_it(self, ahead: bool) -> None:
+        """The subscription was recreated with LATEST and has delivered no event."""
         salesforce = scripted(9, [CAUGHT_UP], [CAUGHT_UP], committed=9)
         source = source_on(salesforce)
         assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
@@ -432,7 +437,7 @@ class TestAPositionThatMoved:
         assert source.commit(rid(9)) == (not ahead)
         assert salesforce.log == ([] if ahead else [("committed", rid(9.5))])
 
-    def test_the_end_is_committed_when_it_is_delivered_again(self) -> None:
+    def test_position_is_committed_after_its_event_is_redelivered(self) -> None:
         salesforce = scripted(9, [1], [2, 2, 2, 2, 1])
         source = source_on(salesforce)
         assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
@@ -440,7 +445,7 @@ class TestAPositionThatMoved:
         assert source.commit(rid(9))
         assert salesforce.log == [("committed", rid(9))]
 
-    def test_an_end_between_two_events(self) -> None:
+    def test_commit_of_an_end_between_two_events_commits_the_event_before_it(self) -> None:
         salesforce = scripted(9, [1], [2, 2, 2, 2, 2])
         source = source_on(salesforce)
         *_, confirmed = responses(source, rid(9))
@@ -471,12 +476,12 @@ class TestAPositionThatMoved:
         ("/event/Orders__chn", "AccountChangeEvent", False),
     ],
 )
-def test_the_events_that_a_topic_can_deliver(topic: str, event: str, expected: bool) -> None:
+def test_event_types_that_a_topic_can_deliver(topic: str, event: str, expected: bool) -> None:
     assert may_deliver(topic, event) == expected
 
 
-class TestTheTopicOfSchemas:
-    def test_one_that_cannot_be_fetched_for_the_time_being(self) -> None:
+class TestTopicOfSchemas:
+    def test_unavailable_schema_is_ignored_only_if_the_topic_is_proven(self) -> None:
         def schema(_: str) -> str:
             raise ServiceUnavailableError("not now")
 
@@ -484,41 +489,41 @@ class TestTheTopicOfSchemas:
         with pytest.raises(ServiceUnavailableError):
             TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1"])
 
-    def test_one_that_is_hidden_proves_nothing(self) -> None:
+    def test_hidden_schema_is_not_an_error(self) -> None:
         def schema(_: str) -> str:
             raise AccessDeniedError("hidden")
 
         TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1", ""])
 
 
-class TestWhatIsCommitted:
-    def test_a_quiet_position_before_it_is_yielded(self) -> None:
+class TestCommittedPositions:
+    def test_confirmed_position_is_committed_before_it_is_yielded(self) -> None:
         salesforce = scripted(2, [CAUGHT_UP, SILENCE], default_replay="LATEST")
         source = source_on(salesforce)
         first, silence = responses(source, COMMITTED)
         assert first is not None
         assert (first.latest_replay_id, salesforce.committed, silence) == (rid(2.5), 2.5, None)
 
-    def test_a_quiet_latest_subscription_misses_nothing_over_a_fault(self) -> None:
+    def test_quiet_subscription_from_latest_misses_no_event_after_a_fault(self) -> None:
         salesforce = scripted(2, [CAUGHT_UP, fault()], [2], default_replay="LATEST")
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
         salesforce.events = 4
         assert events_of(responses(source, rid(2.5))) == ids(3, 4)
 
-    def test_no_position_behind_events_that_were_yielded(self) -> None:
+    def test_confirmed_position_after_yielded_events_is_not_committed(self) -> None:
         salesforce = scripted(2, [2, CAUGHT_UP])
         events_of(responses(source_on(salesforce), COMMITTED))
         assert salesforce.log == []
 
-    def test_nothing_by_a_sensor(self) -> None:
+    def test_sensor_commits_nothing(self) -> None:
         salesforce = scripted(3, [2, CAUGHT_UP], committed=1)
         source = source_on(salesforce, commits=False, is_landed=landed(2))
         assert events_of(responses(source, rid(2))) == ids(3)
         assert salesforce.log == []
         assert salesforce.streams[0].recommit is None
 
-    def test_no_position_that_is_not_confirmed(self) -> None:
+    def test_unconfirmed_position_is_not_committed(self) -> None:
         salesforce = scripted(2, [OWES_NOTHING])
         assert events_of(responses(source_on(salesforce), COMMITTED)) == []
         assert salesforce.log == []
@@ -529,17 +534,17 @@ class TestWhatIsCommitted:
         assert salesforce.streams[0].closed
 
     @pytest.mark.parametrize(("start", "recommit"), [(COMMITTED, None), (rid(3), rid(3))])
-    def test_the_keepalive_may_repeat_what_is_stored(self, start: bytes | StartFrom, recommit: bytes | None) -> None:
+    def test_keepalive_repeats_only_stored_positions(self, start: bytes | StartFrom, recommit: bytes | None) -> None:
         salesforce = scripted(5, [1, fault()], [2])
         source = source_on(salesforce, is_landed=landed())
         salesforce.committed = 3
         events_of(responses(source, start), ServiceUnavailableError)
         events_of(responses(source, rid(4)))
-        assert [stream.recommit for stream in salesforce.streams] == [recommit, recommit], "never what was only yielded"
+        assert [stream.recommit for stream in salesforce.streams] == [recommit, recommit], "stored positions only"
 
 
 class TestCommit:
-    def test_on_the_stream_that_delivered_it(self) -> None:
+    def test_commit_on_the_stream_that_delivered_the_event(self) -> None:
         salesforce = scripted(5, [2, 2])
         source = source_on(salesforce)
         stream = responses(source, COMMITTED)
@@ -550,30 +555,30 @@ class TestCommit:
         source.commit(rid(3))
         assert (salesforce.committed, len(salesforce.streams)) == (3, 1)
         source.commit(rid(3))
-        assert salesforce.log == [("committed", rid(3))], "it knows already"
+        assert salesforce.log == [("committed", rid(3))], "a repeated commit sends nothing"
         salesforce.scripts.append([2])
-        assert events_of(responses(source, rid(3))) == ids(4, 5), "nothing that was committed is expected again"
+        assert events_of(responses(source, rid(3))) == ids(4, 5), "the source does not expect committed events again"
         source.close()
         assert source.stream is None
         assert salesforce.streams[-1].closed
 
-    def test_on_a_new_stream_once_it_came_again(self) -> None:
+    def test_commit_on_a_new_stream_after_redelivery(self) -> None:
         salesforce = scripted(9, [3, fault()], [1, 1, 1, 6])
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
         source.commit(rid(3))
         assert salesforce.committed == 3
-        assert salesforce.streams[-1].position == 3, "nothing beyond was read"
+        assert salesforce.streams[-1].position == 3, "the source read no event after the committed one"
 
-    def test_of_a_confirmed_position_on_a_new_stream(self) -> None:
+    def test_commit_of_a_confirmed_position_on_a_new_stream(self) -> None:
         salesforce = scripted(2, [2, CAUGHT_UP, fault()], [2])
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
         source.commit(rid(2.5))
-        assert salesforce.committed == 2, "the last event before it"
+        assert salesforce.committed == 2, "the last event before the confirmed position"
 
-    def test_of_what_salesforce_is_past_already(self) -> None:
-        """The commit was carried out, and its acknowledgement lost."""
+    def test_commit_is_not_repeated_if_salesforce_has_it_already(self) -> None:
+        """Salesforce carried out the commit, but its acknowledgement was lost."""
         salesforce = scripted(5, [3], [2], commit_faults=deque([fault()]))
         source = source_on(salesforce)
         assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
@@ -583,23 +588,23 @@ class TestCommit:
 
     @pytest.mark.parametrize("is_landed", [None, landed(1, 2, 3)])
     @pytest.mark.parametrize(("already", "expected"), [(0, 3), (3, 3), (4, 4)])
-    def test_by_a_source_that_has_read_nothing(
+    def test_commit_by_a_source_that_has_read_nothing(
         self, is_landed: Callable[[bytes], bool] | None, already: int, expected: int
     ) -> None:
-        """A run that was killed between its manifest and its commit."""
+        """An earlier run was killed after it wrote the manifest and before it committed."""
         salesforce = scripted(5, [1] * (5 - already) + [CAUGHT_UP], committed=already)
         source = source_on(salesforce, is_landed=is_landed)
         source.commit(rid(3))
         assert salesforce.committed == expected
 
-    def test_where_nothing_more_comes(self) -> None:
+    def test_commit_succeeds_if_no_more_events_arrive(self) -> None:
         salesforce = scripted(3, [3], [CAUGHT_UP], commit_faults=deque([fault()]))
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED))
         source.commit(rid(3))
         assert salesforce.committed == 3
 
-    def test_where_the_position_moved(self) -> None:
+    def test_commit_is_refused_if_the_position_moved(self) -> None:
         salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP])
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
@@ -608,7 +613,7 @@ class TestCommit:
             source.commit(rid(3))
         assert salesforce.committed is None
 
-    def test_faults_are_outlasted(self) -> None:
+    def test_commit_is_retried_after_faults(self) -> None:
         clock = Clock()
         salesforce = scripted(
             3,
@@ -628,7 +633,7 @@ class TestCommit:
     @pytest.mark.parametrize(
         "error", [CommitError("refused"), SubscriptionStoppedError("stopped")], ids=["refused", "stopped"]
     )
-    def test_what_cannot_pass_is_raised(self, error: SalesforceStreamError) -> None:
+    def test_commit_error_that_is_not_retriable_is_raised(self, error: SalesforceStreamError) -> None:
         salesforce = scripted(3, [3], commit_faults=deque([error]))
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED))
@@ -644,7 +649,7 @@ class TestCommit:
             source.commit(rid(3))
         assert salesforce.sessions_renewed == 1
 
-    def test_time_is_bounded(self) -> None:
+    def test_time_of_a_commit_is_bounded(self) -> None:
         clock = Clock()
         salesforce = scripted(3, [3, fault()], *([fault()] for _ in range(99)))
         source = source_on(salesforce, clock)
@@ -654,15 +659,15 @@ class TestCommit:
         assert 15 < clock.now <= 20
 
 
-class TestTheOnePlace:
-    def test_it_waits_with_longer_and_longer_pauses(self) -> None:
+class TestBusySubscription:
+    def test_busy_subscription_is_retried_with_growing_pauses(self) -> None:
         clock = Clock()
         busy = SubscriptionBusyError("another stream holds it")
         salesforce = scripted(1, *([busy] for _ in range(6)), [1])
         assert events_of(responses(source_on(salesforce, clock), COMMITTED)) == ids(1)
         assert clock.pauses == [0.5, 1, 2, 4, 5, 5]
 
-    def test_no_longer_than_it_may_and_then_not_at_all(self) -> None:
+    def test_busy_subscription_is_an_error_after_busy_timeout(self) -> None:
         clock = Clock()
         salesforce = scripted(1, *([SubscriptionBusyError("held")] for _ in range(50)))
         source = source_on(salesforce, clock, busy_timeout=30)
@@ -672,9 +677,9 @@ class TestTheOnePlace:
         count = len(clock.pauses)
         with pytest.raises(SubscriptionBusyError):
             list(responses(source, COMMITTED))
-        assert len(clock.pauses) == count, "the time is over"
+        assert len(clock.pauses) == count, "the timeout has passed already"
 
-    def test_the_time_begins_anew_once_it_had_the_place(self) -> None:
+    def test_busy_timeout_restarts_after_the_subscription_was_open(self) -> None:
         clock = Clock()
         wait = SlotWait("Orders", 10, clock, lambda: 0.0)
         error = SubscriptionBusyError("held")
@@ -690,13 +695,13 @@ class TestTheOnePlace:
 
 class TestArguments:
     @pytest.mark.parametrize("start", [StartFrom.EARLIEST, StartFrom.LATEST])
-    def test_where_it_begins_is_salesforces_business(self, start: StartFrom) -> None:
+    def test_start_from_earliest_or_latest_is_refused(self, start: StartFrom) -> None:
         salesforce = scripted(1)
         with pytest.raises(ConfigurationError, match="defaultReplay"):
             responses(source_on(salesforce), start)
         assert salesforce.streams == []
 
-    def test_topics_limits_and_timeouts(self) -> None:
+    def test_invalid_topic_limit_and_timeout_are_refused(self) -> None:
         source = source_on(scripted(1))
         with pytest.raises(InvalidTopicError):
             source.subscribe("/topic/Push", COMMITTED, limit=None, idle_timeout=1)
@@ -705,7 +710,7 @@ class TestArguments:
         with pytest.raises(ConfigurationError, match="idle_timeout=0"):
             source.subscribe(TOPIC, COMMITTED, limit=None, idle_timeout=0)
 
-    def test_it_is_a_source(self) -> None:
+    def test_managed_source_has_the_attributes_of_a_source(self) -> None:
         salesforce = scripted(1)
         source = source_on(salesforce)
         assert (source.payload_encoding, source.confirms_positions) == ("avro", True)

@@ -1,4 +1,4 @@
-"""What a trigger hands over: it survives JSON, and an error comes out of it as it went in."""
+"""Payloads of trigger events: wake-ups and errors as JSON."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ERRORS = [
 ]
 
 
-def test_a_wake_up_is_told_as_plain_json() -> None:
-    told = payload(STREAM, WakeUp(WakeUpReason.EVENTS, b"\x00\x01", 3, b"\x00\x09"))
-    assert json.loads(json.dumps(told)) == {
+def test_payload_of_a_wake_up_is_plain_json() -> None:
+    event = payload(STREAM, WakeUp(WakeUpReason.EVENTS, b"\x00\x01", 3, b"\x00\x09"))
+    assert json.loads(json.dumps(event)) == {
         "reason": "events",
         "stream": {
             "org_id": "00D000000000001EAA",
@@ -33,25 +33,25 @@ def test_a_wake_up_is_told_as_plain_json() -> None:
         "through": "0009",
         "event_count": 3,
     }
-    assert type(told["reason"]) is str, "not an enumeration, which another process may not know"
+    assert type(event["reason"]) is str, "another process may not know the enumeration"
 
 
 def test_a_wake_up_without_replay_ids_is_no_error() -> None:
-    told = payload(STREAM, WakeUp(WakeUpReason.REPLAY_LOST))
-    assert (told["reason"], told["first_replay_id"], told["through"]) == ("replay_lost", None, None)
-    assert error_from_payload(told) is None
+    event = payload(STREAM, WakeUp(WakeUpReason.REPLAY_LOST))
+    assert (event["reason"], event["first_replay_id"], event["through"]) == ("replay_lost", None, None)
+    assert error_from_payload(event) is None
 
 
 @pytest.mark.parametrize("error_class", ERRORS)
-def test_every_error_comes_out_as_it_went_in(error_class: type[SalesforceStreamError]) -> None:
-    told = json.loads(json.dumps(error_payload(error_class("what happened, and what to do"))))
-    error = error_from_payload(told)
+def test_each_error_keeps_its_class_and_text(error_class: type[SalesforceStreamError]) -> None:
+    event = json.loads(json.dumps(error_payload(error_class("the cause, and the remedy"))))
+    error = error_from_payload(event)
     assert type(error) is error_class
-    assert str(error) == "what happened, and what to do"
+    assert str(error) == "the cause, and the remedy"
 
 
 @pytest.mark.parametrize("name", ["ErrorOfALaterVersion", "annotations", "__name__", "", None])
-def test_an_unknown_error_is_one_that_waiting_cannot_mend(name: str | None) -> None:
+def test_payload_of_an_unknown_error_is_not_retriable(name: str | None) -> None:
     error = error_from_payload({"reason": "error", "error": name, "message": "no such thing"})
     assert type(error) is SalesforceStreamError
     assert not error.retriable

@@ -1,4 +1,4 @@
-"""The pauses between faults, for a drain that gives up and for a watch that does not; and losses that are accepted."""
+"""Retries with a limit, as in a drain, and without one, as in a watch; gaps of accepted losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.streams.recovery import ReplayLosses, Retries
 FAULT = ServiceUnavailableError("reset")
 
 
-def test_retries_without_an_end_outlast_any_number_of_faults():
+def test_unlimited_retries_continue_after_any_number_of_faults():
     retries = Retries("/event/Order__e", None, lambda: 1.0)
     pauses = [retries.pause_after(FAULT) for _ in range(5_000)]
     assert pauses[:9] == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30]
@@ -31,7 +31,7 @@ def test_a_bounded_number_of_retries_can_be_large():
         retries.pause_after(FAULT)
 
 
-def test_a_renewed_session_that_is_refused_too_ends_endless_retries():
+def test_unlimited_retries_end_if_a_renewed_session_is_refused():
     retries = Retries("/event/Order__e", None, lambda: 1.0)
     assert retries.pause_after(SessionExpiredError("refused")) == 0
     retries.progressed()
@@ -41,7 +41,7 @@ def test_a_renewed_session_that_is_refused_too_ends_endless_retries():
         retries.pause_after(SessionExpiredError("refused"))
 
 
-def test_a_gap_of_two_losses_ends_with_what_came_after_the_second():
+def test_gap_of_two_losses_ends_with_the_first_event_after_the_second():
     losses = ReplayLosses("/event/Order__e", "earliest", lambda: datetime(2026, 1, 1, tzinfo=UTC))
     losses.accept(ReplayIdLostError("aged out"), b"\x01", None)
     losses.resumed(b"\x05")

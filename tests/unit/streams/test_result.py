@@ -1,4 +1,4 @@
-"""A drain that continues with the end of the stream that a trigger confirmed."""
+"""Result of a drain from the end of the stream that a trigger confirmed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.streams.drain.limits import StopReason
-from airflow_provider_sfstream.streams.drain.result import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.scripted_source import replay_id
 
 AFTER, NEWER = replay_id(3), replay_id(9)
 OPENED = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ANSWERED = OPENED + timedelta(seconds=280)
-SEEN = SeenEnd(AFTER, NEWER, OPENED, ANSWERED)
+SEEN = ConfirmedEnd(AFTER, NEWER, OPENED, ANSWERED)
 
 
-def test_it_is_confirmed_for_the_moment_at_which_the_second_subscription_was_opened() -> None:
+def test_result_is_confirmed_for_the_opening_time_of_the_second_subscription() -> None:
     result = SEEN.drained("/event/Order__e", AFTER)
     assert (result.stop_reason, result.event_count, result.through) == (StopReason.CAUGHT_UP, 0, NEWER)
     assert (result.confirmed_at, result.contact_at) == (OPENED, ANSWERED)
@@ -25,6 +25,6 @@ def test_it_is_confirmed_for_the_moment_at_which_the_second_subscription_was_ope
 
 
 @pytest.mark.parametrize("start", [NEWER, StartFrom.EARLIEST, StartFrom.LATEST])
-def test_it_is_no_evidence_for_another_position(start: bytes | StartFrom) -> None:
+def test_confirmed_end_is_refused_for_another_position(start: bytes | StartFrom) -> None:
     with pytest.raises(ValueError, match=rf"/event/Order__e: its end was confirmed after {AFTER.hex()}"):
         SEEN.drained("/event/Order__e", start)

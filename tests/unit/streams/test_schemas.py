@@ -1,4 +1,4 @@
-"""Schemas beside the stream: fetched once, tried again where that may help, and never an error."""
+"""Schemas that a drain fetches: once each, with retries, and without failing the drain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_TYPE = json.dumps({"type": "record", "name": "A__e", "fields": [{"name": "N__
 
 
 class Source(ScriptedSource):
-    """Answers with the next of ``answers``, then with a schema."""
+    """Source that answers each schema request with the next of ``answers``, then with a valid schema."""
 
     def __init__(self, *answers):
         super().__init__([])
@@ -34,7 +34,7 @@ def schemas_of(source):
     return StreamSchemas(source, clock=source.time.clock)
 
 
-def test_a_schema_is_fetched_once():
+def test_each_schema_is_fetched_once():
     source = Source()
     schemas = schemas_of(source)
     assert [schemas.get("a"), schemas.get("b"), schemas.get("a")] == [SCHEMA] * 3
@@ -43,7 +43,7 @@ def test_a_schema_is_fetched_once():
     assert schemas.missing == {}
 
 
-def test_json_that_speaks_for_itself_misses_nothing():
+def test_json_payload_needs_no_schema():
     source = Source(None)
     schemas = schemas_of(source)
     assert [schemas.get("/u/a"), schemas.get("/u/a")] == [None, None]
@@ -53,7 +53,7 @@ def test_json_that_speaks_for_itself_misses_nothing():
 @pytest.mark.parametrize(
     "answer", [AccessDeniedError("hidden"), "<html>", "", "[]", "[" * 100_000, '{"type": "string"}', NO_FIELD, NO_TYPE]
 )
-def test_a_refusal_stands_until_the_stream_has_been_read(answer):
+def test_refused_schema_is_requested_again_only_after_the_stream_was_read(answer):
     source = Source(answer)
     schemas = schemas_of(source)
     assert [schemas.get("a"), schemas.get("a"), schemas.get("b")] == [None, None, SCHEMA]
@@ -62,7 +62,7 @@ def test_a_refusal_stands_until_the_stream_has_been_read(answer):
     assert (schemas.get("a"), schemas.missing, source.asked) == (SCHEMA, {}, ["a", "b", "a"])
 
 
-def test_a_refusal_that_stays_says_why():
+def test_missing_schema_has_the_reason_of_the_last_refusal():
     source = Source(AccessDeniedError("hidden"), AccessDeniedError("still hidden"))
     schemas = schemas_of(source)
     schemas.get("a")
@@ -71,7 +71,7 @@ def test_a_refusal_that_stays_says_why():
     assert schemas.missing == {"a": "still hidden"}
 
 
-def test_a_fault_in_passing_is_tried_again_after_a_pause():
+def test_schema_request_is_retried_after_a_pause():
     source = Source(ServiceUnavailableError("down"))
     schemas = schemas_of(source)
     assert [schemas.get("a"), schemas.get("a"), schemas.get("b")] == [None] * 3
@@ -82,7 +82,7 @@ def test_a_fault_in_passing_is_tried_again_after_a_pause():
     assert schemas.missing == {}
 
 
-def test_faults_that_do_not_pass_are_not_tried_for_ever():
+def test_schema_retries_are_bounded():
     source = Source(*[ServiceUnavailableError("down")] * 99)
     schemas = schemas_of(source)
     for _ in range(99):
@@ -95,7 +95,7 @@ def test_faults_that_do_not_pass_are_not_tried_for_ever():
     assert schemas.missing == {"a": "down", "b": "down"}
 
 
-def test_the_last_try_is_bounded_too():
+def test_last_try_of_missing_schemas_is_bounded():
     source = Source(*[ServiceUnavailableError("down")] * 99)
     schemas = schemas_of(source)
     for number in range(30):
@@ -105,7 +105,7 @@ def test_the_last_try_is_bounded_too():
     assert len(schemas.missing) == 30
 
 
-def test_an_expired_session_is_renewed():
+def test_expired_session_of_a_schema_request_is_renewed():
     source = Source(SessionExpiredError("ended"))
     schemas = schemas_of(source)
     assert schemas.get("a") is None
@@ -114,7 +114,7 @@ def test_an_expired_session_is_renewed():
     assert schemas.get("a") == SCHEMA
 
 
-def test_events_that_name_no_schema_cost_no_call():
+def test_event_without_a_schema_id_causes_no_request():
     source = Source()
     schemas = schemas_of(source)
     assert schemas.get("") is None

@@ -1,4 +1,4 @@
-"""Wake-ups from a topic of the Streaming API, whose silences name no replay ID: no event is missed for that."""
+"""Wake-ups of a Streaming API topic: no event is missed although empty responses contain no replay ID."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up, wake_ups
-from tests.support.scripted_async_source import Pass, ScriptedAsyncSource
+from tests.support.scripted_async_source import Pause, ScriptedAsyncSource
 from tests.support.scripted_source import Deliver, Event, Keepalive, events
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock, virtual_now
 
@@ -23,7 +23,7 @@ TIME = {"clock": virtual_clock, "now": virtual_now, "random": lambda: 1.0}
 
 @dataclass
 class StreamingSource(ScriptedAsyncSource):
-    """Its empty responses name no replay ID and owe nothing."""
+    """Source whose empty responses contain no replay ID and leave no request pending."""
 
     confirms_positions: ClassVar[bool] = False
 
@@ -32,7 +32,7 @@ class StreamingSource(ScriptedAsyncSource):
         return replace(batch, latest_replay_id=latest if part else b"", pending=0)
 
 
-def told(source: StreamingSource, start: bytes | StartFrom, count: int) -> list[WakeUp]:
+def collect(source: StreamingSource, start: bytes | StartFrom, count: int) -> list[WakeUp]:
     async def main() -> list[WakeUp]:
         seen: list[WakeUp] = []
         async with aclosing(wake_ups(source, TOPIC, start, WakeUpConditions(), **TIME)) as all_of_them:
@@ -52,34 +52,34 @@ def of(stream: list[Event], begin: int, end: int) -> WakeUp:
     return WakeUp(EVENTS, stream[begin].replay_id, end - begin, stream[end - 1].replay_id)
 
 
-def test_the_start_is_told_when_the_subscription_stands() -> None:
+def test_start_is_reported_when_the_subscription_is_open() -> None:
     stream = events(2)
-    source = StreamingSource(stream, [Pass(5), Keepalive(), Keepalive(), Deliver(2)], latest_from=0)
-    assert told(source, LATEST, 3) == [WakeUp(STARTED), WakeUp(QUIET), of(stream, 0, 2)]
+    source = StreamingSource(stream, [Pause(5), Keepalive(), Keepalive(), Deliver(2)], latest_from=0)
+    assert collect(source, LATEST, 3) == [WakeUp(STARTED), WakeUp(QUIET), of(stream, 0, 2)]
 
 
-def test_a_fault_before_the_first_event_is_followed_by_all_that_is_retained() -> None:
+def test_watch_reads_all_retained_events_after_a_fault_before_the_first_event() -> None:
     stream = events(5)
     source = StreamingSource(stream, [Keepalive(), RESET], latest_from=5)
-    assert told(source, LATEST, 2) == [WakeUp(STARTED), of(stream, 0, 5)]
+    assert collect(source, LATEST, 2) == [WakeUp(STARTED), of(stream, 0, 5)]
     assert source.starts == [LATEST, EARLIEST]
 
 
-def test_once_an_event_was_seen_it_goes_on_from_there() -> None:
+def test_watch_resumes_after_the_last_received_event() -> None:
     stream = events(5)
-    source = StreamingSource(stream, [Deliver(2), Pass(10), Keepalive(), RESET], latest_from=0)
-    assert told(source, LATEST, 3) == [of(stream, 0, 2), WakeUp(QUIET), of(stream, 2, 5)]
+    source = StreamingSource(stream, [Deliver(2), Pause(10), Keepalive(), RESET], latest_from=0)
+    assert collect(source, LATEST, 3) == [of(stream, 0, 2), WakeUp(QUIET), of(stream, 2, 5)]
     assert source.starts == [LATEST, stream[1].replay_id]
 
 
-def test_after_a_loss_all_that_is_retained_is_told() -> None:
+def test_all_retained_events_are_reported_after_a_lost_replay_id() -> None:
     stream = events(5)
     source = StreamingSource(stream, retained_from=3)
-    assert told(source, stream[0].replay_id, 2) == [WakeUp(REPLAY_LOST), of(stream, 3, 5)]
+    assert collect(source, stream[0].replay_id, 2) == [WakeUp(REPLAY_LOST), of(stream, 3, 5)]
     assert source.starts == [stream[0].replay_id, EARLIEST]
 
 
-def test_a_subscription_that_only_ever_stands_is_no_progress() -> None:
+def test_subscription_without_events_does_not_reset_the_pauses() -> None:
     stream = events(1)
     script = [step for _ in range(6) for step in (Keepalive(), RESET)]
     source = StreamingSource(stream, [*script, Deliver(1)], latest_from=0)
@@ -92,9 +92,9 @@ def test_a_subscription_that_only_ever_stands_is_no_progress() -> None:
     assert (wake_up, seconds) == (of(stream, 0, 1), 0.25 + 0.5 + 1 + 2 + 4 + 8)
 
 
-def test_whoever_waits_once_from_now_on_is_not_woken_by_what_was_there() -> None:
+def test_wait_from_latest_is_not_ended_by_earlier_events() -> None:
     stream = events(3)
-    source = StreamingSource(stream, [Keepalive(), RESET, Keepalive(), Pass(3), Deliver(1)], latest_from=2)
+    source = StreamingSource(stream, [Keepalive(), RESET, Keepalive(), Pause(3), Deliver(1)], latest_from=2)
 
     async def main() -> WakeUp:
         return await first_wake_up(source, TOPIC, LATEST, WakeUpConditions(), **TIME)

@@ -1,4 +1,4 @@
-"""``until`` measures event times that lie ahead by Salesforce's clock, not by the worker's."""
+"""``until`` and event times in the future of Salesforce's clock; the worker's clock does not matter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.scripted_source import BEGAN, Event, ListSink, ScriptedSource
         pytest.param(timedelta(0), False, timedelta(days=365), 3, id="no time of the server"),
     ],
 )
-def test_events_ahead_of_the_servers_clock_are_passed(
+def test_until_ignores_events_in_the_future_of_salesforces_clock(
     worker: timedelta, measured: bool, ahead: timedelta, kept: int
 ) -> None:
     times = [int((BEGAN + each).timestamp() * 1000) for each in (timedelta(hours=-1), ahead, timedelta(minutes=-30))]

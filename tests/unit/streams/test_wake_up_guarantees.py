@@ -1,6 +1,6 @@
-"""What wake-ups promise, over any script: every event in exactly one, in order, few of them, none forgotten.
+"""Guarantees of wake-ups for any script: each event is in exactly one wake-up, in order and in time.
 
-The watcher of these tests ends and starts again after the last ``through`` it was told, as a triggerer does.
+The watcher of these tests stops and starts again after the last ``through`` that it received, as a triggerer does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.streams.watch.wake_ups import wake_ups
 from tests.support.examples import for_examples
-from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, Step
+from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, Step
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, avro_payload, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock, virtual_now
 
@@ -32,7 +32,7 @@ EVENTS, STARTED, REPLAY_LOST, QUIET = WakeUpReason
 
 steps = (
     st.builds(Deliver, st.integers(1, 40), st.booleans())
-    | st.builds(Pass, st.floats(0, 100))
+    | st.builds(Pause, st.floats(0, 100))
     | st.sampled_from(
         [
             Keepalive(),
@@ -56,11 +56,14 @@ conditions = st.builds(
 
 @dataclass
 class Checker:
-    """Follows one watcher. ``told`` counts the events of the stream that it knows of; ``None``: not pinned yet."""
+    """Checks of one watcher.
+
+    ``reported`` is the number of events that wake-ups have reported; ``None`` before the start is pinned.
+    """
 
     source: ScriptedAsyncSource
     conditions: WakeUpConditions
-    told: int | None
+    reported: int | None
     woken_at: float | None = None
     reasons: list[WakeUpReason] = field(default_factory=list)
 
@@ -73,7 +76,7 @@ class Checker:
     def events(self, wake_up: WakeUp) -> None:
         first = self.count(wake_up)
         assert wake_up.event_count >= (1 if self.conditions.max_wait else self.conditions.min_events)
-        assert self.source.number_through(wake_up.through) == self.told
+        assert self.source.number_through(wake_up.through) == self.reported
         if self.woken_at is not None:
             assert virtual_clock() - self.woken_at >= self.conditions.min_interval - 1e-6
         if self.conditions.max_wait or self.conditions.min_events == 1:
@@ -82,38 +85,38 @@ class Checker:
             assert waited <= longest + 1e-3
 
     def count(self, wake_up: WakeUp) -> int:
-        """Check that the events of ``wake_up`` are those after the ones told before; return the first one's index."""
-        first = self.source.latest_places[-1] if self.told is None else self.told
+        """Check that the events of ``wake_up`` follow those reported before; return the index of its first event."""
+        first = self.source.latest_places[-1] if self.reported is None else self.reported
         assert wake_up.event_count >= 1
         assert wake_up.first_replay_id == self.source.stream[first].replay_id
-        self.told = first + wake_up.event_count
+        self.reported = first + wake_up.event_count
         return first
 
     def started(self, wake_up: WakeUp) -> None:
-        assert self.told is None
+        assert self.reported is None
         assert (wake_up.event_count, wake_up.first_replay_id) == (0, None)
         if wake_up.through is not None:
-            self.told = self.source.number_through(wake_up.through)
-            assert self.told == self.source.latest_places[-1]
+            self.reported = self.source.number_through(wake_up.through)
+            assert self.reported == self.source.latest_places[-1]
 
     def lost(self, wake_up: WakeUp) -> None:
         if wake_up.event_count:
             self.count(wake_up)
         assert wake_up.through is None
-        self.told = None
+        self.reported = None
 
     def quiet(self, wake_up: WakeUp) -> None:
         assert (wake_up.event_count, wake_up.first_replay_id) == (0, None)
-        assert self.source.number_through(wake_up.through) == self.told == self.source.place
+        assert self.source.number_through(wake_up.through) == self.reported == self.source.place
 
     def at_the_end(self) -> None:
-        told = self.source.latest_places[-1] if self.told is None else self.told
-        left = len(self.source.stream) - told
+        reported = self.source.latest_places[-1] if self.reported is None else self.reported
+        left = len(self.source.stream) - reported
         assert left == 0 or (self.conditions.max_wait is None and left < self.conditions.min_events)
 
 
 async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int]) -> None:
-    """Watch until everything has come, ending and beginning again after so many wake-ups each, or an error."""
+    """Watch until all events are reported. Restart after each number of wake-ups in ``closings``, and after errors."""
     source = checker.source
     while True:
         wake_ups_left = closings.pop(0) if closings else None
@@ -127,7 +130,7 @@ async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int])
                 async for wake_up in all_of_them:
                     checker.check(wake_up)
                     start = wake_up.through or (LATEST if wake_up.reason is REPLAY_LOST else start)
-                    if wake_up.reason is QUIET and not source.script and checker.told == len(source.stream):
+                    if wake_up.reason is QUIET and not source.script and checker.reported == len(source.stream):
                         return
                     wake_ups_left = None if wake_ups_left is None else wake_ups_left - 1
                     if wake_ups_left == 0:
@@ -151,14 +154,14 @@ async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int])
     few=30,
     many=300,
 )
-def test_every_event_is_told_in_exactly_one_wake_up(ages, script, conditions, start, latest_from, closings):
+def test_each_event_is_reported_in_exactly_one_wake_up(ages, script, conditions, start, latest_from, closings):
     times = [int((BEGINNING - timedelta(seconds=age)).timestamp() * 1_000) for age in ages]
     stream = [Event(replay_id(number * 3), avro_payload(time), time) for number, time in enumerate(times, 1)]
     script_to_play: list[Step] = list(script)
     source = ScriptedAsyncSource(stream, script_to_play, latest_from=min(latest_from, len(stream)))
     begin = min(start, len(stream)) if isinstance(start, int) else None
-    told = {EARLIEST: 0, LATEST: None}.get(start, begin)
-    checker = Checker(source, conditions, told)
+    reported = {EARLIEST: 0, LATEST: None}.get(start, begin)
+    checker = Checker(source, conditions, reported)
 
     run_in_virtual_time(watch(checker, start if begin is None else replay_id(begin * 3), list(closings)))
 

@@ -1,4 +1,4 @@
-"""Wake-ups from a scripted topic: what is told, when, and through where."""
+"""Wake-ups of a scripted topic: their reasons, times, events and positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.streams.watch.wake_ups import EventTimes, first_wake_up, wake_ups
-from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
+from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import SCHEMA_ID, Deliver, Event, Keepalive, avro_payload, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock, virtual_now
 
@@ -31,8 +31,8 @@ RESET = ServiceUnavailableError("reset")
 TIME = {"clock": virtual_clock, "now": virtual_now, "random": lambda: 1.0}
 
 
-def told(source: ScriptedAsyncSource, start=EARLIEST, conditions=None, *, count: int) -> list[tuple[float, WakeUp]]:
-    """Return the first ``count`` wake-ups and the seconds at which they came."""
+def collect(source: ScriptedAsyncSource, start=EARLIEST, conditions=None, *, count: int) -> list[tuple[float, WakeUp]]:
+    """Watch the topic; return the first ``count`` wake-ups, each with its time in seconds."""
 
     async def main():
         seen = []
@@ -50,7 +50,7 @@ def told(source: ScriptedAsyncSource, start=EARLIEST, conditions=None, *, count:
 
 
 def first(source: ScriptedAsyncSource, start=EARLIEST, conditions=None) -> tuple[float, WakeUp]:
-    """Return the only wake-up and the seconds at which it came."""
+    """Wait once; return the time in seconds and the wake-up."""
 
     async def main():
         wake_up = await first_wake_up(source, TOPIC, start, conditions or WakeUpConditions(), **TIME)
@@ -63,7 +63,7 @@ def first(source: ScriptedAsyncSource, start=EARLIEST, conditions=None) -> tuple
 
 
 def timed(*seconds_before: float) -> list[Event]:
-    """Return events that happened so many seconds before the beginning."""
+    """Create events with the given ages in seconds at the beginning of the test."""
     stream = []
     for number, seconds in enumerate(seconds_before, 1):
         time = int((BEGINNING - timedelta(seconds=seconds)).timestamp() * 1_000)
@@ -72,60 +72,60 @@ def timed(*seconds_before: float) -> list[Event]:
 
 
 def of(stream: list[Event], begin: int, end: int, through: bytes | None = None) -> WakeUp:
-    """Return the wake-up for ``stream[begin:end]``."""
+    """Create the wake-up that reports the events ``stream[begin:end]``."""
     return WakeUp(EVENTS, stream[begin].replay_id, end - begin, through or stream[end - 1].replay_id)
 
 
-# -- once ----------------------------------------------------------------------------------------------------------
+# -- a single wake-up ----------------------------------------------------------------------------------------------
 
 
 def quiet(after: bytes) -> WakeUp:
-    """Return the wake-up for an empty response of a subscription that has nothing after a replay ID."""
-    return WakeUp(QUIET, through=behind(after))
+    """Create the wake-up for an empty response to a subscription whose position is ``after``."""
+    return WakeUp(QUIET, through=unused_replay_id_after(after))
 
 
-def test_once_min_events_have_come():
-    source = ScriptedAsyncSource(events(30), [Deliver(2), Pass(40), RESET, Keepalive(), Deliver(7), Pass(9)])
+def test_wait_ends_when_min_events_have_arrived():
+    source = ScriptedAsyncSource(events(30), [Deliver(2), Pause(40), RESET, Keepalive(), Deliver(7), Pause(9)])
     seconds, wake_up = first(source, conditions=WakeUpConditions(min_events=9))
     assert wake_up == of(source.stream, 0, 9)
     assert seconds == 40.25
     assert source.limits == [9, 7]
-    assert source.schemas_read == []  # no event time is read where none is asked for
+    assert source.schemas_read == []  # without max_wait, the wait needs no event time
 
 
-def test_the_first_event_is_enough_by_default_and_only_one_is_asked_for():
-    source = ScriptedAsyncSource(events(30), [Keepalive(), Pass(500), Keepalive()])
+def test_first_event_ends_the_wait_by_default_and_only_one_is_requested():
+    source = ScriptedAsyncSource(events(30), [Keepalive(), Pause(500), Keepalive()])
     assert first(source, events(2)[1].replay_id) == (500, of(source.stream, 2, 3))
     assert source.limits == [1]
 
 
-def test_latest_waits_for_what_comes_from_now_on():
-    source = ScriptedAsyncSource(events(30), [Keepalive(), RESET, Pass(100), Deliver(3)], latest_from=20)
+def test_wait_from_latest_counts_new_events_only():
+    source = ScriptedAsyncSource(events(30), [Keepalive(), RESET, Pause(100), Deliver(3)], latest_from=20)
     seconds, wake_up = first(source, LATEST, WakeUpConditions(min_events=3))
     assert wake_up == of(source.stream, 20, 23)
     assert seconds == 100.25
 
 
 @pytest.mark.parametrize(("ages", "seconds"), [([15, 900], 45), ([0, 0], 60), ([900, 0], 0), ([-900, 0], 60)], ids=str)
-def test_fewer_are_enough_once_the_oldest_has_waited_for_max_wait_by_its_event_time(ages, seconds):
+def test_fewer_events_end_the_wait_when_the_oldest_is_max_wait_old(ages, seconds):
     source = ScriptedAsyncSource(timed(*ages), [Deliver(2)])
-    told_at, wake_up = first(source, conditions=WakeUpConditions(min_events=10, max_wait=60))
+    woken_at, wake_up = first(source, conditions=WakeUpConditions(min_events=10, max_wait=60))
     assert wake_up == of(source.stream, 0, 2)
-    assert told_at == pytest.approx(seconds)
+    assert woken_at == pytest.approx(seconds)
     assert source.schemas_read == [SCHEMA_ID]
     assert source.limits == [10]
 
 
-def test_max_wait_counts_what_comes_meanwhile_over_faults_too():
+def test_wake_up_after_max_wait_includes_later_events_despite_faults():
     stream = timed(0, 0, 0, 0, 0, 0)
-    source = ScriptedAsyncSource(stream, [Pass(5), Deliver(1), Pass(10), Deliver(2), Pass(10), RESET, Pass(500)])
+    source = ScriptedAsyncSource(stream, [Pause(5), Deliver(1), Pause(10), Deliver(2), Pause(10), RESET, Pause(500)])
     seconds, wake_up = first(source, conditions=WakeUpConditions(min_events=10, max_wait=60))
     assert (seconds, wake_up) == (pytest.approx(60), of(stream, 0, 3))
 
 
 @pytest.mark.parametrize("reason", ["no schema", "no time"])
-def test_max_wait_counts_from_the_arrival_where_no_event_time_can_be_had(reason):
-    source = ScriptedAsyncSource(timed(900), [Pass(7), Deliver(1)])
+def test_max_wait_counts_from_the_arrival_if_the_event_time_is_unknown(reason):
+    source = ScriptedAsyncSource(timed(900), [Pause(7), Deliver(1)])
     if reason == "no schema":
         source.schema_fault = QuotaExceededError("used up")
     else:
@@ -134,8 +134,8 @@ def test_max_wait_counts_from_the_arrival_where_no_event_time_can_be_had(reason)
     assert (seconds, wake_up) == (pytest.approx(67), of(source.stream, 0, 1))
 
 
-def test_only_the_first_waiting_event_is_looked_at():
-    source = ScriptedAsyncSource(timed(10, 900, 900), [Deliver(1), Pass(1), Deliver(1), Pass(1), Deliver(1)])
+def test_max_wait_depends_on_the_first_pending_event_only():
+    source = ScriptedAsyncSource(timed(10, 900, 900), [Deliver(1), Pause(1), Deliver(1), Pause(1), Deliver(1)])
     seconds, _ = first(source, conditions=WakeUpConditions(min_events=10, max_wait=60))
     assert seconds == pytest.approx(50)
 
@@ -143,15 +143,15 @@ def test_only_the_first_waiting_event_is_looked_at():
 CONFIRMED = WakeUpConditions(until_confirmed=True)
 
 
-def test_the_end_of_the_stream_is_enough_where_it_is_waited_for_and_is_that_of_when_the_second_was_opened():
+def test_end_is_confirmed_for_the_time_at_which_the_second_subscription_was_opened():
     stream = events(2)
-    script = [Pass(30), RESET, Pass(5), Keepalive(pending=0), Pass(40), Keepalive()]
+    script = [Pause(30), RESET, Pause(5), Keepalive(pending=0), Pause(40), Keepalive()]
     source = ScriptedAsyncSource(stream, script, reference=ScriptedAsyncSource(stream))
     assert first(source, stream[1].replay_id, CONFIRMED) == (
         pytest.approx(120, abs=1),
         WakeUp(
             QUIET,
-            through=behind(stream[1].replay_id),
+            through=unused_replay_id_after(stream[1].replay_id),
             confirmed_at=BEGINNING,
             contact_at=BEGINNING + timedelta(seconds=30.25 + 5 + 40 + 1),
         ),
@@ -159,51 +159,53 @@ def test_the_end_of_the_stream_is_enough_where_it_is_waited_for_and_is_that_of_w
     assert source.reference.open_subscriptions == 0
 
 
-def test_the_end_may_be_confirmed_by_the_answer_of_the_first_subscription_too():
+def test_end_may_be_confirmed_by_a_response_of_the_first_subscription():
     stream = events(2)
-    reference = ScriptedAsyncSource(stream, [Pass(3), Keepalive()])
-    source = ScriptedAsyncSource(stream, [Pass(20), Keepalive()], reference=reference)
+    reference = ScriptedAsyncSource(stream, [Pause(3), Keepalive()])
+    source = ScriptedAsyncSource(stream, [Pause(20), Keepalive()], reference=reference)
     seconds, wake_up = first(source, stream[1].replay_id, CONFIRMED)
     assert (seconds, wake_up.confirmed_at, wake_up.contact_at) == (20, BEGINNING, BEGINNING + timedelta(seconds=21))
 
 
-def test_empty_responses_of_a_subscription_that_seeks_are_not_the_end():
+def test_empty_responses_of_a_seeking_subscription_do_not_confirm_the_end():
     stream = events(4)
-    script = [Keepalive(at=replay_id(4)), Pass(9), Keepalive(at=replay_id(5)), Pass(300), Deliver(3)]
+    script = [Keepalive(at=replay_id(4)), Pause(9), Keepalive(at=replay_id(5)), Pause(300), Deliver(3)]
     source = ScriptedAsyncSource(stream, script, reference=ScriptedAsyncSource(stream, [Keepalive()]))
     assert first(source, stream[0].replay_id, CONFIRMED) == (309, of(stream, 1, 2))
 
 
 @pytest.mark.parametrize("reference", ["silent", "cut", "other form"])
-def test_without_an_answer_of_the_second_subscription_the_wait_continues(reference):
+def test_wait_continues_without_a_response_of_the_second_subscription(reference):
     stream = events(2)
-    script = {"silent": [Pass(9_999)], "cut": [RESET], "other form": [Keepalive(at=b"\0")]}[reference]
+    script = {"silent": [Pause(9_999)], "cut": [RESET], "other form": [Keepalive(at=b"\0")]}[reference]
     source = ScriptedAsyncSource(
-        stream, [Keepalive(), Pass(400), Deliver(1)], reference=ScriptedAsyncSource(stream, script)
+        stream, [Keepalive(), Pause(400), Deliver(1)], reference=ScriptedAsyncSource(stream, script)
     )
     assert first(source, stream[0].replay_id, CONFIRMED) == (400, of(stream, 1, 2))
     assert source.reference.open_subscriptions == 0
 
 
-def test_without_salesforces_time_nothing_is_confirmed_and_no_second_subscription_is_opened():
+def test_wait_opens_no_second_subscription_if_salesforces_time_is_unknown():
     stream = events(2)
     reference = ScriptedAsyncSource(stream, [Keepalive()])
-    source = ScriptedAsyncSource(stream, [Keepalive(), Pass(400), Deliver(1)], reference=reference, measures_time=False)
+    source = ScriptedAsyncSource(
+        stream, [Keepalive(), Pause(400), Deliver(1)], reference=reference, measures_time=False
+    )
     assert first(source, stream[0].replay_id, CONFIRMED) == (400, of(stream, 1, 2))
     assert reference.starts == []
 
 
-def test_an_event_is_enough_where_the_end_is_waited_for():
+def test_event_ends_a_wait_for_the_confirmed_end():
     stream = events(2)
-    reference = ScriptedAsyncSource(stream, [Pass(1), Keepalive()])
-    source = ScriptedAsyncSource(stream, [Pass(3), Deliver(1), Keepalive()], reference=reference)
+    reference = ScriptedAsyncSource(stream, [Pause(1), Keepalive()])
+    source = ScriptedAsyncSource(stream, [Pause(3), Deliver(1), Keepalive()], reference=reference)
     assert first(source, stream[0].replay_id, CONFIRMED) == (3, of(stream, 1, 2))
 
 
-def test_too_few_events_are_not_the_end():
+def test_wait_for_the_confirmed_end_continues_after_too_few_events():
     stream = events(2)
     reference = ScriptedAsyncSource(stream, [Keepalive()])
-    source = ScriptedAsyncSource(stream, [Deliver(1), Keepalive(), Pass(50), Deliver(1)], reference=reference)
+    source = ScriptedAsyncSource(stream, [Deliver(1), Keepalive(), Pause(50), Deliver(1)], reference=reference)
     conditions = WakeUpConditions(min_events=2, until_confirmed=True)
     assert first(source, conditions=conditions) == (50, of(stream, 0, 2))
 
@@ -217,38 +219,38 @@ def test_a_lost_replay_id_is_a_wake_up():
 
 
 @pytest.mark.parametrize("start", [EARLIEST, LATEST])
-def test_a_lost_replay_id_that_was_never_sent_is_an_error(start):
+def test_lost_replay_id_is_an_error_if_the_watch_sent_none(start):
     with pytest.raises(ReplayIdLostError):
         first(ScriptedAsyncSource(events(3), [ReplayIdLostError("what?")]), start)
     with pytest.raises(ReplayIdLostError):
-        told(ScriptedAsyncSource(events(3), [ReplayIdLostError("what?")]), start, count=2)
+        collect(ScriptedAsyncSource(events(3), [ReplayIdLostError("what?")]), start, count=2)
 
 
 @pytest.mark.parametrize("error", [AuthenticationError("revoked"), QuotaExceededError("used up")])
-def test_what_cannot_pass_is_raised(error):
+def test_watch_raises_errors_that_are_not_retriable(error):
     with pytest.raises(type(error)):
         first(ScriptedAsyncSource(events(3), [Keepalive(), error]))
     with pytest.raises(type(error)):
-        told(ScriptedAsyncSource(events(3), [Deliver(1), error]), count=2)
+        collect(ScriptedAsyncSource(events(3), [Deliver(1), error]), count=2)
 
 
-# -- for ever ------------------------------------------------------------------------------------------------------
+# -- a watch without end -------------------------------------------------------------------------------------------
 
 
-def test_the_first_event_after_a_quiet_time_wakes_at_once_and_a_burst_collapses():
+def test_first_event_after_a_quiet_time_wakes_at_once_and_a_burst_wakes_once():
     stream = events(10_001)
-    burst = [step for _ in range(100) for step in (Deliver(100), Pass(0.01))]
-    source = ScriptedAsyncSource(stream, [Pass(100), Deliver(1), *burst])
-    seen = told(source, conditions=WakeUpConditions(min_interval=5), count=3)
+    burst = [step for _ in range(100) for step in (Deliver(100), Pause(0.01))]
+    source = ScriptedAsyncSource(stream, [Pause(100), Deliver(1), *burst])
+    seen = collect(source, conditions=WakeUpConditions(min_interval=5), count=3)
     assert [seconds for seconds, _ in seen[:2]] == [100, 105]
     assert [wake_up for _, wake_up in seen[:2]] == [of(stream, 0, 1), of(stream, 1, 10_001)]
     assert seen[2][1].reason is QUIET
 
 
-def test_a_steady_flow_is_told_at_the_interval():
-    flow = [step for _ in range(49) for step in (Deliver(1), Pass(1))]
-    source = ScriptedAsyncSource(events(50), [Deliver(1), Pass(0.5), *flow])
-    seen = told(source, conditions=WakeUpConditions(min_interval=10), count=6)
+def test_steady_events_cause_one_wake_up_per_min_interval():
+    flow = [step for _ in range(49) for step in (Deliver(1), Pause(1))]
+    source = ScriptedAsyncSource(events(50), [Deliver(1), Pause(0.5), *flow])
+    seen = collect(source, conditions=WakeUpConditions(min_interval=10), count=6)
     assert [(seconds, wake_up.event_count) for seconds, wake_up in seen[:5]] == [
         (0, 1),
         *[(at, 10) for at in (10, 20, 30, 40)],
@@ -258,25 +260,27 @@ def test_a_steady_flow_is_told_at_the_interval():
 
 def test_without_an_interval_each_response_is_a_wake_up():
     source = ScriptedAsyncSource(events(6), [Deliver(1), Deliver(2), Deliver(3)])
-    assert [wake_up.event_count for _, wake_up in told(source, count=3)] == [1, 2, 3]
+    assert [wake_up.event_count for _, wake_up in collect(source, count=3)] == [1, 2, 3]
 
 
 def test_min_events_and_max_wait_hold_for_every_wake_up():
     stream = timed(*[0] * 8)
-    source = ScriptedAsyncSource(stream, [Deliver(3), Pass(2), Deliver(2), Pass(5), Deliver(2), Pass(500), Deliver(1)])
+    source = ScriptedAsyncSource(
+        stream, [Deliver(3), Pause(2), Deliver(2), Pause(5), Deliver(2), Pause(500), Deliver(1)]
+    )
     conditions = WakeUpConditions(min_events=5, max_wait=60, min_interval=5)
-    assert told(source, conditions=conditions, count=3) == [
+    assert collect(source, conditions=conditions, count=3) == [
         (2, of(stream, 0, 5)),
         (pytest.approx(60), of(stream, 5, 7)),
         (507, of(stream, 7, 8)),
     ]
 
 
-def test_an_empty_response_is_quiet_only_while_nothing_waits():
+def test_empty_response_is_a_quiet_wake_up_only_without_pending_events():
     stream = events(3)
-    source = ScriptedAsyncSource(stream, [Keepalive(), Deliver(1), Deliver(1), Pass(2), Keepalive(), Pass(20)])
-    seen = told(source, conditions=WakeUpConditions(min_interval=5), count=5)
-    fresh = behind(stream[1].replay_id)
+    source = ScriptedAsyncSource(stream, [Keepalive(), Deliver(1), Deliver(1), Pause(2), Keepalive(), Pause(20)])
+    seen = collect(source, conditions=WakeUpConditions(min_interval=5), count=5)
+    fresh = unused_replay_id_after(stream[1].replay_id)
     assert seen == [
         (0, quiet(replay_id(0))),
         (0, of(stream, 0, 1)),
@@ -286,28 +290,28 @@ def test_an_empty_response_is_quiet_only_while_nothing_waits():
     ]
 
 
-def test_latest_has_started_at_once_and_once_more_when_an_empty_response_pins_it():
-    source = ScriptedAsyncSource(events(9), [RESET, Pass(100), Keepalive(), Pass(1), Deliver(2)], latest_from=5)
-    pin = behind(source.stream[4].replay_id)
-    assert told(source, LATEST, count=3) == [
+def test_watch_from_latest_reports_its_start_and_later_the_pinned_position():
+    source = ScriptedAsyncSource(events(9), [RESET, Pause(100), Keepalive(), Pause(1), Deliver(2)], latest_from=5)
+    pin = unused_replay_id_after(source.stream[4].replay_id)
+    assert collect(source, LATEST, count=3) == [
         (0, WakeUp(STARTED)),
         (100.25, WakeUp(STARTED, through=pin)),
         (101.25, of(source.stream, 5, 7)),
     ]
 
 
-def test_latest_pinned_by_events_is_an_ordinary_wake_up_an_interval_after_the_start():
-    source = ScriptedAsyncSource(events(9), [Pass(1), Deliver(2), Pass(10), Keepalive()], latest_from=7)
-    assert told(source, LATEST, WakeUpConditions(min_interval=5), count=3) == [
+def test_watch_from_latest_pinned_by_events_wakes_one_interval_after_the_start():
+    source = ScriptedAsyncSource(events(9), [Pause(1), Deliver(2), Pause(10), Keepalive()], latest_from=7)
+    assert collect(source, LATEST, WakeUpConditions(min_interval=5), count=3) == [
         (0, WakeUp(STARTED)),
         (5, of(source.stream, 7, 9)),
         (11, quiet(source.stream[8].replay_id)),
     ]
 
 
-def test_the_subscription_is_opened_before_whoever_is_told_of_the_start_does_anything():
+def test_subscription_is_open_when_the_consumer_receives_the_start():
     async def main():
-        source = ScriptedAsyncSource(events(9), [Pass(1)])
+        source = ScriptedAsyncSource(events(9), [Pause(1)])
         async with aclosing(wake_ups(source, TOPIC, LATEST, WakeUpConditions(), **TIME)) as all_of_them:
             await anext(all_of_them)
             await asyncio.sleep(0)
@@ -317,35 +321,35 @@ def test_the_subscription_is_opened_before_whoever_is_told_of_the_start_does_any
     run_in_virtual_time(main())
 
 
-def test_after_a_lost_replay_id_it_goes_on_from_latest():
+def test_watch_continues_from_latest_after_a_lost_replay_id():
     source = ScriptedAsyncSource(events(30), retained_from=10, latest_from=25)
-    source.script = [Pass(50), Keepalive(), Pass(1), Deliver(2)]
-    assert told(source, events(5)[4].replay_id, count=3) == [
+    source.script = [Pause(50), Keepalive(), Pause(1), Deliver(2)]
+    assert collect(source, events(5)[4].replay_id, count=3) == [
         (0, WakeUp(REPLAY_LOST)),
-        (50, WakeUp(STARTED, through=behind(source.stream[24].replay_id))),
+        (50, WakeUp(STARTED, through=unused_replay_id_after(source.stream[24].replay_id))),
         (51, of(source.stream, 25, 27)),
     ]
     assert source.starts[1] is LATEST
 
 
-def test_events_that_were_not_told_are_told_with_the_loss():
-    script = [Deliver(2), Deliver(3), RESET, ReplayIdLostError("reset"), Pass(1), Deliver(1), Pass(10)]
+def test_pending_events_are_reported_with_the_lost_replay_id():
+    script = [Deliver(2), Deliver(3), RESET, ReplayIdLostError("reset"), Pause(1), Deliver(1), Pause(10)]
     source = ScriptedAsyncSource(events(30), script, latest_from=20)
     stream = source.stream
-    assert told(source, conditions=WakeUpConditions(min_interval=5), count=3) == [
+    assert collect(source, conditions=WakeUpConditions(min_interval=5), count=3) == [
         (0, of(stream, 0, 2)),
         (0.25, WakeUp(REPLAY_LOST, stream[2].replay_id, 3, None)),
         (5.25, of(stream, 20, 21)),
     ]
 
 
-def test_a_consumer_that_takes_its_time_is_told_everything_in_one():
+def test_slow_consumer_receives_accumulated_events_in_one_wake_up():
     async def main():
         source = ScriptedAsyncSource(events(500), [Deliver(1), *[Deliver(100)] * 4])
         async with aclosing(wake_ups(source, TOPIC, EARLIEST, WakeUpConditions(min_interval=5), **TIME)) as all_of_them:
             seen = [await anext(all_of_them)]
             await asyncio.sleep(1_000)
-            assert len(source.script) == 4  # what was not asked for does not wait in memory
+            assert len(source.script) == 4  # the watch does not buffer responses while its consumer is busy
             while sum(wake_up.event_count for wake_up in seen) < 500:
                 seen.append(await anext(all_of_them))
         return source, seen
@@ -355,13 +359,13 @@ def test_a_consumer_that_takes_its_time_is_told_everything_in_one():
     assert [wake_up.event_count for wake_up in seen[1:]] == [100, 399]
 
 
-# -- endings -------------------------------------------------------------------------------------------------------
+# -- cancellation and errors ---------------------------------------------------------------------------------------
 
 WAITS = {
-    "for a response": [Pass(1_000)],
+    "for a response": [Pause(1_000)],
     "after a fault": [RESET] * 100,
-    "for the interval": [Deliver(1), Deliver(1), Pass(1_000)],
-    "for the age": [Deliver(3), Pass(1_000)],
+    "for the interval": [Deliver(1), Deliver(1), Pause(1_000)],
+    "for the age": [Deliver(3), Pause(1_000)],
     "with an answer at hand": [Deliver(100)] * 3,
 }
 
@@ -369,7 +373,7 @@ WAITS = {
 @pytest.mark.parametrize("seconds", [0, 3])
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("how", ["once", "for ever"])
-def test_cancelled_anywhere_the_subscription_ends(how, wait, seconds):
+def test_cancellation_at_any_point_closes_the_subscription(how, wait, seconds):
     async def main():
         source = ScriptedAsyncSource(timed(*[0] * 300), list(WAITS[wait]))
 
@@ -392,9 +396,9 @@ def test_cancelled_anywhere_the_subscription_ends(how, wait, seconds):
     run_in_virtual_time(main())
 
 
-def test_closed_while_an_error_waits_it_makes_no_noise():
+def test_closing_a_watch_with_a_pending_error_does_not_raise():
     async def main():
-        source = ScriptedAsyncSource(events(5), [Deliver(1), Deliver(1), Pass(1), QuotaExceededError("used up")])
+        source = ScriptedAsyncSource(events(5), [Deliver(1), Deliver(1), Pause(1), QuotaExceededError("used up")])
         async with aclosing(wake_ups(source, TOPIC, LATEST, WakeUpConditions(min_interval=60), **TIME)) as all_of_them:
             await anext(all_of_them)
             await asyncio.sleep(5)
@@ -406,7 +410,7 @@ def test_closed_while_an_error_waits_it_makes_no_noise():
 def test_a_session_refused_right_after_its_renewal_ends_the_watch():
     source = ScriptedAsyncSource(events(5), [Deliver(1), SessionExpiredError("one"), SessionExpiredError("two")])
     with pytest.raises(SessionExpiredError, match="two"):
-        told(source, count=2)
+        collect(source, count=2)
     assert source.renewals == 1
 
 
@@ -414,14 +418,14 @@ EVENT_TIME = BEGINNING - timedelta(seconds=90)
 PAYLOAD = avro_payload(int(EVENT_TIME.timestamp() * 1000))
 
 
-async def test_the_event_time_is_read_from_the_payload_and_the_schema_asked_for_once():
+async def test_event_time_is_read_from_the_payload_and_the_schema_is_fetched_once():
     source = ScriptedAsyncSource([])
     times = EventTimes(source)
     assert [await times.read(SCHEMA_ID, PAYLOAD) for _ in range(2)] == [EVENT_TIME] * 2
     assert source.schemas_read == [SCHEMA_ID]
 
 
-async def test_a_schema_that_cannot_be_had_is_told_and_asked_for_again(caplog):
+async def test_failed_schema_request_is_logged_and_repeated(caplog):
     caplog.set_level(logging.INFO)
     source = ScriptedAsyncSource([], schema_fault=QuotaExceededError("used up"))
     times = EventTimes(source)
@@ -440,6 +444,6 @@ async def test_a_schema_that_cannot_be_had_is_told_and_asked_for_again(caplog):
     ],
     ids=["no time", "damaged", "not a record"],
 )
-async def test_an_event_without_a_time_has_none(schema_json, payload):
+async def test_event_time_is_none_if_the_payload_contains_no_readable_time(schema_json, payload):
     source = ScriptedAsyncSource([], schema_json=schema_json)
     assert await EventTimes(source).read(SCHEMA_ID, payload) is None

@@ -7,7 +7,7 @@ import pyarrow as pa
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 
 
-def test_a_record_that_was_fetched_twice_is_there_once() -> None:
+def test_record_fetched_twice_is_returned_once() -> None:
     rows = pa.RecordBatch.from_pydict({"Id": ["b", "a", "b", "c", "a"], "n": [1, 2, 3, 4, 5]})
     assert each_once(rows).to_pylist() == [{"Id": "b", "n": 1}, {"Id": "a", "n": 2}, {"Id": "c", "n": 4}]
     once = rows.slice(1, 3)

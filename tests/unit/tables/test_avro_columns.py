@@ -36,11 +36,11 @@ def columns(*fields: dict[str, Any]) -> dict[str, Any]:
         (None, {"type": "int", "logicalType": "date"}, "date"),
     ],
 )
-def test_the_doc_of_a_field_gives_its_type(doc: str | None, avro: Any, expected: Any) -> None:
+def test_doc_of_a_field_determines_its_type(doc: str | None, avro: Any, expected: Any) -> None:
     assert columns({"name": "Field__c", "type": avro, "doc": doc}) == {"Field__c": expected}
 
 
-def test_a_union_of_text_and_record_becomes_two_columns_whatever_its_order() -> None:
+def test_union_of_text_and_record_becomes_two_columns_in_either_order() -> None:
     person = {"type": "record", "name": "Person", "fields": [{"name": "First", "type": ["null", "string"]}]}
     expected = {"Name": "string", "Name_record": {"struct": {"First": "string"}}}
     assert columns({"name": "Name", "type": ["null", "string", person]}) == expected
@@ -48,7 +48,7 @@ def test_a_union_of_text_and_record_becomes_two_columns_whatever_its_order() -> 
     assert [m.branch for m in members_of(record({"name": "Name", "type": ["null", "string", person]}))] == [1, 2]
 
 
-def test_a_named_type_is_known_by_its_name_later_and_in_its_namespace() -> None:
+def test_named_type_is_resolved_by_its_name_and_namespace() -> None:
     address = {"type": "record", "name": "Address", "fields": [{"name": "City", "type": ["null", "string"]}]}
     struct = {"struct": {"City": "string"}}
     assert columns(
@@ -65,7 +65,7 @@ def test_a_named_type_is_known_by_its_name_later_and_in_its_namespace() -> None:
         {"type": "array", "items": ["int", "string"]},
     ],
 )
-def test_what_has_no_type_of_its_own_is_kept_as_text_by_fastavro(avro: Any) -> None:
+def test_union_without_a_column_type_is_stored_as_text_by_fastavro(avro: Any) -> None:
     members = members_of(record({"name": "Field__c", "type": avro}))
     assert needs_fastavro(members)
     assert members[0].value.type in ("string", {"array": "string"})

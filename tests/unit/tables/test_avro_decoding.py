@@ -44,7 +44,7 @@ def event(**fields: Any) -> bytes:
 
 
 def rows(decoder: AvroDecoder, payloads: list[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the decoded rows, and the places of what could not be decoded."""
+    """Return the decoded rows, and the indexes of undecodable payloads."""
     decoded, failures = decoder.decode_all(payloads)
     if decoded is None:
         return [], [failure.row for failure in failures]
@@ -73,7 +73,7 @@ def test_values_have_their_real_types(decoder: AvroDecoder) -> None:
     ]
 
 
-def test_pyruhvro_is_used_where_it_can_be() -> None:
+def test_pyruhvro_is_used_if_it_supports_the_schema() -> None:
     decoder = AvroDecoder(json.dumps(SCHEMA))
     rows(decoder, [event()])
     assert decoder.decoder == "pyruhvro"
@@ -84,7 +84,7 @@ def test_pyruhvro_is_used_where_it_can_be() -> None:
     [["null", "bytes"], {"type": "fixed", "name": "F", "size": 3}, ["null", "int", "long"]],
     ids=["bytes", "fixed", "ambiguous"],
 )
-def test_fastavro_takes_over_what_pyruhvro_cannot_do(avro: Any) -> None:
+def test_fastavro_decodes_schemas_that_pyruhvro_does_not_support(avro: Any) -> None:
     schema = {"type": "record", "name": "X__e", "fields": [{"name": "a", "type": avro}]}
     value: Any = b"abc" if "bytes" in avro or isinstance(avro, dict) else 1 << 40
     decoder = AvroDecoder(json.dumps(schema))
@@ -97,7 +97,7 @@ def test_fastavro_takes_over_what_pyruhvro_cannot_do(avro: Any) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda p: p[:-1], lambda p: p + b"\0", lambda p: b"", lambda p: b"\xff" * 40, lambda p: p + p]
 )
-def test_a_damaged_payload_is_found_and_its_neighbours_are_kept(decoder: AvroDecoder, damage: Any) -> None:
+def test_damaged_payload_is_found_and_other_payloads_are_decoded(decoder: AvroDecoder, damage: Any) -> None:
     payloads = [event(Name=str(number)) for number in range(33)]
     for place in (0, 7, 8, 32):
         payloads[place] = damage(payloads[place])
@@ -106,7 +106,7 @@ def test_a_damaged_payload_is_found_and_its_neighbours_are_kept(decoder: AvroDec
     assert [row["Name"] for row in found] == [str(n) for n in range(33) if n not in failures]
 
 
-def test_a_batch_of_nothing_but_damage_and_the_next_one(decoder: AvroDecoder) -> None:
+def test_batch_after_a_fully_damaged_batch_is_decoded(decoder: AvroDecoder) -> None:
     assert rows(decoder, [b"\xff"] * 20) == ([], list(range(20)))
     assert rows(decoder, []) == ([], [])
     assert len(rows(decoder, [event()])[0]) == 1
@@ -115,7 +115,7 @@ def test_a_batch_of_nothing_but_damage_and_the_next_one(decoder: AvroDecoder) ->
 @pytest.mark.parametrize(
     "fields", [{"Born": 1 << 62}, {"Seen": 1 << 62}, {"Seen": MILLISECONDS * 1000}, {"Born": -(1 << 60)}]
 )
-def test_a_time_that_cannot_be_is_damage(decoder: AvroDecoder, fields: dict[str, int]) -> None:
+def test_impossible_time_counts_as_damage(decoder: AvroDecoder, fields: dict[str, int]) -> None:
     found, failures = rows(decoder, [event(), event(**fields), event()])
     assert (len(found), failures) == (2, [1])
 
@@ -125,7 +125,7 @@ def test_text_that_is_not_utf_8_is_damage(decoder: AvroDecoder) -> None:
     assert rows(decoder, payloads)[1] == [1]
 
 
-def test_both_libraries_give_the_same_or_none() -> None:
+def test_both_libraries_return_the_same_rows_or_fail() -> None:
     chance = random.Random(7)
     payloads = []
     for number in range(400):
@@ -139,7 +139,7 @@ def test_both_libraries_give_the_same_or_none() -> None:
     slow_rows, slow_failures = rows(slow, payloads)
     fast_rows, fast_failures = rows(fast, payloads)
     assert len(slow_failures) > 50
-    # fastavro takes a negative branch index for one counted from the end; pyruhvro does not.
+    # fastavro counts a negative branch index from the end; pyruhvro rejects it.
     only_fast = set(fast_failures) - set(slow_failures)
     assert set(slow_failures) <= set(fast_failures)
     kept = [n for n in range(400) if n not in slow_failures]

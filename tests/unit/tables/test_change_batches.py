@@ -64,7 +64,7 @@ def replay_id(window: int, ordinal: int) -> bytes:
 
 
 def landed(rows: Sequence[Landed]) -> pa.RecordBatch:
-    """Return rows as ``landed_windows.read_rows`` gives them."""
+    """Return rows in the form of ``landed_windows.read_rows``."""
     columns = {
         "ordinal": pa.array([row[2] for row in rows], pa.int64()),
         "replay_id": pa.array([replay_id(row[1], row[2]) for row in rows], pa.binary()),
@@ -101,7 +101,7 @@ def changes_of(plan: ChangePlan, rows: Sequence[Landed]) -> tuple[list[Record], 
 
 
 def undecodable(plan: ChangePlan, windows: tuple[WindowReference, ...], rows: Sequence[Landed]) -> list[Record]:
-    """Return the rows of the quarantine that landed rows become."""
+    """Return the quarantine rows of landed rows."""
     found: list[Record] = []
     make = change_rows(replace(plan, windows=windows), lambda _: None, lambda batch: found.extend(batch.to_pylist()))
     for _ in make(batches(rows)):
@@ -110,7 +110,7 @@ def undecodable(plan: ChangePlan, windows: tuple[WindowReference, ...], rows: Se
 
 
 def event(change_type: str = "UPDATE", *, body: Record | None = None, **header: Any) -> Record:
-    """Return an event of the Account schema that says nothing beside what is given."""
+    """Return an event of the Account schema whose other fields are empty."""
     made = random_event(SCHEMA, random.Random(0), change_type)["ChangeEventHeader"]
     made |= {"recordIds": [ONE], "commitTimestamp": COMMITTED, "transactionKey": "key"}
     made |= {"changedFields": [], "nulledFields": [], "diffFields": []} | header
@@ -122,14 +122,14 @@ def rows_of(*events: Record) -> list[Landed]:
 
 
 def one(change_type: str = "UPDATE", *, body: Record | None = None, **header: Any) -> Record:
-    """Return the one change row of an event."""
+    """Return the single change row of an event."""
     (found,), _ = changes_of(plan_of({"a": SCHEMA}), rows_of(event(change_type, body=body, **header)))
     return found
 
 
 def schemas_to_try() -> list[Any]:
     names = ("AccountChangeEvent", "ContactChangeEvent")
-    missing = pytest.mark.skip("the captured schemas are not at hand")
+    missing = pytest.mark.skip("the captured schemas are not available")
     return [
         pytest.param(SCHEMA, id="local"),
         *(
@@ -143,7 +143,7 @@ def schemas_to_try() -> list[Any]:
 @pytest.mark.parametrize("library", LIBRARIES)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=3)
-def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, library: str, seed: int) -> None:
+def test_change_rows_of_a_batch_equal_those_of_single_events(schema: Record, library: str, seed: int) -> None:
     shape = random.Random(seed)
     payloads = encode_events(schema, [random_event(schema, shape) for _ in range(shape.randrange(20, 120))])
     rows = [("a", shape.randrange(3), ordinal, payload) for ordinal, payload in enumerate(payloads)]
@@ -160,7 +160,7 @@ def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, library: 
 @settings(max_examples=2)
 def test_events_of_several_schemas_in_one_batch(seed: int) -> None:
     shape = random.Random(seed)
-    other = copy.deepcopy(SCHEMA)  # the type of a field changed: it has a column of its own
+    other = copy.deepcopy(SCHEMA)  # the type of a field changed, so it has its own column
     next(field for field in other["fields"] if field["name"] == "Site")["type"] = ["null", "double"]
     schemas = {"a": SCHEMA, "b": LATER, "c": other}
     ids = [shape.choice("abc") for _ in range(90)]
@@ -181,23 +181,23 @@ def test_events_of_several_schemas_in_one_batch(seed: int) -> None:
     assert found == sorted(expected, key=lambda row: row["_sequence"])
 
 
-def test_an_event_of_200_records_and_one_of_very_many() -> None:
+def test_events_of_many_records_have_a_row_for_each_record() -> None:
     ids = [f"001{number:012}" for number in range(40_000)]
     several, huge = (
         event(recordIds=ids[:200], changedFields=["0x80"], body={"Phone": "1"}),
         event("DELETE", recordIds=ids),
     )
     plan = plan_of({"a": SCHEMA})
-    given_ = list(change_rows(plan, Counter().update)(batches(rows_of(several, event(), huge))))
-    assert max(map(len, given_)) <= 1 << 14
-    rows = pa.Table.from_batches(given_).sort_by([("_sequence", "ascending"), ("Id", "ascending")])
+    split = list(change_rows(plan, Counter().update)(batches(rows_of(several, event(), huge))))
+    assert max(map(len, split)) <= 1 << 14
+    rows = pa.Table.from_batches(split).sort_by([("_sequence", "ascending"), ("Id", "ascending")])
     assert rows.column("Id").to_pylist() == [*ids[:200], ONE, *ids]
     assert rows.column("_sequence").to_pylist() == [1] * 200 + [2] + [3] * 40_000
     assert rows.column("Phone").to_pylist() == ["1"] * 200 + [None] * 40_001
 
 
-def test_a_long_text_of_very_many_records_comes_in_pieces() -> None:
-    """More than 2 GiB in all, which no column of one batch can hold."""
+def test_long_text_of_many_records_is_split_into_batches() -> None:
+    """The rows have more than 2 GiB, which no column of one batch can hold."""
     ids, text = [f"001{number:012}" for number in range(17_000)], "x" * 131_072
     long = event("CREATE", recordIds=ids, body={"Description": text})
     rows, largest = 0, 0
@@ -221,7 +221,7 @@ def test_a_long_text_of_very_many_records_comes_in_pieces() -> None:
         ("SNAPSHOT", "gap", "gap"),
     ],
 )
-def test_what_each_type_of_change_does(change_type: str, operation: str, reason: str | None) -> None:
+def test_each_change_type_has_its_operation(change_type: str, operation: str, reason: str | None) -> None:
     bits = ["not read"] if change_type != "UPDATE" else []
     found = one(change_type, body={"Phone": "1"}, changedFields=bits, nulledFields=bits)
     assert (found["_operation"], found["_dirty_reason"]) == (operation, reason)
@@ -231,7 +231,7 @@ def test_what_each_type_of_change_does(change_type: str, operation: str, reason:
     assert (found["_transaction_key"], found["_replay_id"], found["_sequence"]) == ("key", replay_id(0, 0), 1)
 
 
-def test_a_type_of_change_that_is_not_known_yet_is_a_gap() -> None:
+def test_unknown_change_type_is_a_gap() -> None:
     schema = copy.deepcopy(SCHEMA)
     kinds = next(f for f in schema["fields"][0]["type"]["fields"] if f["name"] == "changeType")["type"]
     kinds["symbols"].append("ARCHIVE")
@@ -241,7 +241,7 @@ def test_a_type_of_change_that_is_not_known_yet_is_a_gap() -> None:
     assert counted["events", "ARCHIVE"] == 1
 
 
-def test_a_difference_of_a_text_is_a_gap() -> None:
+def test_text_difference_is_a_gap() -> None:
     found = one(diffFields=["0x020000"], changedFields=["0x82"], body={"Description": "--- \n+++ 0"})
     assert (found["_operation"], found["_dirty_reason"], found["_set"]) == ("gap", "diff", set())
 
@@ -261,7 +261,7 @@ def test_a_name_may_be_a_text_or_parts() -> None:
     assert [created[name] for name in names] == [None, None, "Ada", "L"]
 
 
-def test_nulled_fields_are_null_whatever_came_with_them() -> None:
+def test_nulled_fields_are_null_despite_values_in_the_event() -> None:
     address = dict.fromkeys(part["name"] for part in SCHEMA["fields"][5]["type"][1]["fields"])
     body = {"Phone": "1", "Fax": "2", "BillingAddress": {**address, "Street": "S", "City": "C"}}
     found = one(changedFields=["0x180", "5-0x03"], nulledFields=["0x80", "5-0x02"], body=body)
@@ -269,12 +269,12 @@ def test_nulled_fields_are_null_whatever_came_with_them() -> None:
     assert [found[name] for name in ("Phone", "Fax", "BillingStreet", "BillingCity")] == [None, "2", "S", None]
 
 
-def test_values_beside_the_bitmap_are_not_set() -> None:
+def test_values_outside_the_bitmap_are_not_set() -> None:
     found = one(changedFields=["0x80"], body={"Phone": "1", "Fax": "enriched"})
     assert found["_set"] == {"Phone"}
 
 
-def test_an_overflow_has_no_row_and_is_told() -> None:
+def test_overflow_has_no_row_and_is_counted() -> None:
     events = event("GAP_OVERFLOW", recordIds=["000000000000000AAA"]), event("GAP_OVERFLOW", recordIds=["001*"]), event()
     found, counted = changes_of(plan_of({"a": SCHEMA}), rows_of(*events))
     assert [row["_sequence"] for row in found] == [3]
@@ -284,7 +284,7 @@ def test_an_overflow_has_no_row_and_is_told() -> None:
     assert not any(key[0] in ("all_records", "undecodable") for key in counted)
 
 
-def test_a_gap_for_all_records_has_no_row_and_is_told() -> None:
+def test_gap_of_all_records_has_no_row_and_is_counted() -> None:
     events = event(), event("GAP_UPDATE", recordIds=["001*", TWO]), event("GAP_UPDATE", recordIds=["001*"])
     found, counted = changes_of(plan_of({"a": SCHEMA}), rows_of(*events))
     assert [(row["Id"], row["_sequence"]) for row in found] == [(ONE, 1), (TWO, 2)]
@@ -309,7 +309,7 @@ BROKEN: dict[str, Any] = {
 
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_cannot_be_read_is_left_out_by_itself(broken: str, library: str) -> None:
+def test_only_unreadable_events_are_left_out(broken: str, library: str) -> None:
     good = event("CREATE", body={"Phone": "1"})
     bad = BROKEN[broken]
     payloads = encode_events(SCHEMA, [good] * 5 + ([bad] if bad else []))
@@ -320,20 +320,20 @@ def test_what_cannot_be_read_is_left_out_by_itself(broken: str, library: str) ->
     windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
     with decoding_with(library):
         found, counted = changes_of(plan, rows)
-        outcasts = undecodable(plan, windows, rows)
+        quarantined = undecodable(plan, windows, rows)
     assert sorted(row["_sequence"] for row in found) == sorted(FIRST[at % 2] + at for at in (0, 2, 3, 5, 6))
     assert {row["Phone"] for row in found} == {"1"}
     assert counted["undecodable", 1] == 1
     assert counted["undecodable", 0] == 1
     assert counted["changes",] == counted["events", "CREATE"] == 5
-    assert [(row["ordinal"], row["window_id"], row["payload"]) for row in outcasts] == [
+    assert [(row["ordinal"], row["window_id"], row["payload"]) for row in quarantined] == [
         (1, "two", bad_payload),
         (4, "one", bad_payload),
     ]
-    assert all(row["reason"] for row in outcasts)
+    assert all(row["reason"] for row in quarantined)
 
 
-def test_payloads_and_bitmaps_that_cannot_be_read_in_one_batch() -> None:
+def test_unreadable_payloads_and_bitmaps_of_one_batch_are_quarantined() -> None:
     broken = event(changedFields=["0xZZ"])
     rows = rows_of(event(), event(), broken, event(), broken, event())
     rows[1] = ("a", 0, 1, b"\xff")
@@ -343,8 +343,8 @@ def test_payloads_and_bitmaps_that_cannot_be_read_in_one_batch() -> None:
     assert [row["_sequence"] for row in found] == [1, 4, 6]
     assert counted["undecodable", 0] == 4
     window = WindowReference("one", "00D", "/data/AccountChangeEvent")
-    outcasts = undecodable(plan, (window,), rows)
-    assert [(row["ordinal"], "0xZZ" in row["reason"]) for row in outcasts] == [
+    quarantined = undecodable(plan, (window,), rows)
+    assert [(row["ordinal"], "0xZZ" in row["reason"]) for row in quarantined] == [
         (1, False),
         (2, True),
         (4, True),
@@ -352,13 +352,13 @@ def test_payloads_and_bitmaps_that_cannot_be_read_in_one_batch() -> None:
     ]
 
 
-def test_a_batch_of_nothing_that_can_be_read() -> None:
+def test_fully_unreadable_batch_has_no_change_rows() -> None:
     plan = plan_of({"a": SCHEMA})
     for bad in (b"\xff", encode_events(SCHEMA, [event(recordIds=[])])[0]):
         assert changes_of(plan, [("a", 0, at, bad) for at in range(3)]) == ([], Counter({("undecodable", 0): 3}))
 
 
-def test_nothing_undecodable_gives_no_quarantine() -> None:
+def test_readable_events_have_no_quarantine_rows() -> None:
     window = WindowReference("one", "00D", "/data/AccountChangeEvent")
     assert undecodable(plan_of({"a": SCHEMA}), (window,), rows_of(event(), event())) == []
 

@@ -35,7 +35,7 @@ def names_of(words: np.ndarray, table: list[str]) -> set[str]:
 
 
 def read(*events: Bitmaps) -> tuple[list[set[str]], list[set[str]]]:
-    """Return what each event sets, and what it sets to null."""
+    """Return the fields that each event sets, and the fields that it sets to null."""
     found = reader().read(*arrays(list(events)))
     assert not found.unreadable
     nulled = [{NAMES[at] for at, rows in found.nulled.items() if rows[row]} for row in range(len(events))]
@@ -52,7 +52,7 @@ def top(*names: str) -> str:
 
 @given(st.integers(0, 2**32), st.integers(0, 60))
 @settings(max_examples=20)
-def test_a_batch_gives_what_its_events_give_one_by_one(seed: int, count: int) -> None:
+def test_bitmaps_of_a_batch_equal_those_of_single_events(seed: int, count: int) -> None:
     shape = random.Random(seed)
     kinds = [(random_bitmap(SCHEMA, shape), random_bitmap(SCHEMA, shape, 0.03)) for _ in range(12)]
     events = [shape.choice(kinds) for _ in range(count)]
@@ -63,7 +63,7 @@ def test_a_batch_gives_what_its_events_give_one_by_one(seed: int, count: int) ->
         assert chosen == named_columns(changed, flat, changed) | to_null
 
 
-def test_a_table_may_have_its_columns_in_another_order_and_more_of_them() -> None:
+def test_table_may_have_more_columns_in_another_order() -> None:
     width = 200
     places = random.Random(3).sample(range(width), len(COLUMNS))
     events: list[Bitmaps] = [([top("Phone")], []), (["5-0x3"], [top("LastName")]), ([top("GUID__pc")], [])]
@@ -78,7 +78,7 @@ def test_a_table_may_have_its_columns_in_another_order_and_more_of_them() -> Non
     assert names_of(wide.everything(), table) == set(NAMES)
 
 
-def test_bits_stand_in_words_of_64() -> None:
+def test_bits_are_stored_in_words_of_64() -> None:
     reader = BitmapReader(COLUMNS[:1], [63], 64)
     assert reader.everything().tolist() == [-(1 << 63)]
     assert reader.read(*arrays([(["0x02"], []), ([], [])])).bits.tolist() == [[-(1 << 63)], [0]]
@@ -99,10 +99,10 @@ ADDRESS = [name for name in NAMES if name.startswith("Billing")]
         (["0x20"], [], ADDRESS, []),  # a whole compound field
         (["0x20"], ["0x20"], ADDRESS, ADDRESS),
         (["0x20"], ["5-0x02"], ADDRESS, PARTS[1:2]),
-        (["0x20", "5-0x01"], [], PARTS[:1], []),  # its parts are told one by one
+        (["0x20", "5-0x01"], [], PARTS[:1], []),  # its parts are listed separately
         (["0x02"], [], ["Name", "Salutation", "FirstName", "LastName"], []),
         (["1-0x06"], [], ["FirstName", "LastName"], []),
-        # A business account becomes a person's: its text goes, the parts of the name that it has come.
+        # A business account becomes a person account: the text of its name becomes null, and its parts are set.
         (["0x02", "1-0x06"], ["0x02"], ["Name", "FirstName", "LastName"], ["Name"]),
         (["0x02", "1-0x06"], ["1-0x06"], ["Name", "FirstName", "LastName"], ["FirstName", "LastName"]),
         (["0x01"], ["0x1"], [], []),  # the header is no column
@@ -112,7 +112,9 @@ ADDRESS = [name for name in NAMES if name.startswith("Billing")]
         (["0x80", "0x100"], [], ["Phone", "Fax"], []),
     ],
 )
-def test_what_bits_stand_for(changed: list[str], nulled: list[str], sets: list[str], nulls: list[str]) -> None:
+def test_bitmap_entries_set_their_fields(
+    changed: list[str], nulled: list[str], sets: list[str], nulls: list[str]
+) -> None:
     assert read((changed, nulled)) == ([set(sets)], [set(nulls)])
 
 
@@ -120,7 +122,7 @@ def test_what_bits_stand_for(changed: list[str], nulled: list[str], sets: list[s
     "bad", ["", "14", "0x", "0xZZ", "Name", "0x1|0x2", "0x1 0x2 ", " 0x1", "7-0x01", "null", "1-2-0x1", "|"]
 )
 @pytest.mark.parametrize("where", ["changed", "nulled"])
-def test_what_is_no_bitmap_is_told_of_its_event_alone(bad: str, where: str) -> None:
+def test_invalid_bitmap_affects_only_its_event(bad: str, where: str) -> None:
     good: Bitmaps = ([top("Phone")], [])
     broken: Bitmaps = ([bad], []) if where == "changed" else ([], [bad])
     found = reader().read(*arrays([good, broken, good, broken, good]))
@@ -130,11 +132,11 @@ def test_what_is_no_bitmap_is_told_of_its_event_alone(bad: str, where: str) -> N
     assert not found.bits[1::2].any()
 
 
-def test_a_null_among_the_texts_is_no_bitmap() -> None:
+def test_null_bitmap_entry_is_invalid() -> None:
     found = reader().read(pa.array([["0x80"], [None]], TEXTS), pa.array([[], []], TEXTS))
     assert list(found.unreadable) == [1]
 
 
-def test_no_events() -> None:
+def test_empty_batch_has_no_bitmaps() -> None:
     found = reader().read(*arrays([]))
     assert (len(found.bits), found.nulled, found.unreadable) == (0, {}, {})

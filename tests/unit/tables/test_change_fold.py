@@ -23,7 +23,7 @@ def in_order(changes: list[Row]) -> list[Row]:
 
 
 def expected(changes: list[Row], columns: dict, *, hard: bool) -> list[Row]:
-    """Return what the model folds sorted changes to, as rows of the folded schema."""
+    """Return the model's fold of sorted changes, as rows of the folded schema."""
     groups = itertools.groupby(changes, key=lambda change: change["Id"])
     folded = [replica_model.fold(own, hard=hard) for _, own in groups]
     schema = folded_schema(columns)
@@ -39,19 +39,19 @@ def some_changes(draw: st.DrawFn) -> tuple[list[Row], dict, bool]:
     changes = random_changes(shape, records, draw(st.integers(1, 40)), columns, disorder=5)
     fetched = {record: {"_refreshed_at": START + timedelta(seconds=shape.randrange(-9, 40))} for record in records[1:]}
     hard = draw(st.booleans())
-    return in_order(replica_model.with_seen(fetched, changes, hard=hard)), columns, hard
+    return in_order(replica_model.mark_included_changes(fetched, changes, hard=hard)), columns, hard
 
 
 @given(some_changes())
 @settings(max_examples=50)
-def test_a_fold_is_what_one_change_after_another_gives(given_: tuple[list[Row], dict, bool]) -> None:
-    changes, columns, hard = given_
+def test_fold_equals_changes_applied_one_by_one(case: tuple[list[Row], dict, bool]) -> None:
+    changes, columns, hard = case
     folded = fold(change_batch(changes, columns), columns, "hard" if hard else "soft")
     assert folded.schema == folded_schema(columns)
     assert folded.to_pylist() == expected(changes, columns, hard=hard)
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_fold_of_no_changes_is_empty() -> None:
     assert len(fold(change_batch([], FEW), FEW, "soft")) == 0
 
 
@@ -60,7 +60,7 @@ def change(sequence: int, operation: str, set_: list[int] | None, **values: obje
 
 
 @pytest.mark.parametrize("missing", [None, []])
-def test_a_set_that_is_missing_sets_nothing(missing: list[int] | None) -> None:
+def test_missing_bitmap_sets_no_field(missing: list[int] | None) -> None:
     rows = [change(1, "patch", [1], Name="kept"), change(2, "delete", missing)]
     (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW, "soft").to_pylist()
     assert (folded["Name"], folded["_set"], folded["_deleted"], folded["_sequence"]) == ("kept", [1], True, 2)
@@ -72,7 +72,7 @@ def test_a_gap_sets_nothing_and_always_has_a_reason() -> None:
     assert (folded["Name"], folded["_set"], folded["_dirty_reason"]) == ("known", [1], "gap")
 
 
-def test_null_that_is_set_differs_from_null_that_is_not() -> None:
+def test_null_that_is_set_differs_from_null_that_is_not_set() -> None:
     rows = [change(1, "patch", [1], Name="first"), change(2, "patch", [5], Name=None, Number1__c=3)]
     (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW, "soft").to_pylist()
     assert (folded["Name"], folded["Number1__c"], folded["Tags__c"], folded["_set"]) == (None, 3, None, [5])

@@ -3,7 +3,7 @@ from __future__ import annotations
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry, merge_types, type_of_spark
 
 
-def test_a_column_keeps_its_type_and_a_conflict_gets_one_of_its_own() -> None:
+def test_column_keeps_its_type_and_a_conflicting_type_gets_its_own_column() -> None:
     registry = ColumnRegistry()
     assert registry.place([("Amount__c", "double")], ()) == ("Amount__c",)
     assert registry.place([("Amount__c", "string")], ()) == ("Amount__c__string",)
@@ -17,18 +17,18 @@ def test_a_conflict_with_a_conflict_column_gets_a_number() -> None:
     assert registry.place([("A", "string")], ()) == ("A__string_2",)
 
 
-def test_names_are_one_column_whatever_their_case_and_two_fields_never_share_one() -> None:
+def test_column_names_ignore_case_and_two_fields_never_share_a_column() -> None:
     registry = ColumnRegistry({"Amount__c": "double"})
     assert registry.place([("amount__C", "double")], ()) == ("Amount__c",)
     placed = registry.place([("Amount__c", "double"), ("AMOUNT__c", "double")], ())
     assert placed == ("Amount__c", "AMOUNT__c__double")
 
 
-def test_reserved_names_are_left_alone() -> None:
+def test_reserved_names_are_not_used() -> None:
     assert ColumnRegistry().place([("Event_Date", "date")], ("event_date",)) == ("Event_Date__date",)
 
 
-def test_structs_grow_and_do_not_change() -> None:
+def test_structs_gain_members_and_never_change_them() -> None:
     old, new = {"struct": {"a": "string", "b": "long"}}, {"struct": {"b": "long", "c": {"array": "string"}}}
     assert merge_types(old, new) == {"struct": {"a": "string", "b": "long", "c": {"array": "string"}}}
     assert merge_types(old, {"struct": {"a": "long"}}) is None
@@ -40,7 +40,7 @@ def test_structs_grow_and_do_not_change() -> None:
     assert registry.place([("Address", {"struct": {"a": "long"}})], ()) == ("Address__struct",)
 
 
-def test_spark_types_are_named_as_ours() -> None:
+def test_spark_types_are_converted_to_type_names() -> None:
     member = {"name": "a", "type": "integer", "nullable": True, "metadata": {}}
     array = {"type": "array", "elementType": {"type": "struct", "fields": [member]}, "containsNull": True}
     assert type_of_spark(array) == {"array": {"struct": {"a": "int"}}}

@@ -42,7 +42,7 @@ def in_replicas(rules: FieldRules) -> Iterator[Column]:
 
 
 def in_refreshes(rules: FieldRules) -> Iterator[Column]:
-    """Yield the fields that have a treatment where a refresh fetches them."""
+    """Yield the fields that have a treatment when a refresh fetches them."""
     for entity, text in SCHEMAS.items():
         table = under_rules(entity, TableState("stream"), rules, [text])
         for column in {"Name", *(column for parts in COMPOUNDS[entity].values() for column in parts.values())}:
@@ -51,7 +51,7 @@ def in_refreshes(rules: FieldRules) -> Iterator[Column]:
 
 
 def in_json(rules: FieldRules, *, flat: bool) -> Iterator[Column]:
-    """Yield the parts that have a treatment in events that describe themselves."""
+    """Yield the parts that have a treatment in self-describing events."""
     for entity, compounds in COMPOUNDS.items():
         table = entity if flat else f"{entity}ChangeEvent"
         for compound, parts in compounds.items():
@@ -63,7 +63,7 @@ def in_json(rules: FieldRules, *, flat: bool) -> Iterator[Column]:
 
 @settings(max_examples=6)
 @given(st.integers(0, 1 << 30))
-def test_every_part_is_protected_wherever_it_is(seed: int) -> None:
+def test_every_part_is_protected_under_each_name(seed: int) -> None:
     chosen = random_rules(random.Random(seed))
     rules, wanted = rules_of(chosen), protected([name for name, _ in chosen])
     carried = {(entity, column) for entity, each in ENTITIES.items() for column in each.columns}
@@ -72,7 +72,7 @@ def test_every_part_is_protected_wherever_it_is(seed: int) -> None:
     assert set(in_replicas(rules)) <= wanted
     assert wanted & carried & parts == set(in_events(rules)) & carried
     assert wanted <= set(in_refreshes(rules))
-    assert set(in_refreshes(rules)) - wanted <= {("Contact", "Name")}, "the name is made of its parts"
+    assert set(in_refreshes(rules)) - wanted <= {("Contact", "Name")}, "the name is computed from its parts"
     assert wanted & parts <= set(in_json(rules, flat=True))
     assert wanted & parts <= set(in_json(rules, flat=False))
 

@@ -1,4 +1,4 @@
-"""How many API requests a refresh takes at least."""
+"""Minimum number of API requests of a refresh."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.refresh.plan import least_requests, plan_all, plan_dirty
 from airflow_provider_sfstream.tables.replica.snapshots import (
     AppliedWindow,
-    Computed,
+    ComputedColumns,
     Flag,
     Snapshot,
     StreamState,
@@ -27,15 +27,15 @@ def least(table: TableState, **arguments: object) -> int:
     return least_requests(plan_dirty(snapshot, None, **arguments))  # type: ignore[arg-type]
 
 
-def test_rows_are_asked_for_as_many_at_a_time_as_fit() -> None:
+def test_each_request_has_as_many_rows_as_fit() -> None:
     assert least(TABLE) == 0
     assert least(replace(TABLE, dirty=1)) == 2
     assert least(replace(TABLE, dirty=ROOM)) == 2
     assert least(replace(TABLE, dirty=ROOM + 1)) == 3
 
 
-def test_rows_that_an_event_changed_are_asked_for_too() -> None:
-    changed = replace(TABLE, dirty=ROOM, computed=Computed(on_change=True, changed=1))
+def test_rows_changed_by_an_event_are_requested() -> None:
+    changed = replace(TABLE, dirty=ROOM, computed=ComputedColumns(on_change=True, changed=1))
     assert least(changed, computed_fields="on_change") == 3
 
 

@@ -1,4 +1,4 @@
-"""Landed rows of the same event: what stays does not depend on how keys are divided, and no payload is moved."""
+"""Landed rows of the same event: the division of keys does not affect the stored rows, and no payload is shuffled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.tables.event_log import duplicates
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.duplicates import EVENT_KEYS
@@ -29,7 +29,7 @@ Key = tuple[int, bytes, int | None, int | None]
 
 
 def keys(rows: Sequence[Key], size: int = 7) -> Iterator[pa.RecordBatch]:
-    """Return keys in batches, those of landed rows first."""
+    """Return keys in batches, with those of landed rows first."""
     ordered = sorted(rows, key=lambda row: row[2] is None)
     for start in range(0, len(ordered), size):
         some = [dict(zip(EVENT_KEYS.names, row, strict=True)) for row in ordered[start : start + size]]
@@ -46,7 +46,7 @@ def stays(batches: Iterator[pa.RecordBatch], unreadable: Places) -> dict[int, bo
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_stay_however_keys_are_divided(seed: int) -> None:
+def test_stored_rows_do_not_depend_on_the_division_of_keys(seed: int) -> None:
     shape = random.Random(seed)
     rows: list[Key] = []
     for window in range(3):
@@ -67,7 +67,7 @@ def test_rows_stay_however_keys_are_divided(seed: int) -> None:
 
 
 def expected(rows: Sequence[Key], unreadable: Places) -> dict[int, bool]:
-    """Return which of the landed rows of events with several stay, by the rule in words."""
+    """Return for each landed row of duplicate events whether it stays, by a simple version of the rule."""
     found: dict[int, bool] = {}
     for event in {(row[0], row[1]) for row in rows if row[2] is not None}:
         landed = sorted(row[2] for row in rows if row[:2] == event and row[2] is not None)
@@ -98,14 +98,14 @@ def test_places_are_a_set_of_numbers() -> None:
 
 
 def test_no_payload_leaves_the_task_that_reads_it(tmp_path: Path) -> None:
-    """Fields of it may not be stored, and a shuffle stores what it moves."""
+    """A shuffle stores the rows that it moves, and a payload may have fields that must not be stored."""
     moved: set[str] = set()
 
     class Engine(EmbeddedEngine):
-        def shuffled(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
+        def shuffle(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
             for frame in frames:
                 moved.update(name for batch in frame.batches(None) for name in batch.schema.names)
-            return super().shuffled(frames, by, parts)
+            return super().shuffle(frames, by, parts)
 
     day = datetime(2026, 1, 10, tzinfo=UTC)
     events = [LandedEvent(number, "one", avro_payload(number)) for number in range(5)]
@@ -113,7 +113,7 @@ def test_no_payload_leaves_the_task_that_reads_it(tmp_path: Path) -> None:
     manifests = tuple(
         land_window(tmp_path, f"20260110T00000{n}Z-w", events, schemas, event_times=(day, day)) for n in range(2)
     )
-    engine = Engine(WorkerFiles(None), WorkerFiles(None), tmp_path)
+    engine = Engine(ObjectStorageFiles(None), ObjectStorageFiles(None), tmp_path)
     metrics = run(engine, EventLogConfig(manifests=manifests, output_url=str(tmp_path / "tables")))
     assert (metrics.rows_written, metrics.duplicates) == (5, 5)
     assert moved == set(EVENT_KEYS.names)

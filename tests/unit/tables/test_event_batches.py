@@ -39,7 +39,7 @@ def landed(windows: list[int], hours: list[float]) -> pa.RecordBatch:
 
 
 def hours_read(windows: tuple[WindowReference, ...], rows: pa.RecordBatch) -> tuple[list[float], int]:
-    """Return the event times, in hours, of the rows that a job for the hour from 4 to 5 writes, and how many others."""
+    """Return the event times in hours that a job for the hour from 4 to 5 writes, and the number of other rows."""
     columns, schemas, fields = place_columns("Order__e", TableSources(schemas={"a": SCHEMA}), ColumnRegistry())
     plan = TablePlan(columns, schemas, fields, windows, time_from=4 * HOUR, time_to=5 * HOUR, table="Order__e")
     decoded = decode_rows(rows, plan)
@@ -57,4 +57,4 @@ def test_late_events_are_read_from_the_windows_of_the_run_itself_only() -> None:
 def test_an_event_counts_within_the_bounds_of_its_publication() -> None:
     window = WindowReference("w", "00D", TOPIC, counts_from=4 * HOUR)
     found, _ = hours_read((window,), landed([0] * 3, [2.5, 4.5, 5.5]))
-    assert found == [2.5, 4.5], "what is dated before the window counts from then on"
+    assert found == [2.5, 4.5], "an event time before the window counts at the beginning of the window"

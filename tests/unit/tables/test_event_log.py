@@ -27,7 +27,7 @@ def test_a_partition_is_named_by_window_and_bounds() -> None:
 
 
 def test_the_part_with_late_events_has_a_partition_of_its_own() -> None:
-    """Another run of the same interval, which does not read them, must not replace it."""
+    """Another run of the same interval does not read late events, so it must not replace this partition."""
     bounds = {"event_time_from": datetime(2026, 1, 10, tzinfo=UTC), "event_time_to": datetime(2026, 1, 11, tzinfo=UTC)}
     of_the_run = config(own_windows=("w1",), **bounds).partition_of(WINDOW)
     of_another = config(own_windows=("w2",), **bounds).partition_of(WINDOW)
@@ -51,7 +51,7 @@ NOON, LATER = datetime(2026, 1, 10, 12, tzinfo=UTC), datetime(2026, 1, 10, 13, t
         ({"hash_fields": ["Id"]}, "rows are told apart by Id"),
     ],
 )
-def test_a_config_that_cannot_be_used(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_event_log_config_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(**arguments)
 

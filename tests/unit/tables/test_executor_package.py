@@ -16,12 +16,12 @@ EXECUTED = (
     "spark_apps.replica",
     "source.rows",
 )
-"""The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
+"""Modules that executors import, and drivers that have only the zip. The zip has their own imports too."""
 
 _LANDING = ("backfill_index", "catalog", "location", "manifest", "pruned", "row_groups", "storage", "window_bounds")
 
 
-def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
+def test_zip_has_all_modules_that_executors_import(tmp_path: Path) -> None:
     package = write_executor_package(tmp_path)
     imports = "\n".join(f"import airflow_provider_sfstream.tables.{name} as module" for name in EXECUTED)
     imports += "\nimport pyspark_sfstream.landed"
@@ -35,7 +35,7 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
 NEEDED = ("__init__", "bitmaps", "events", "schemas", "streams", "topics")
 
 
-def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:
+def test_zip_has_only_modules_that_executors_need(tmp_path: Path) -> None:
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/tables/" not in name)
     salesforce = [f"salesforce/{name}.py" for name in NEEDED]

@@ -1,4 +1,4 @@
-"""Small files that are created once, without a Spark: what Hadoop answers is said here."""
+"""Small files that are created once, with simulated responses of Hadoop in place of Spark."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 
 
-class LosesAnswers(HadoopFiles):
-    """A bucket that loses the answer to each write, whose connector writes again and is refused for what is there.
+class LostResponses(HadoopFiles):
+    """Bucket that loses the response to each write. Its connector writes again, and fails because the file exists.
 
-    :param before: what another job writes in the moment before each write.
+    :param before: text that another job writes immediately before each write.
     """
 
     def __init__(self, before: str | None = None) -> None:
@@ -33,16 +33,16 @@ class LosesAnswers(HadoopFiles):
         raise RuntimeError("org.apache.hadoop.fs.FileAlreadyExistsException: it is there")
 
 
-def test_a_file_that_was_written_and_refused_is_the_writers_own() -> None:
-    files = LosesAnswers()
+def test_create_with_a_lost_response_succeeds() -> None:
+    files = LostResponses()
     files.create_text("s3a://lake/1.json", "mine")
     assert files.texts == {"s3a://lake/1.json": "mine"}
     with pytest.raises(FileExistsError):
         files.create_text("s3a://lake/1.json", "mine")
 
 
-def test_a_file_of_another_writer_stands() -> None:
-    files = LosesAnswers(before="another's")
+def test_file_of_another_writer_is_not_replaced() -> None:
+    files = LostResponses(before="another's")
     with pytest.raises(FileExistsError):
         files.create_text("s3a://lake/1.json", "mine")
     assert files.texts == {"s3a://lake/1.json": "another's"}

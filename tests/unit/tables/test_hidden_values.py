@@ -1,4 +1,4 @@
-"""Fields that may not be stored as they come: everything else is what it would be without rules."""
+"""Masked, hashed and excluded fields. All other values are the same as without rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place_columns
 from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
-from airflow_provider_sfstream.tables.replica.snapshots import Computed, Snapshot, TableState
+from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows, hidden_fields
 from airflow_provider_sfstream.tables.rows.hidden_values import (
@@ -94,7 +94,7 @@ def expected(rules: FieldRules, name: str, value: Any, how: str | None) -> Any:
 
 @given(st.data())
 @settings(deadline=None, max_examples=6)
-def test_change_rows_by_rules_are_those_without_rules_but_for_the_fields_named(data: st.DataObject) -> None:
+def test_change_rows_differ_only_in_protected_fields(data: st.DataObject) -> None:
     hows = {name: data.draw(st.sampled_from(("", "", "exclude", "mask", "hash"))) for name in (*NAMES, *NUMBERS)}
     rules = FieldRules.of(*([name for name in hows if hows[name] == how] for how in ("exclude", "mask", "hash")), KEY)
     shape = random.Random(data.draw(st.integers(0, 1 << 30)))
@@ -111,7 +111,7 @@ def test_change_rows_by_rules_are_those_without_rules_but_for_the_fields_named(d
             assert value == expected(rules, name, clear[name], treated.get(name)), name  # type: ignore[arg-type]
 
 
-def test_the_parts_that_a_rule_is_for_whichever_name_they_are_given_by() -> None:
+def test_rule_covers_its_parts_under_each_name() -> None:
     def left_out(*names: str) -> set[str]:
         hidden = hidden_columns(coverage_of(FieldRules.of(names, [], []), "Account", (TEXT,)), TEXT)
         return {c.name for c, how in zip(replica_columns(SCHEMA), hidden, strict=True) if how == "exclude"}
@@ -125,7 +125,7 @@ def test_the_parts_that_a_rule_is_for_whichever_name_they_are_given_by() -> None
 
 
 @pytest.mark.parametrize("name", ["BillingStreet", "BillingAddress.Street", "Account.BillingStreet"])
-def test_the_event_log_hides_the_same_in_its_structs(name: str) -> None:
+def test_event_log_protects_the_same_fields_in_its_structs(name: str) -> None:
     shape = random.Random(3)
     payloads = encode_events(SCHEMA, [random_event(SCHEMA, shape, "CREATE") for _ in range(20)])
     rules = FieldRules.of([name], ["Phone", "AnnualRevenue"], ["Website"], KEY)
@@ -142,13 +142,13 @@ def test_the_event_log_hides_the_same_in_its_structs(name: str) -> None:
         assert row == want
 
 
-def test_a_struct_of_which_nothing_stays_has_no_column() -> None:
+def test_struct_without_remaining_members_has_no_column() -> None:
     payloads = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE")])
     (row,) = log_rows(FieldRules.of(["ShippingAddress", "Name"], [], []), payloads)
     assert not row.keys() & {"ShippingAddress", "Name", "Name_record"}
 
 
-def test_slices_and_nulls_of_structs() -> None:
+def test_protection_handles_struct_slices_and_nulls() -> None:
     rules = FieldRules.of([], [], ["A"], KEY)
     values = pa.array([{"A": "x", "B": 1}, None, {"A": None, "B": 2}, {"A": "y", "B": None}])[1:]
     assert stored(values, {"A": "hash", "B": None}, rules).to_pylist() == [
@@ -160,7 +160,7 @@ def test_slices_and_nulls_of_structs() -> None:
 
 
 @pytest.mark.parametrize("has_rules", [False, True])
-def test_the_quarantine_keeps_a_payload_only_where_all_fields_may_be_stored(has_rules: bool) -> None:
+def test_quarantine_stores_payloads_only_without_field_protection(has_rules: bool) -> None:
     payload = b"\x00secret of a person"
     window = WindowReference("w", "00D", TOPIC, has_rules=has_rules)
     rules = FieldRules.of(["Phone"], [], []) if has_rules else NO_RULES
@@ -184,7 +184,7 @@ def test_the_quarantine_keeps_a_payload_only_where_all_fields_may_be_stored(has_
     assert [row["payload"] is None for row in rows] == [has_rules] * 3
 
 
-def test_what_a_table_has_of_fields_that_get_a_rule_only_now() -> None:
+def test_stored_columns_of_newly_protected_fields_are_found() -> None:
     columns = {"Phone": "string", "Fax__double": "double", "A": {"struct": {"B": "string", "C": "long"}}}
     now = coverage_of(FieldRules.of(["Phone", "Fax", "A.B", "New__c"], [], []), "Order__e")
     before = coverage_of(FieldRules.of(["Phone"], [], []), "Order__e")
@@ -192,7 +192,7 @@ def test_what_a_table_has_of_fields_that_get_a_rule_only_now() -> None:
     assert shown({"Phone": "string", "Phone__c": "string"}, now, before) == []
 
 
-def test_a_replica_remembers_the_columns_that_its_rules_are_of() -> None:
+def test_replica_records_the_columns_of_its_rules() -> None:
     rules = FieldRules.of(["BillingAddress.Street", "Full_Name__c"], ["Name.FirstName"], ["Email__c"], KEY)
     table = under_rules("Account", TableState("stream"), rules, [TEXT])
     again = Snapshot.from_json(Snapshot(1, None, {}, {"Account": table}).to_json(), "here").tables["Account"]
@@ -220,8 +220,8 @@ def test_a_replica_remembers_the_columns_that_its_rules_are_of() -> None:
         ("Home__c.Latitude", "home__latitude__s"),
     ],
 )
-def test_events_that_describe_themselves_show_a_compound_field_under_no_name(rule: str, field: str) -> None:
-    """A PushTopic event has the fields that its query names; a change event without a schema has JSON objects."""
+def test_self_describing_events_protect_compound_fields_under_each_name(rule: str, field: str) -> None:
+    """PushTopic events have the fields of their query. Change events without a schema have JSON objects."""
     rules = FieldRules.of([], [rule], [])
     fields = (Field(field, "string"), Field("billingcycle__c", "string"), Field("employer__latitude__s", "double"))
     assert hidden_fields(rules, "Accounts", fields) == ("mask", None, None)
@@ -240,7 +240,7 @@ def test_events_that_describe_themselves_show_a_compound_field_under_no_name(rul
         ("AccountChangeEvent.Full_Name__c", "Full_Name__c"),
     ],
 )
-def test_a_refresh_fetches_no_part_that_events_lack(rule: str, column: str) -> None:
+def test_refresh_protects_parts_that_events_lack(rule: str, column: str) -> None:
     """Salesforce describes parts that the change events of an org do not have, such as middle names."""
     schema = copy.deepcopy(SCHEMA)
     schema["fields"] = [each for each in schema["fields"] if each["name"] != "ShippingAddress"]
@@ -268,9 +268,9 @@ def test_columns_that_are_named_after_their_type_have_the_rules_of_their_field(c
     assert shown(columns, now, before)
 
 
-def test_a_rule_for_a_part_is_refused_where_a_table_has_a_text_of_it() -> None:
+def test_rule_for_a_part_is_refused_if_the_table_stores_its_compound_text() -> None:
     rules = FieldRules.of(["MiddleName"], [], [])
-    computed = Computed(("Name",), "2026-01-01T00:00:00+00:00")
+    computed = ComputedColumns(("Name",), "2026-01-01T00:00:00+00:00")
     table = TableState("stream", columns=ColumnRegistry({"Name": "string"}), computed=computed)
     with pytest.raises(ConfigurationError, match="Account has Name as they come"):
         under_rules("Account", table, rules, [TEXT])

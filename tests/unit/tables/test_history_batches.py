@@ -33,7 +33,7 @@ FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COL
 
 
 def as_steps(changes: Iterable[Row], columns: dict) -> pa.RecordBatch:
-    """Return changes of records without rows as the executors get them."""
+    """Return changes of records without rows, in the form that executors receive."""
     steps = [change | {"_set": set_words(change["_set"], columns)} for change in changes]
     return batch_of(steps, STEP_ENVELOPE | columns)
 
@@ -42,7 +42,8 @@ def closed(
     table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, at_once: int = 1 << 14
 ) -> list[Row]:
     changes = sorted(
-        replica_model.with_seen(table, changes, hard=hard), key=lambda change: (change["Id"], change["_sequence"])
+        replica_model.mark_included_changes(table, changes, hard=hard),
+        key=lambda change: (change["Id"], change["_sequence"]),
     )
     changed = {change["Id"] for change in changes}
     base = batch_of([row for record_id, row in table.items() if record_id in changed], TABLE_ENVELOPE | columns)
@@ -59,7 +60,7 @@ def in_layout(versions: list[Row], columns: dict) -> list[Row]:
 
 
 def refresh(table: dict[str, Row], shape: random.Random, columns: dict, sequence: int) -> None:
-    """Have some rows be as if they had been fetched at about the time of a sequence."""
+    """Make some rows look as if they were fetched at about the time of a sequence."""
     for row in table.values():
         if shape.random() < 0.4:
             row |= {name: random_value(type_, shape) for name, type_ in columns.items()}
@@ -82,14 +83,14 @@ def test_a_window_ends_the_versions_that_the_model_ends(seed: int, columns: dict
     earlier = random_changes(shape, records, before, columns, disorder=disorder)
     replica_model.apply_window(table, earlier, columns, hard=hard)
     refresh(table, shape, columns, before)
-    # Some changes come again, as when a run is repeated.
+    # Some changes are repeated, as in a retried run.
     changes = random_changes(shape, records, count, columns, first_sequence=max(1, before - 3), disorder=disorder)
     expected = history_model.closed_versions(table, changes, columns, hard=hard)
     assert closed(table, changes, columns, hard=hard, at_once=at_once) == in_layout(expected, columns)
 
 
 def lives(shape: random.Random, records: list[str], count: int, columns: dict) -> list[Row]:
-    """Return changes as an org makes them: records are created before anything else, and changed until deleted."""
+    """Return realistic changes: each record is created first, and changed until it is deleted."""
     changes, alive = [], {}
     for change in random_changes(shape, records, count, columns):
         if not alive.get(change["Id"]):
@@ -106,7 +107,7 @@ def windows(changes: list[Row], shape: random.Random, count: int) -> Iterator[li
 
 
 def run(changes: list[Row], shape: random.Random, cuts: int, *, hard: bool) -> list[Row]:
-    """Return all versions after applying the changes in windows cut at random, each of them twice."""
+    """Return all versions after applying the changes in random windows, each window twice."""
     table: dict[str, Row] = {}
     history: list[Row] = []
     for window in windows(changes, shape, cuts):
@@ -120,7 +121,7 @@ def run(changes: list[Row], shape: random.Random, cuts: int, *, hard: bool) -> l
 
 @given(seed=st.integers(0, 2**32), hard=st.booleans())
 @settings(max_examples=6)
-def test_windows_cut_anywhere_give_the_history_of_one(seed: int, hard: bool) -> None:
+def test_history_does_not_depend_on_window_boundaries(seed: int, hard: bool) -> None:
     shape = random.Random(seed)
     changes = lives(shape, ["0010", "0011", "0012"], 40, FEW)
     assert run(changes, shape, 8, hard=hard) == run(changes, shape, 0, hard=hard)
@@ -148,7 +149,7 @@ def test_at_any_time_the_history_shows_the_table_as_it_was(seed: int, hard: bool
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-def test_the_time_of_a_deleted_record_is_a_version_only_if_its_row_stays(deletes: str) -> None:
+def test_deleted_record_has_a_version_only_with_soft_deletes(deletes: str) -> None:
     full = {"_operation": "full", "_set": frozenset(FEW), "Name": "Ada", "Tags__c": None, "Number1__c": 1}
     delete = {"_operation": "delete", "_set": frozenset()}
     changes = [
@@ -162,7 +163,7 @@ def test_the_time_of_a_deleted_record_is_a_version_only_if_its_row_stays(deletes
     assert spans == [("upsert", first, second), *kept]
 
 
-def test_after_a_gap_the_columns_are_those_from_before_it() -> None:
+def test_gap_preserves_the_columns_of_the_version_before_it() -> None:
     full = {"_operation": "full", "_set": frozenset(FEW), "Name": "Ada", "Tags__c": None, "Number1__c": 1}
     gap = {"_operation": "gap", "_set": frozenset(FEW), "_dirty_reason": "gap"}
     changes = [

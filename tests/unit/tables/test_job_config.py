@@ -1,4 +1,4 @@
-"""What a Spark application is given: a config as JSON, and the key of hashes in its environment."""
+"""Input of a Spark application: a config as JSON, and the hash key in its environment."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ CONFIGS = [
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_driver_gets_the_config_of_the_operator(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HASH_KEY_VARIABLE, KEY)
-    given = read_config(type(config), config.to_arguments())
+    value = read_config(type(config), config.to_arguments())
     if config is not EVENT_LOG:
         monkeypatch.delenv(HASH_KEY_VARIABLE)
-        given = read_config(type(config), config.to_arguments())
-    assert given == config
+        value = read_config(type(config), config.to_arguments())
+    assert value == config
 
 
 def test_the_key_is_in_no_text_of_a_config() -> None:
@@ -66,13 +66,13 @@ def test_a_driver_without_the_key_does_not_start(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_no_two_braces_follow_each_other(config: JobConfig) -> None:
-    """YARN would replace them."""
+def test_config_has_no_double_braces(config: JobConfig) -> None:
+    """YARN would replace double braces."""
     assert config.to_json().count("{") == config.to_json().count("}") == 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "message"),
+    ("kind", "value", "message"),
     [
         (EventLogConfig, "", "is not JSON"),
         (EventLogConfig, "--manifest", "is not JSON"),
@@ -92,10 +92,10 @@ def test_no_two_braces_follow_each_other(config: JobConfig) -> None:
         (MaintenanceConfig, {"target_file_bytes": 0}, "whole number above zero"),
     ],
 )
-def test_a_config_that_a_user_writes_wrongly(kind: type[JobConfig], given: Any, message: str) -> None:
-    if (isinstance(given, dict) and "output_url" not in message) or "It has" in message:
-        given = {"output_url": "t", **given}
-    text = given if isinstance(given, str) else json.dumps(given)
+def test_invalid_job_config_is_refused(kind: type[JobConfig], value: Any, message: str) -> None:
+    if (isinstance(value, dict) and "output_url" not in message) or "It has" in message:
+        value = {"output_url": "t", **value}
+    text = value if isinstance(value, str) else json.dumps(value)
     with pytest.raises(ConfigurationError, match=message):
         kind.from_json(text)
 
@@ -115,7 +115,7 @@ def test_the_windows_of_a_long_backlog_fit_into_a_command_line() -> None:
 
 @pytest.mark.parametrize("character", ["#", "?", "%", "\\", "\n"])
 @pytest.mark.parametrize("config", [EventLogConfig, ReplicaConfig, MaintenanceConfig])
-def test_a_folder_that_delta_rs_does_not_find_again_is_refused(config: type[JobConfig], character: str) -> None:
+def test_folder_with_characters_unsupported_by_delta_rs_is_refused(config: type[JobConfig], character: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"output_url has the character {character!r}")) as caught:
         config(output_url=f"/lake/secret{character}b")
-    assert "secret" not in str(caught.value), "what follows ? may be a signature"
+    assert "secret" not in str(caught.value), "the text after ? may be a signature"

@@ -1,4 +1,4 @@
-"""JSON payloads by their Avro schema: the same columns as the same events have in Avro."""
+"""JSON payloads decoded by their Avro schema into the same columns as Avro payloads."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def json_value(value: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """As CometD bodies are: what is null is not there."""
+    """Remove null values, as in CometD bodies."""
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
@@ -120,7 +120,7 @@ def row(decoded: DecodedEvents, schema: dict[str, Any] = SCHEMA) -> dict[str, An
 
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.booleans())
 @settings(max_examples=30)
-def test_the_same_events_give_the_same_columns_in_either_encoding(events: list[dict[str, Any]], sparse: bool) -> None:
+def test_json_and_avro_events_have_the_same_columns(events: list[dict[str, Any]], sparse: bool) -> None:
     absent = {"Parent": None, "Raw": None, "Opens": None}
     avro = [encode(SCHEMA, {key: avro_value(value) for key, value in e.items()} | absent) for e in events]
     shape = without_nulls if sparse else dict
@@ -137,9 +137,9 @@ def test_the_same_events_give_the_same_columns_in_either_encoding(events: list[d
     assert found.event_times.equals(expected.event_times)
 
 
-def test_the_captured_schema_of_an_account() -> None:
+def test_event_with_the_captured_account_schema_is_decoded() -> None:
     if not ACCOUNT.exists():
-        pytest.skip("the captured change event schemas are not here")
+        pytest.skip("the captured change event schemas are not available")
     schema = json.loads(ACCOUNT.read_text())
     header = {"entityName": "Account", "recordIds": ["001"], "changeType": "UPDATE", "commitTimestamp": MILLISECONDS}
     record = {"ChangeEventHeader": header | {"changedFields": ["Name", "LastModifiedDate"]}}
@@ -179,7 +179,7 @@ def test_the_captured_schema_of_an_account() -> None:
         ("Points", "[1, null, 2.5]", [1.0, None, 2.5]),
     ],
 )
-def test_a_value_becomes_its_real_type(field: str, text: str, expected: Any) -> None:
+def test_json_value_has_its_real_type(field: str, text: str, expected: Any) -> None:
     body = json.dumps({"ChangeEventHeader": CHANGE})[:-1] + f', "{field}": {text}}}'
     found = row(decode(SCHEMA, f'{{"schema": "one", "payload": {body}, "event": {{}}}}'.encode()))
     if field == "Either":
@@ -228,7 +228,7 @@ def test_a_value_becomes_its_real_type(field: str, text: str, expected: Any) -> 
         ("Name", '"\\ud800"', "surrogates"),
     ],
 )
-def test_what_does_not_fit_is_told_and_its_neighbours_are_kept(field: str, text: str, reason: str) -> None:
+def test_value_that_does_not_fit_is_reported_and_other_events_are_decoded(field: str, text: str, reason: str) -> None:
     good = payload({"ChangeEventHeader": CHANGE, "Name": "good"})
     body = json.dumps({"ChangeEventHeader": CHANGE})[:-1] + f', "{field}": {text}}}'
     bad = f'{{"schema": "one", "payload": {body}, "event": {{}}}}'.encode()
@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_told_and_its_neighbours_are_kept(field: str, text:
         b'{"a":' * 100_000,
     ],
 )
-def test_what_is_no_event_or_has_no_time_that_its_schema_promises(broken: bytes) -> None:
+def test_invalid_event_or_event_without_its_required_time_fails(broken: bytes) -> None:
     decoder, good = JsonDecoder(json.dumps(SCHEMA)), payload({"ChangeEventHeader": CHANGE})
     decoded, failures = decoder.decode_all([broken, good, broken])
     assert decoded is not None
@@ -269,12 +269,12 @@ def test_what_is_no_event_or_has_no_time_that_its_schema_promises(broken: bytes)
     assert [failure.row for failure in failures] == [0]
 
 
-def test_without_a_time_in_the_schema_there_is_none() -> None:
+def test_event_without_a_required_time_has_no_event_time() -> None:
     schema = {"type": "record", "name": "X", "fields": [{"name": "a", "type": ["null", "string"]}]}
     assert decode(schema, payload({"a": "b"}), payload({})).event_times.to_pylist() == [None, None]
     optional = {"name": "CreatedDate", "type": ["null", "long"], "doc": "CreatedDate:DateTime"}
     assert decode(schema | {"fields": [optional]}, payload({})).event_times.to_pylist() == [None]
 
 
-def test_no_payloads_give_nothing() -> None:
+def test_decoding_no_payloads_returns_no_rows() -> None:
     assert JsonDecoder(json.dumps(SCHEMA)).decode_all([]) == (None, [])

@@ -34,7 +34,7 @@ def document(manifest: str) -> dict[str, Any]:
     return loaded
 
 
-def test_live_windows_come_first_then_the_backfill_window_that_counts_from_the_latest_moment_on(tmp_path: Path) -> None:
+def test_live_windows_are_first_then_backfill_windows_with_the_latest_counts_from(tmp_path: Path) -> None:
     windows = {
         "a1": ("backfill", None),
         "a2": ("live", 9),
@@ -62,7 +62,7 @@ def test_files_and_schemas_are_found_from_the_manifest(manifest: str) -> None:
     assert window.event_dates() == (date(2026, 1, 9), date(2026, 1, 13))
 
 
-def test_a_missing_schema_is_where_it_would_be_and_leaves_dates_open(manifest: str) -> None:
+def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(manifest: str) -> None:
     path = Path(manifest.removeprefix("file://"))
     changed = document(manifest)
     file = changed["schemas"].pop("one")
@@ -73,7 +73,7 @@ def test_a_missing_schema_is_where_it_would_be_and_leaves_dates_open(manifest: s
     assert window.missing_schemas == {"one": MissingSchema(url, "hidden"), "": MissingSchema(None, "no id")}
     assert window.event_dates() is None
     found = read_schemas(LocalFiles(), [window])
-    assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "it has been fetched since"
+    assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "the schema was fetched later"
     Path(url.removeprefix("file://")).unlink()
     found = read_schemas(LocalFiles(), [window])
     assert found.usable() == set()

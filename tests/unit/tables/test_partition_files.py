@@ -21,15 +21,15 @@ def batch(*rows: tuple[int, date, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
-def as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
 def written(
     folder: Path, *batches: pa.RecordBatch, partition_by: tuple[str, ...] = ("event_date",)
 ) -> list[dict[str, Any]]:
-    (told,) = write_files(as_they_are, TableLocation(str(folder)), partition_by)(iter(batches))
-    return [{**row, "partition": dict(row["partition"])} for row in told.to_pylist()]
+    (summary,) = write_files(unchanged, TableLocation(str(folder)), partition_by)(iter(batches))
+    return [{**row, "partition": dict(row["partition"])} for row in summary.to_pylist()]
 
 
 def test_each_partition_gets_a_file_of_its_own(tmp_path: Path) -> None:
@@ -56,26 +56,26 @@ def test_without_partition_columns_only_windows_have_folders(tmp_path: Path) -> 
     assert window_of(file["path"]) == "a"
 
 
-def test_a_file_that_a_compaction_made_is_of_no_window() -> None:
+def test_compacted_file_belongs_to_no_window() -> None:
     assert window_of("event_date=2026-01-10/part-1.parquet") is None
     assert window_of("part-1.parquet") is None
 
 
-def test_no_rows_give_no_files(tmp_path: Path) -> None:
+def test_no_files_are_written_without_rows(tmp_path: Path) -> None:
     assert written(tmp_path, batch()) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_held_back_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffered_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_files, "_ROW_GROUP", 1000)
     batches = [batch(*((n, ONE, "a") for n in range(start, start + 40))) for start in range(0, 400, 40)]
-    (told,) = written(tmp_path, *batches)
-    file = pq.ParquetFile(tmp_path / told["path"])
+    (summary,) = written(tmp_path, *batches)
+    file = pq.ParquetFile(tmp_path / summary["path"])
     assert file.read().column("n").to_pylist() == list(range(400))
     assert 1 < file.num_row_groups <= 10
 
 
-def test_so_are_the_files_that_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_files, "_OPEN", 2)
     rows = [(n, ONE, f"w{n % 5}") for n in range(20)]
     files = written(tmp_path, *(batch(row) for row in rows))
@@ -84,7 +84,7 @@ def test_so_are_the_files_that_are_open(tmp_path: Path, monkeypatch: pytest.Monk
     assert len({file["path"] for file in files}) > 5
 
 
-def test_a_failing_task_names_no_file(tmp_path: Path) -> None:
+def test_failing_task_reports_no_file(tmp_path: Path) -> None:
     def fails(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield next(batches)
         raise RuntimeError("the executor is lost")

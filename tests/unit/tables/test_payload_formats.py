@@ -19,7 +19,7 @@ from airflow_provider_sfstream.tables.event_log.tables import check_table_name
         ("/data/ChangeEvents", "event", "ChangeEvents"),
     ],
 )
-def test_formats_and_tables(topic: str, format_: str, table: str) -> None:
+def test_topic_determines_payload_format_and_table(topic: str, format_: str, table: str) -> None:
     assert own_format(topic) == format_
     assert table_of_topic(topic) == table
 

@@ -1,4 +1,4 @@
-"""What a refresh has to fetch: which tables, how, and which fields for which columns."""
+"""Plan of a refresh: the tables to fetch, the mode of each table, and the field of each column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_sfstream.tables.refresh.plan import (
 )
 from airflow_provider_sfstream.tables.replica.snapshots import (
     AppliedWindow,
-    Computed,
+    ComputedColumns,
     Flag,
     Snapshot,
     StreamState,
@@ -44,7 +44,7 @@ SNAPSHOT = Snapshot(7, None, {"stream": STREAM}, {"Account": CLEAN, "Contact": D
         ([], {}),
     ],
 )
-def test_dirty_tables(tables: list[str] | None, expected: dict[str, str]) -> None:
+def test_dirty_and_flagged_tables_are_planned(tables: list[str] | None, expected: dict[str, str]) -> None:
     assert [(one.name, one.mode) for one in plan_dirty(SNAPSHOT, tables)] == list(expected.items())
 
 
@@ -74,17 +74,17 @@ def test_a_flag_of_columns_fetches_them_unless_rows_are_dirty() -> None:
         (FLAGGED_COLUMNS, "on_fetch", None),
         (replace(FLAGGED_COLUMNS, dirty=3), "on_fetch", "records"),
         (FLAGGED_COLUMNS, "on_change", "computed"),
-        (replace(FLAGGED_COLUMNS, computed=Computed(on_change=True)), "on_change", None),
-        (replace(FLAGGED_COLUMNS, computed=Computed(on_change=True, changed=2)), "on_change", "records"),
+        (replace(FLAGGED_COLUMNS, computed=ComputedColumns(on_change=True)), "on_change", None),
+        (replace(FLAGGED_COLUMNS, computed=ComputedColumns(on_change=True, changed=2)), "on_change", "records"),
     ],
 )
-def test_while_all_columns_of_a_flag_are_hidden_rows_are_fetched_as_without_it(
+def test_flag_with_only_hidden_columns_does_not_change_the_plan(
     table: TableState, computed_fields: ComputedFields, mode: str | None
 ) -> None:
     assert visible_mode(table, {"Id": "id"}, computed_fields) == mode
 
 
-def test_a_column_that_is_gone_is_fetched_beside_hidden_ones() -> None:
+def test_deleted_column_is_fetched_beside_hidden_columns() -> None:
     table = replace(FLAGGED_COLUMNS, fields={"Secret__c": "Data:Text"})
     assert visible_mode(table, {"Id": "id"}, "on_fetch") == "columns"
 
@@ -94,14 +94,14 @@ def test_all_records_are_fetched_whether_columns_are_hidden_or_not() -> None:
     assert [plan.resolve({"Id": "id"}) for plan in plans] == plans
 
 
-def test_a_table_that_the_replica_does_not_have() -> None:
+def test_table_missing_in_the_replica_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"no table Acount; it has Account, Contact, Lead.*Nothing was fetched"
     ):
         plan_dirty(SNAPSHOT, ["Acount"])
 
 
-def test_a_replica_that_does_not_exist_yet() -> None:
+def test_missing_replica_has_no_plan() -> None:
     assert plan_dirty(Snapshot(), None) == []
     with pytest.raises(ConfigurationError, match="it has none"):
         plan_dirty(Snapshot(), ["Account"])
@@ -115,7 +115,7 @@ def test_the_org_must_be_that_of_the_replica() -> None:
         check_org(plans, "00D000000000002AAA", "sf")
 
 
-def test_each_column_has_the_field_of_its_name_that_fits() -> None:
+def test_each_column_has_the_compatible_field_of_its_name() -> None:
     described = {
         "Id": "id",
         "Name": "string",
@@ -158,7 +158,7 @@ def test_each_column_has_the_field_of_its_name_that_fits() -> None:
 
 
 @pytest.mark.parametrize("described", [{"Size__c": "int"}, {"Size__c": "date"}])
-def test_the_column_of_the_newest_schema_takes_the_field(described: dict[str, str]) -> None:
+def test_field_is_assigned_to_the_column_of_the_newest_schema(described: dict[str, str]) -> None:
     """An int fits into a column for doubles, and a date into one for times."""
     types = {"int": ("double", "int"), "date": ("long", "date")}[described["Size__c"]]
     columns = dict(zip(("Size__c", f"Size__c__{types[1]}"), types, strict=True))
@@ -168,7 +168,7 @@ def test_the_column_of_the_newest_schema_takes_the_field(described: dict[str, st
 
 
 def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
-    """A field that events carry and the user may not see keeps its values."""
+    """A field that is in events but hidden from the user keeps its values."""
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
     columns = ColumnRegistry(dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string"))
     table = TableState("stream", columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
@@ -178,7 +178,7 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     assert RefreshPlan("Account", "records", replace(table, fields=None), STREAM).may_be_gone == ()
 
 
-def test_columns_that_the_user_does_not_see() -> None:
+def test_hidden_columns_are_listed_by_mode() -> None:
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c", "Secret__c", "Typed__c__string"))
     fields = {name: "Data:Text" for name in flag.columns if name != "Gone__c"}
     address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
@@ -192,7 +192,7 @@ def test_columns_that_the_user_does_not_see() -> None:
     assert hidden == ("Secret__c", "Typed__c__string")
 
 
-LISTED = replace(CLEAN, computed=Computed(("Sum__c",), "2026-01-01T00:00:00+00:00", on_change=True, changed=2))
+LISTED = replace(CLEAN, computed=ComputedColumns(("Sum__c",), "2026-01-01T00:00:00+00:00", on_change=True, changed=2))
 
 
 @pytest.mark.parametrize(
@@ -208,14 +208,16 @@ LISTED = replace(CLEAN, computed=Computed(("Sum__c",), "2026-01-01T00:00:00+00:0
         (replace(LISTED, computed=replace(LISTED.computed, changed=0)), "on_change", None),
     ],
 )
-def test_rows_that_an_event_changed(table: TableState, computed_fields: ComputedFields, expected: str | None) -> None:
+def test_plan_of_changed_rows_depends_on_computed_fields(
+    table: TableState, computed_fields: ComputedFields, expected: str | None
+) -> None:
     plans = plan_dirty(replace(SNAPSHOT, tables={"Account": table}), None, computed_fields)
     assert [one.mode for one in plans] == ([] if expected is None else [expected])
     if table is LISTED and plans:
         assert plans[0].on_change
 
 
-def test_all_records_of_all_tables_or_of_some() -> None:
+def test_all_records_are_planned_for_all_or_for_named_tables() -> None:
     assert {one.name: one.mode for one in plan_all(SNAPSHOT, None, "computed")} == dict.fromkeys(
         SNAPSHOT.tables, "computed"
     )
@@ -225,7 +227,7 @@ def test_all_records_of_all_tables_or_of_some() -> None:
         plan_all(SNAPSHOT, ["Acount"], "computed")
 
 
-def test_a_comparison_leaves_it_as_it_is_whether_changed_rows_are_listed() -> None:
+def test_comparison_preserves_the_on_change_setting() -> None:
     for table in (CLEAN, LISTED):
         (one,) = plan_all(replace(SNAPSHOT, tables={"Account": table}), None, "computed")
         assert one.on_change == table.computed.on_change
@@ -249,9 +251,9 @@ DESCRIBED = {
 COLUMNS = ColumnRegistry({"Name": "string", "Amount__c": "double", "Sum__c": "string", "Text__c": "string"})
 
 
-def test_fields_that_no_event_carries_are_those_that_describe_has_and_the_newest_schema_has_not() -> None:
+def test_computed_fields_are_described_fields_outside_the_newest_schema() -> None:
     carried = {"Name": "Data:Text", "Amount__c": "Data:Double"}
-    table = replace(CLEAN, columns=COLUMNS, fields=carried, computed=Computed(("Text__c",)))
+    table = replace(CLEAN, columns=COLUMNS, fields=carried, computed=ComputedColumns(("Text__c",)))
     assert RefreshPlan("Account", "full", table, STREAM).computed_columns(DESCRIBED) == {
         "Sum__c__double": ("Sum__c", "double"),
         "When__c": ("When__c", "timestamp"),
@@ -272,7 +274,7 @@ def test_fields_that_no_event_carries_are_those_that_describe_has_and_the_newest
     }
 
 
-def test_a_field_that_the_tables_rules_exclude_is_no_field_that_no_event_carries() -> None:
+def test_excluded_field_is_not_a_computed_field() -> None:
     rules = FieldRules.of(["BillingAddress.Street", "When__c"], [], ["Text__c"]).recorded()
     table = replace(CLEAN, fields={"Name": "Data:Text"}, rules=rules, hidden={"billingstreet": "exclude"})
     described = DESCRIBED | {"BillingStreet": "textarea"}

@@ -1,4 +1,4 @@
-"""The document that a refresh hands to the job, and when it takes a table's flag away."""
+"""Refresh document of a Spark job, and the removal of a table's flag."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"version": 2}, "version 2"),
         ({"format": "sfstream-replica"}, "sfstream-replica"),
@@ -43,9 +43,9 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ({"tables": {"Account": json.loads(DOCUMENT.to_json())["tables"]["Account"] | {"mode": "some"}}}, "some"),
     ],
 )
-def test_another_document_is_refused(change: dict[str, object], said: str) -> None:
+def test_invalid_refresh_document_is_refused(change: dict[str, object], message: str) -> None:
     text = json.dumps(json.loads(DOCUMENT.to_json()) | change)
-    with pytest.raises(ConfigurationError, match=rf"file:///x/refresh.json .*{said}.*Nothing was written"):
+    with pytest.raises(ConfigurationError, match=rf"file:///x/refresh.json .*{message}.*Nothing was written"):
         RefreshDocument.from_json(text, "file:///x/refresh.json")
     with pytest.raises(ConfigurationError):
         RefreshDocument.from_json("{", "somewhere")
@@ -65,16 +65,18 @@ def stream(window: str) -> StreamState:
         ("records", "window-1", 5, True),
     ],
 )
-def test_the_flag_goes_unless_it_was_raised_since(mode: str, window: str, sequence: int, stays: bool) -> None:
+def test_flag_is_removed_unless_it_was_raised_after_the_fetch(
+    mode: str, window: str, sequence: int, stays: bool
+) -> None:
     flag = Flag("overflow", "2026-01-01T00:00:00+00:00", sequence)
     assert flag_after(flag, replace(TABLE, mode=mode, hidden=()), stream(window)) == (flag if stays else None)
 
 
-def test_a_flag_stays_for_columns_that_the_user_does_not_see() -> None:
+def test_flag_remains_for_hidden_columns() -> None:
     flag = Flag("new", "2026-01-01T00:00:00+00:00", 5, ("A__c", "B__c"))
-    left = flag_after(flag, replace(TABLE, hidden=("B__c",)), stream("window-1"))
-    assert left == replace(flag, reason="schema", columns=("B__c",))
+    remaining = flag_after(flag, replace(TABLE, hidden=("B__c",)), stream("window-1"))
+    assert remaining == replace(flag, reason="schema", columns=("B__c",))
 
 
-def test_no_flag_is_none() -> None:
+def test_table_without_a_flag_has_no_flag_after_a_refresh() -> None:
     assert flag_after(None, TABLE, stream("window-1")) is None

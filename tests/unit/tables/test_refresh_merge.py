@@ -1,4 +1,4 @@
-"""Fetched records over the rows that a table has: which of them the rows become."""
+"""Merge of fetched records into the rows of a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 def stored(record_id: str, sequence: int, **values: Any) -> Row:
-    """A row of the table; dirty since ``COMMIT`` where a reason is given."""
+    """Return a row of the table. It is dirty since ``COMMIT`` if ``values`` has a reason."""
     envelope = dict.fromkeys(TABLE_ENVELOPE) | {"Id": record_id, "_sequence": sequence, "_deleted": False}
     usual = {"_commit_time": COMMIT, "_replay_id": b"x", "_transaction_key": "t", "_dirty": "_dirty_reason" in values}
     dirty = {"_dirty_since": COMMIT} if "_dirty_reason" in values else {}
@@ -42,7 +42,7 @@ def dirty(record_id: str, sequence: int, **values: Any) -> Row:
 
 
 def fetched(record_id: str, sequence: int | None = None, **values: Any) -> Row:
-    """A line of a record that the org has."""
+    """Return the fetched line of a record that exists in the org."""
     listed = {} if sequence is None else {"_sequence": str(sequence)}
     usual = {"_found": "true", "_deleted": "false", "_refreshed_at": "2026-01-02T00:00:00.000+0000"}
     return {"Id": record_id, **usual, **listed, "Name": "new", **values}
@@ -59,7 +59,7 @@ class Refresher:
     def table(self, rows: Iterable[Row], deletes: Deletes = "soft") -> LocalTable:
         self._tables += 1
         table = LocalTable(self._folder / str(self._tables), deletes=deletes)
-        table.merge([batch_of(list(rows), TABLE_ENVELOPE | COLUMNS)], _Given())
+        table.merge([batch_of(list(rows), TABLE_ENVELOPE | COLUMNS)], _ReplacedRows())
         return table
 
     def __call__(
@@ -77,8 +77,8 @@ class Refresher:
         return table.rows()
 
 
-class _Given:
-    """Takes what comes."""
+class _ReplacedRows:
+    """Merge that replaces rows by the incoming rows."""
 
     columns = COLUMNS
 
@@ -87,7 +87,7 @@ class _Given:
 
 
 def typed(lines: Iterable[Row], refresh: TableRefresh) -> pa.RecordBatch:
-    """Return lines as the job reads them, each record once."""
+    """Return lines in the form that the job reads, with one line for each record."""
     rows = []
     for line in {line["Id"]: line for line in lines}.values():
         row = {**line, "_found": line["_found"] == "true", "_deleted": line.get("_deleted") == "true"}
@@ -110,7 +110,7 @@ FULL = replace(FETCHED, mode="full")
 
 
 def records_cases() -> dict[str, tuple[Row | None, Row | None, Row | None]]:
-    """By what they are about: a row, the line fetched for it, and the row that follows (``None``: there is none)."""
+    """Return cases by name: a row, its fetched line, and the row after the merge. ``None`` means absent."""
     taken = dirty("taken", 5)
     bin_ = dirty("in_recycle_bin", 5)
     back = dirty("back", 5, _deleted=True)
@@ -134,7 +134,7 @@ def records_cases() -> dict[str, tuple[Row | None, Row | None, Row | None]]:
 
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-def test_listed_records(refresh: Refresher, deletes: Deletes) -> None:
+def test_listed_records_are_merged(refresh: Refresher, deletes: Deletes) -> None:
     cases = records_cases()
     rows = [row for row, _, _ in cases.values() if row]
     lines = [line for _, line, _ in cases.values() if line]
@@ -147,7 +147,7 @@ def test_listed_records(refresh: Refresher, deletes: Deletes) -> None:
         assert refresh(once.values(), lines) == once, "a second run changed something"
 
 
-def test_all_records(refresh: Refresher) -> None:
+def test_all_records_are_merged(refresh: Refresher) -> None:
     rows = {
         "seen": stored("seen", 10),
         "gap": dirty("gap", 3),
@@ -157,7 +157,7 @@ def test_all_records(refresh: Refresher) -> None:
         "later_gone": stored("later_gone", 11),
     }
     lines = [fetched(name) for name in ("seen", "gap", "later", "later_dirty", "new")]
-    lines += [fetched("new_deleted", _deleted="true"), fetched("new")]  # one of them twice
+    lines += [fetched("new_deleted", _deleted="true"), fetched("new")]  # one line twice
     late = {"_dirty": True, "_dirty_since": COMMIT, "_dirty_reason": "changed_while_refreshed"}
     inserted = {**dict.fromkeys(TABLE_ENVELOPE), **dict.fromkeys(COLUMNS), **TAKEN, "_sequence": 10, "_deleted": False}
     expected = {
@@ -175,7 +175,7 @@ def test_all_records(refresh: Refresher) -> None:
     assert refresh(once.values(), lines, FULL) == once, "a second run changed something"
     hard = {name: row for name, row in expected.items() if name not in ("gone", "new_deleted")}
     assert refresh(rows.values(), lines, FULL, deletes="hard", moved_on=False) == hard
-    # The replica moved on: a record without a row may have been deleted, and its row dropped, since it was fetched.
+    # The replica advanced after the fetch: a record without a row may have been deleted, and its row dropped.
     unsure = {"_dirty": True, "_dirty_since": REFRESHED, "_dirty_reason": "changed_while_refreshed"}
     hard |= {name: {**expected[name], **unsure} for name in ("new", "new_deleted")}
     assert refresh(rows.values(), lines, FULL, deletes="hard") == hard
@@ -183,8 +183,8 @@ def test_all_records(refresh: Refresher) -> None:
 
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("mode", ["full", "records", "columns"])
-def test_the_model_does_the_same(refresh: Refresher, mode: Mode, deletes: Deletes) -> None:
-    """The model that ``test_silent_differences`` runs, and the job."""
+def test_model_and_job_merge_alike(refresh: Refresher, mode: Mode, deletes: Deletes) -> None:
+    """``test_silent_differences`` relies on this model of the job."""
     shape = random.Random(f"{mode} {deletes}")
     rows = {
         name: (dirty if shape.random() < 0.4 else stored)(name, shape.randint(5, 15)) for name in map(str, range(80))
@@ -193,14 +193,14 @@ def test_the_model_does_the_same(refresh: Refresher, mode: Mode, deletes: Delete
         row["_deleted"] = shape.random() < 0.2
     asked = {name: row["_sequence"] - (shape.random() < 0.2) for name, row in rows.items() if shape.random() < 0.7}
     known = asked if mode == "records" else [*asked, *map(str, range(90, 110))]
-    there = {name: shape.choice(("false", "false", "true")) for name in known if shape.random() < 0.8}
-    lines = [fetched(name, asked.get(name), _deleted=deleted, Amount__c="2.5") for name, deleted in there.items()]
+    present = {name: shape.choice(("false", "false", "true")) for name in known if shape.random() < 0.8}
+    lines = [fetched(name, asked.get(name), _deleted=deleted, Amount__c="2.5") for name, deleted in present.items()]
     if mode == "records":
-        lines += [missing(name, sequence) for name, sequence in asked.items() if name not in there]
+        lines += [missing(name, sequence) for name, sequence in asked.items() if name not in present]
     moved_on = shape.random() < 0.5
     found = refresh(rows.values(), lines, replace(FETCHED, mode=mode), deletes=deletes, moved_on=moved_on)
     values = {"Name": "new", "Amount__c": 2.5, "_refreshed_at": REFRESHED}
-    records = {name: {**values, "_deleted": deleted == "true"} for name, deleted in there.items()}
+    records = {name: {**values, "_deleted": deleted == "true"} for name, deleted in present.items()}
     if mode == "full":
         options = {"hard": deletes == "hard", "moved_on": moved_on}
         refresh_all(rows, records, FETCHED.columns, FETCHED.applied_sequence, **options)
@@ -211,7 +211,7 @@ def test_the_model_does_the_same(refresh: Refresher, mode: Mode, deletes: Delete
     assert found == {name: dict.fromkeys(COLUMNS) | row for name, row in rows.items()}
 
 
-def test_rows_that_differ_become_dirty_and_missing_ones_are_made(refresh: Refresher) -> None:
+def test_differing_rows_become_dirty_and_missing_rows_are_inserted(refresh: Refresher) -> None:
     same, differs, was_dirty = stored("same", 5), stored("differs", 6), dirty("was_dirty", 7)
     table = refresh.table([same, differs, was_dirty])
     ids = pa.RecordBatch.from_pylist([{"Id": name} for name in ("differs", "missing", "was_dirty")])
@@ -226,7 +226,7 @@ def test_rows_that_differ_become_dirty_and_missing_ones_are_made(refresh: Refres
     }
 
 
-def test_a_refresh_ends_the_version_of_what_it_changes(refresh: Refresher) -> None:
+def test_refresh_ends_the_versions_of_changed_rows(refresh: Refresher) -> None:
     rows = [stored("seen", 10), dirty("gap", 3), stored("gone", 10), stored("same", 10, _refreshed_at=REFRESHED)]
     table = refresh.table(rows, "hard")
     merge: Merge = refresh_merge(COLUMNS, FULL, (), deletes="hard", moved_on=False)
@@ -241,4 +241,4 @@ def test_a_refresh_ends_the_version_of_what_it_changes(refresh: Refresher) -> No
         ("gap", "unknown", "old", COMMIT, REFRESHED),
         ("gone", "upsert", "old", COMMIT, gone_at),
         ("seen", "upsert", "old", COMMIT, REFRESHED),
-    ], "what begins when its former one did takes its place"
+    ], "a version with the start time of its predecessor replaces it"

@@ -31,7 +31,7 @@ def names(*fields: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("entity", [one for one in STANDARD_ENTITIES if one.has_change_events], ids=lambda e: e.name)
-def test_columns_are_named_as_rest_names_them(entity: Entity) -> None:
+def test_columns_have_the_names_of_the_rest_api(entity: Entity) -> None:
     columns = replica_columns(entity.schema())
     assert [(c.name, c.position, c.part) for c in columns] == [
         (c.name, c.position, c.part) for c in entity.columns.values()
@@ -43,7 +43,7 @@ def test_columns_are_named_as_rest_names_them(entity: Entity) -> None:
 def test_columns_of_a_captured_schema(name: str) -> None:
     captured = captured_schema(name)
     if captured is None:
-        pytest.skip("the captured schemas are not at hand")
+        pytest.skip("the captured schemas are not available")
     columns = replica_columns(captured)
     assert [(c.name, c.position, c.part) for c in columns] == [column[:3] for column in flat_columns(captured)]
     assert len({c.name.lower() for c in columns}) == len(columns)
@@ -85,7 +85,7 @@ def test_two_compound_fields_never_share_a_column() -> None:
     assert names(field("Name", person), field("firstname", "string")) == ["Name_FirstName", "firstname"]
 
 
-def test_a_column_knows_where_its_value_is() -> None:
+def test_column_records_the_location_of_its_value() -> None:
     parts = [{"name": "Nothing", "type": "null"}, STREET]
     found = replica_columns(schema(field("Empty"), field("HomeAddress", record("Address", *parts)), field("a", "int")))
     assert [(c.name, c.position, c.part, c.member, c.inside) for c in found] == [
@@ -94,7 +94,7 @@ def test_a_column_knows_where_its_value_is() -> None:
     ]
 
 
-def test_what_is_not_flat_stays_one_column() -> None:
+def test_nested_values_outside_compound_fields_are_one_column() -> None:
     deep = record("Deep", STREET)
     compound = record("Other", {"name": "Inner", "type": ["null", deep]})
     found = replica_columns(
@@ -117,13 +117,13 @@ def test_what_is_not_flat_stays_one_column() -> None:
     ("name", "entity"),
     [("AccountChangeEvent", "Account"), ("Shipment__ChangeEvent", "Shipment__c"), ("ns__A__ChangeEvent", "ns__A__c")],
 )
-def test_the_entity_of_a_schema(name: str, entity: str) -> None:
+def test_entity_is_derived_from_the_schema_name(name: str, entity: str) -> None:
     assert entity_of(schema(name=name)) == entity
     assert entity_of(schema(name=f"com.sforce.eventbus.{name}")) == entity
 
 
 @pytest.mark.parametrize("name", ["Order__e", "ChangeEvent", "", "../xChangeEvent", "1ChangeEvent"])
-def test_a_name_that_is_no_change_events(name: str) -> None:
+def test_name_other_than_a_change_event_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the name of a change event"):
         entity_of(schema(name=name))
 
@@ -148,6 +148,6 @@ def _without(name: str) -> dict[str, Any]:
         _without("commitTimestamp"),
     ],
 )
-def test_other_schemas_are_refused(broken: Any) -> None:
+def test_schemas_other_than_change_events_are_refused(broken: Any) -> None:
     with pytest.raises(ValueError, match=r"change event|ChangeEventHeader|Avro record schema"):
         replica_columns(broken)

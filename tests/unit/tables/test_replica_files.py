@@ -1,4 +1,4 @@
-"""How many files the tables of a run get."""
+"""Number of files that a run writes for each table."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from tests.support.change_lake import GADGET, WIDGET, ChangeLake, change
 from tests.support.engines import embedded
 
 
-def test_a_small_table_gets_one_file_however_many_events_are_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_table_gets_one_file_beside_a_large_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_sink, "_MANY", 100)
     monkeypatch.setattr(delta_sink, "_FIRST_FILES", 4)
     lake = ChangeLake(None, tmp_path, lambda: embedded(tmp_path / "engines"))
@@ -25,5 +23,5 @@ def test_a_small_table_gets_one_file_however_many_events_are_of_others(
     lake.run(lake.land(*events))
     files = {name: lake.log(name).version().files for name in ("Gadget__c", "Widget__c")}
     assert [file["num_records"] for file in files["Gadget__c"].values()] == [30]
-    assert len(files["Widget__c"]) == 390 // 100, "of many rows, several files"
+    assert len(files["Widget__c"]) == 390 // 100, "a table of many rows has several files"
     assert sum(file["num_records"] for file in files["Widget__c"].values()) == 390

@@ -16,11 +16,11 @@ from tests.support.landing_files import LandedEvent
 RECORD = "a0W000000000001AAA"
 
 
-def written_twice(plan: QuarantinePlan, parcels: Iterable[Any]) -> list[dict[str, Any]]:
-    """Write all files once more, as a task does that runs again because its executor was lost."""
-    given = list(parcels)
-    write_quarantine(plan, given)
-    return write_quarantine(plan, given)
+def written_twice(plan: QuarantinePlan, blocks: Iterable[Any]) -> list[dict[str, Any]]:
+    """Write all files twice, as a task that is retried after the loss of its executor."""
+    changes = list(blocks)
+    write_quarantine(plan, changes)
+    return write_quarantine(plan, changes)
 
 
 def test_files_of_a_task_that_was_lost_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

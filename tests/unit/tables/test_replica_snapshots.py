@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import (
     AppliedWindow,
-    Computed,
+    ComputedColumns,
     Flag,
     Snapshot,
     StreamState,
@@ -32,7 +32,7 @@ TABLE = TableState(
     dirty=2,
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
-    computed=Computed(("Sum__c",), NOW.isoformat(), on_change=True, changed=3),
+    computed=ComputedColumns(("Sum__c",), NOW.isoformat(), on_change=True, changed=3),
     fields={"Name": "Data:Text", "Tags": ""},
     rules=FieldRules(mask=("Phone",)),
     hidden={"phone": "mask"},
@@ -41,7 +41,7 @@ TABLE = TableState(
 
 
 class FolderFiles:
-    """A folder as the job's storage, with the size of each text that was read."""
+    """Storage of a job in a folder. It records the size of each text that was read."""
 
     def __init__(self) -> None:
         self.read: list[tuple[str, int]] = []
@@ -72,7 +72,7 @@ def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(FolderFiles(), str(tmp_path))
 
 
-def test_there_and_back(store: SnapshotStore) -> None:
+def test_published_snapshots_are_read_back(store: SnapshotStore) -> None:
     assert store.current() == Snapshot()
     first = Snapshot().next({"s": STREAM}, {"Account": TABLE}, NOW)
     store.publish(first)
@@ -84,14 +84,14 @@ def test_there_and_back(store: SnapshotStore) -> None:
     assert store.read(1) == first
 
 
-def test_two_jobs_cannot_publish_one_number(store: SnapshotStore) -> None:
+def test_second_job_cannot_publish_the_same_snapshot_number(store: SnapshotStore) -> None:
     store.publish(replace(Snapshot().next({}, {"Account": TABLE}, NOW), job="the first"))
     with pytest.raises(PositionConflictError, match=r"Snapshot 1 .* was published by the first meanwhile"):
         store.publish(Snapshot().next({}, {}, NOW))
     assert set(store.current().tables) == {"Account"}
 
 
-def test_old_ones_are_forgotten(store: SnapshotStore) -> None:
+def test_old_snapshots_are_removed(store: SnapshotStore) -> None:
     snapshot = Snapshot()
     for _ in range(12):
         snapshot = snapshot.next({}, {}, NOW)
@@ -107,7 +107,7 @@ def test_old_ones_are_forgotten(store: SnapshotStore) -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "{}", '{"format": "other", "version": 1}', "[]", None])
-def test_what_is_no_snapshot(broken: str | None) -> None:
+def test_invalid_snapshot_is_refused(broken: str | None) -> None:
     document: dict[str, Any] = json.loads(Snapshot().to_json()) | {"version": 2}
     with pytest.raises(ConfigurationError, match="at/this/place is not a replica snapshot"):
         Snapshot.from_json(json.dumps(document) if broken is None else broken, "at/this/place")
@@ -132,11 +132,11 @@ def wide(columns: int) -> TableState:
 
 
 def schemas(folder: Path, table: str = "Account") -> list[str]:
-    """Return the names of the schemas of a table that are stored."""
+    """Return the names of the stored schemas of a table."""
     return sorted(path.name for path in (folder / "_sfstream/replica/schemas" / table).glob("*"))
 
 
-def test_a_run_reads_the_columns_of_the_tables_that_it_uses(tmp_path: Path) -> None:
+def test_run_reads_only_the_columns_of_tables_that_it_uses(tmp_path: Path) -> None:
     tables = {f"Thing{n}__c": wide(40) for n in range(200)}
     SnapshotStore(FolderFiles(), str(tmp_path)).publish(Snapshot().next({"s": STREAM}, tables, NOW))
     for number in range(12):
@@ -201,7 +201,7 @@ def test_the_fields_of_a_table_may_be_unknown(tmp_path: Path, store: SnapshotSto
     assert len(schemas(tmp_path)) == 1
 
 
-def test_a_snapshot_of_version_3_is_read_and_the_next_one_has_its_columns_elsewhere(tmp_path: Path) -> None:
+def test_snapshot_of_version_3_is_readable_and_its_successor_stores_columns_apart(tmp_path: Path) -> None:
     document = json.loads(Snapshot().next({"s": STREAM}, {"Account": TABLE, "Contact": wide(3)}, NOW).to_json())
     rules = document.pop("rules")
     for table in document["tables"].values():
@@ -223,7 +223,7 @@ def test_a_snapshot_of_version_3_is_read_and_the_next_one_has_its_columns_elsewh
     assert SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"] == replace(TABLE, version=8)
 
 
-def test_tables_of_the_same_rules_name_them_once() -> None:
+def test_rules_shared_by_tables_are_stored_once() -> None:
     rules = FieldRules(exclude=("SSN__c",), hash=("Email",), key_id="abc")
     tables = {"A": replace(TABLE, rules=rules), "B": TABLE, "C": replace(TABLE, rules=rules), "D": wide(1)}
     text = Snapshot().next({}, tables, NOW).to_json()
@@ -232,7 +232,7 @@ def test_tables_of_the_same_rules_name_them_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["../../../x", "000000000001-0123456789abcdef/..", 3, ["x"], {}])
-def test_a_schema_that_there_cannot_be(store: SnapshotStore, tmp_path: Path, name: Any) -> None:
+def test_invalid_schema_name_is_refused(store: SnapshotStore, tmp_path: Path, name: Any) -> None:
     store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
     path = tmp_path / "_sfstream/replica/snapshots/000000000001.json"
     document = json.loads(path.read_text())
@@ -245,7 +245,7 @@ def test_a_schema_that_there_cannot_be(store: SnapshotStore, tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("broken", ["", "{}", "[]", '{"format": "sfstream-replica-schema", "version": 2}'])
-def test_broken_columns_are_named(store: SnapshotStore, tmp_path: Path, broken: str) -> None:
+def test_invalid_schema_document_is_named(store: SnapshotStore, tmp_path: Path, broken: str) -> None:
     store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
     (name,) = schemas(tmp_path)
     (tmp_path / "_sfstream/replica/schemas/Account" / name).write_text(broken)
@@ -256,7 +256,7 @@ def test_broken_columns_are_named(store: SnapshotStore, tmp_path: Path, broken: 
 
 
 def grow(store: SnapshotStore, *columns: str) -> Snapshot:
-    """Publish a snapshot whose table has one more column for each of ``columns``; one without a new one for ``""``."""
+    """Publish a snapshot for each of ``columns``. Its table gets that column, or no new column for ``""``."""
     snapshot = store.current()
     for column in columns:
         table = snapshot.tables.get("Account", TABLE)
@@ -267,7 +267,7 @@ def grow(store: SnapshotStore, *columns: str) -> Snapshot:
     return snapshot
 
 
-def test_columns_that_no_snapshot_names_any_longer_are_removed(store: SnapshotStore, tmp_path: Path) -> None:
+def test_unreferenced_schemas_are_removed(store: SnapshotStore, tmp_path: Path) -> None:
     grow(store, "A", "", "B", "", "C", "")
     orphan = tmp_path / "_sfstream/replica/schemas/Account/000000000002-0123456789abcdef.json"
     pending = orphan.with_name("000000000007-0123456789abcdef.json")
@@ -281,8 +281,8 @@ def test_columns_that_no_snapshot_names_any_longer_are_removed(store: SnapshotSt
         assert all(each.tables["Account"].columns.columns for each in others.kept())
 
 
-def test_a_schema_that_returns_is_another_document(store: SnapshotStore, tmp_path: Path) -> None:
-    """A job that removes old ones cannot remove what a job beside it has just written."""
+def test_returning_schema_is_stored_as_a_new_document(store: SnapshotStore, tmp_path: Path) -> None:
+    """A job that removes old schemas cannot remove a schema that a concurrent job has just written."""
     snapshot = store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
     snapshot = store.publish(snapshot.next({}, {"Account": replace(TABLE, fields={"Name": ""})}, NOW))
     slow = SnapshotStore(FolderFiles(), str(tmp_path))
@@ -294,7 +294,7 @@ def test_a_schema_that_returns_is_another_document(store: SnapshotStore, tmp_pat
 
 
 @pytest.mark.parametrize("step", range(1, 6))
-def test_a_job_killed_while_it_removes_snapshots_leaves_the_kept_ones(
+def test_kill_during_the_removal_of_snapshots_preserves_the_kept_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     files = FolderFiles()
@@ -320,7 +320,7 @@ def test_a_job_killed_while_it_removes_snapshots_leaves_the_kept_ones(
     assert (len(schemas(tmp_path)), len(again.kept())) == (1, 1)
 
 
-def test_columns_of_a_job_that_lost_do_not_replace_those_of_the_winner(tmp_path: Path, store: SnapshotStore) -> None:
+def test_columns_of_the_losing_job_do_not_replace_the_winners(tmp_path: Path, store: SnapshotStore) -> None:
     other = SnapshotStore(FolderFiles(), str(tmp_path))
     before = store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
     assert other.current() == before

@@ -1,4 +1,4 @@
-"""What a run of one stream refuses before it reads an event."""
+"""Checks of a replica run before it reads an event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tables.replica.stream import StreamRun, _EventSch
 from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow
 
 
-def test_a_table_of_another_org_is_not_touched() -> None:
+def test_table_of_another_org_is_refused() -> None:
     old = "00D000000000001EAA|pubsub|/data/AccountChangeEvent|airflow"
     window = LandedWindow(
         window_id="20260110T000000Z-1",

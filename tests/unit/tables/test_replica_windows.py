@@ -22,7 +22,7 @@ def url_of(window_id: str) -> str:
 
 
 def window(number: int, **values: Any) -> LandedWindow:
-    """Return the window ``number`` of a chain; each has two events."""
+    """Return the window ``number`` of a chain. Each window has two events."""
     window_id = f"20260110T0000{number:02d}Z-{number}"
     before = f"20260110T0000{number - 1:02d}Z-{number - 1}" if number else None
     link = {"previous_window_id": before, "after": f"{number:02x}", "through": f"{number + 1:02x}"}
@@ -44,7 +44,7 @@ def window(number: int, **values: Any) -> LandedWindow:
 
 
 class Manifests(dict[str, LandedWindow]):
-    """Manifests by URL; counts what is read."""
+    """Manifests by URL, with a record of the URLs that were read."""
 
     def __init__(self, windows: list[LandedWindow]) -> None:
         super().__init__({each.manifest_url: each for each in windows})
@@ -59,7 +59,7 @@ class Manifests(dict[str, LandedWindow]):
 
 
 def state_after(windows: list[LandedWindow], remembered: int = 1000) -> StreamState:
-    """Return the state of a replica that has taken in these windows."""
+    """Return the state of a replica after it applied these windows."""
     places = numbered(windows, 1)
     last = windows[-1]
     recent = tuple(each.window_id for each in windows)[-remembered:]
@@ -74,30 +74,32 @@ CHAIN = [window(number) for number in range(8)]
 
 
 @given(st.integers(0, 7), st.sets(st.integers(0, 7), min_size=1), st.randoms())
-def test_whatever_is_given_the_chain_has_no_hole(applied: int, given_numbers: set[int], shape: random.Random) -> None:
+def test_new_windows_complete_the_chain_without_holes(
+    applied: int, given_numbers: set[int], shape: random.Random
+) -> None:
     chosen = [CHAIN[number] for number in given_numbers]
     shape.shuffle(chosen)
     state = state_after(CHAIN[:applied]) if applied else None
     found = new_windows(chosen, state, Manifests(CHAIN))
-    # Without a state the replica begins with the first window given.
+    # Without a state the replica begins with the first window of the input.
     first = applied if applied else min(given_numbers)
     assert ids(found) == [each.window_id for each in CHAIN[first : max(given_numbers) + 1]]
     assert not any(each.breaks for each in found)
 
 
-def test_nothing_is_read_for_windows_that_are_remembered() -> None:
+def test_recently_applied_windows_need_no_reads() -> None:
     manifests = Manifests(CHAIN)
     assert new_windows(CHAIN[:5], state_after(CHAIN[:5]), manifests) == []
     assert manifests.read == []
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_windows_of_long_ago_are_applied_already(number: int) -> None:
+def test_windows_applied_long_ago_are_skipped(number: int) -> None:
     assert new_windows([CHAIN[number]], state_after(CHAIN, remembered=2), Manifests(CHAIN)) == []
 
 
 class Pages:
-    """Ids of a long chain, a thousand on a page; counts the pages that are read."""
+    """IDs of a long chain, 1,000 on a page, with the number of pages that were read."""
 
     def __init__(self, ids: list[str]) -> None:
         self.pages = [ids[at : at + 1_000] for at in range(0, len(ids), 1_000)]
@@ -110,7 +112,7 @@ class Pages:
 
 
 @pytest.mark.parametrize("age", [100, 10_000, 100_000])
-def test_what_a_run_reads_depends_on_what_is_new(age: int) -> None:
+def test_reads_depend_only_on_the_number_of_new_windows(age: int) -> None:
     old = [f"20250101T000000Z-{number:06d}" for number in range(age)]
     pages, manifests = Pages(old), Manifests(CHAIN)
     state = replace(state_after(CHAIN[:5]), pages=len(pages.pages))
@@ -123,7 +125,7 @@ def test_what_a_run_reads_depends_on_what_is_new(age: int) -> None:
     assert manifests.read == []
 
 
-def test_a_new_window_of_a_clock_that_went_back_is_new() -> None:
+def test_window_dated_earlier_by_a_wrong_clock_is_new() -> None:
     late = window(8, window_id="20240101T000000Z-late", manifest_url=url_of("20240101T000000Z-late"))
     pages = Pages(["20250101T000000Z-1"])
     state = replace(state_after(CHAIN[1:]), pages=1)
@@ -136,18 +138,18 @@ def test_a_window_from_before_the_replica_is_left_out() -> None:
     assert new_windows([CHAIN[1]], state, Manifests(CHAIN)) == []
 
 
-def test_a_window_between_that_is_gone() -> None:
+def test_missing_intermediate_window_is_an_error() -> None:
     with pytest.raises(ManifestError, match="no manifest"):
         new_windows([CHAIN[5]], state_after(CHAIN[:3]), Manifests([*CHAIN[:4], *CHAIN[5:]]))
 
 
-def test_two_windows_after_one() -> None:
+def test_two_successors_of_one_window_are_an_error() -> None:
     fork = window(9, previous_window_id=CHAIN[2].window_id)
     with pytest.raises(ManifestError, match="so does another window"):
         new_windows([fork], state_after(CHAIN[:6]), Manifests([*CHAIN, fork]))
 
 
-def test_windows_in_a_circle() -> None:
+def test_circle_of_windows_is_an_error() -> None:
     one = window(10, previous_window_id=window(11).window_id)
     two = window(11)
     with pytest.raises(ManifestError, match="circle"):
@@ -155,13 +157,13 @@ def test_windows_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize(("after", "breaks"), [(CHAIN[-1].through, False), ("77", True), (None, True)])
-def test_a_chain_that_begins_anew(after: str | None, breaks: bool) -> None:
-    anew = window(20, previous_window_id=None, after=after)
-    found = new_windows([anew], state_after(CHAIN), Manifests([*CHAIN, anew]))
-    assert [(each.window.window_id, each.breaks) for each in found] == [(anew.window_id, breaks)]
+def test_new_chain_breaks_unless_it_continues_the_last_position(after: str | None, breaks: bool) -> None:
+    restarted = window(20, previous_window_id=None, after=after)
+    found = new_windows([restarted], state_after(CHAIN), Manifests([*CHAIN, restarted]))
+    assert [(each.window.window_id, each.breaks) for each in found] == [(restarted.window_id, breaks)]
 
 
-def test_a_window_with_a_gap_breaks() -> None:
+def test_window_with_a_gap_breaks_the_chain() -> None:
     (found,) = new_windows([window(8, has_gap=True)], state_after(CHAIN), Manifests(CHAIN))
     assert found.breaks
 
@@ -171,7 +173,7 @@ def test_backfill_windows_are_left_out() -> None:
     assert ids(new_windows([backfill, CHAIN[0]], None, Manifests(CHAIN))) == [CHAIN[0].window_id]
 
 
-def test_places_follow_one_another() -> None:
+def test_windows_are_numbered_consecutively() -> None:
     places = numbered([CHAIN[0], window(1, event_count=0), CHAIN[2]], 5)
     assert [(place.first_sequence, place.event_count) for place in places] == [(5, 2), (7, 0), (7, 2)]
     assert places[0] == AppliedWindow(CHAIN[0].window_id, CHAIN[0].manifest_url, 5, 2)
@@ -181,18 +183,18 @@ def test_places_follow_one_another() -> None:
     ("values", "message"),
     [({"payload_encoding": "json"}, "api='pubsub'"), ({"topic": "/event/Order__e"}, "has no change events")],
 )
-def test_windows_without_what_a_replica_needs(values: dict[str, Any], message: str) -> None:
+def test_windows_without_change_events_are_refused(values: dict[str, Any], message: str) -> None:
     check_windows([CHAIN[0]])
     with pytest.raises(ConfigurationError, match=message):
         check_windows([window(0, **values)])
 
 
-def test_a_name_that_is_no_window_id() -> None:
+def test_invalid_previous_window_id_is_an_error() -> None:
     with pytest.raises(ManifestError, match="no window id"):
         new_windows([window(9, previous_window_id="../../secret")], state_after(CHAIN), Manifests(CHAIN))
 
 
-def test_a_landing_that_was_lost_and_drained_again() -> None:
-    anew = window(9, previous_window_id=None)
+def test_landing_that_was_lost_and_drained_again_is_an_error() -> None:
+    restarted = window(9, previous_window_id=None)
     with pytest.raises(ManifestError, match="There is no manifest"):
-        new_windows([anew], state_after(CHAIN), Manifests([anew]))
+        new_windows([restarted], state_after(CHAIN), Manifests([restarted]))

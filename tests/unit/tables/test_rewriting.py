@@ -1,4 +1,4 @@
-"""Pieces of a table that are read, merged and written anew, by the functions that Spark's tasks run."""
+"""File groups of a table that Spark tasks read, merge and rewrite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
 from airflow_provider_sfstream.tables.replica import rewriting, stored_rows
-from airflow_provider_sfstream.tables.replica.pieces import pieces_of_table
+from airflow_provider_sfstream.tables.replica.file_groups import file_groups_of_table
 from airflow_provider_sfstream.tables.rows import arrow_rows, spool
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
@@ -24,7 +24,7 @@ from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model
 from tests.support.local_table import LocalTable
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes
-from tests.support.replica_model import Row, apply_window, with_seen
+from tests.support.replica_model import Row, apply_window, mark_included_changes
 
 RECORDS = [f"001{number:04d}" for number in range(60)]
 FIRST_COLUMNS = dict(list(COLUMNS.items())[:10])
@@ -32,7 +32,7 @@ FIRST_COLUMNS = dict(list(COLUMNS.items())[:10])
 
 @dataclass
 class Replica:
-    """One table, as a job would keep it."""
+    """Table of a replica, as a job writes it."""
 
     folder: Path
     deletes: Deletes = "soft"
@@ -64,7 +64,7 @@ def in_layout(versions: list[Row], columns: dict[str, ColumnType]) -> list[Row]:
 @pytest.mark.parametrize("target", [1 << 27, 8_000])
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(1, 12))])
-def test_random_windows_give_what_the_model_gives(tmp_path: Path, seed: int, deletes: Deletes, target: int) -> None:
+def test_rows_after_random_windows_equal_the_model(tmp_path: Path, seed: int, deletes: Deletes, target: int) -> None:
     shape = random.Random(seed)
     replica, model, sequence = Replica(tmp_path, deletes, target=target), {}, 1
     past: list[Row] = []
@@ -84,8 +84,8 @@ def test_random_windows_give_what_the_model_gives(tmp_path: Path, seed: int, del
     assert replica.rows() == model, "running the last window again changed rows"
 
 
-def test_every_state_of_a_row_meets_every_change() -> None:
-    """Rows that are dirty, deleted, fetched, ahead, behind and missing, as records that share one window."""
+def test_every_change_applies_to_rows_in_every_state() -> None:
+    """Rows that are dirty, deleted, fetched, ahead, behind and missing are merged with the changes of one window."""
     shape = random.Random(7)
     records = [f"001{number:05d}" for number in range(500)]
     changes = random_changes(shape, records, 1_000, COLUMNS, first_sequence=1_000, disorder=200)
@@ -99,7 +99,7 @@ def test_every_state_of_a_row_meets_every_change() -> None:
     ids = sorted({*model, *(change["Id"] for change in changes)})
     base = batch_of([model.get(each, {}) for each in ids], TABLE_ENVELOPE | COLUMNS)
     for deletes in ("soft", "hard"):
-        marked = with_seen(model, changes, hard=deletes == "hard")
+        marked = mark_included_changes(model, changes, hard=deletes == "hard")
         marked.sort(key=lambda change: (change["Id"], change["_sequence"]))
         folded = fold(change_batch(marked, COLUMNS), COLUMNS, deletes)
         change = folded.take(pa.compute.index_in(pa.array(ids), value_set=folded["Id"]))
@@ -111,7 +111,7 @@ def test_every_state_of_a_row_meets_every_change() -> None:
         assert pa.compute.any(dropped).as_py() is (deletes == "hard")
 
 
-def test_records_fetched_after_a_change_keep_what_was_fetched(tmp_path: Path) -> None:
+def test_records_fetched_after_a_change_keep_the_fetched_values(tmp_path: Path) -> None:
     shape, replica = random.Random(5), Replica(tmp_path)
     model: dict[str, Row] = {}
     before = random_changes(shape, RECORDS, 200, replica.columns)
@@ -121,13 +121,13 @@ def test_records_fetched_after_a_change_keep_what_was_fetched(tmp_path: Path) ->
         row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
     table = batch_of(list(model.values()), TABLE_ENVELOPE | replica.columns)
 
-    class Given:
+    class ReplacedRows:
         columns = replica.columns
 
         def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple:
             return change, pa.array([False] * len(change))
 
-    replica.table.merge([table], Given())
+    replica.table.merge([table], ReplacedRows())
     changes = random_changes(shape, RECORDS, 200, replica.columns, 201, disorder=40)
     replica.run(changes, seen=True)
     apply_window(model, changes, replica.columns)
@@ -140,31 +140,31 @@ def test_a_record_that_was_fetched_twice_has_one_row(tmp_path: Path) -> None:
     rows = [{"Id": each, "_deleted": False, "_dirty": False} for each in RECORDS[:5]]
     table = batch_of(rows, TABLE_ENVELOPE | replica.columns)
 
-    class Given:
+    class ReplacedRows:
         columns = replica.columns
 
         def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple:
             return change, pa.array([False] * len(change))
 
-    replica.table.merge([table, table.slice(1, 3)], Given(), gone_at=0)
+    replica.table.merge([table, table.slice(1, 3)], ReplacedRows(), gone_at=0)
     assert sorted(replica.rows()) == RECORDS[:5]
 
 
-def test_files_without_changes_stay_and_large_ones_are_divided(tmp_path: Path) -> None:
+def test_unchanged_files_are_kept_and_large_files_are_divided(tmp_path: Path) -> None:
     shape, replica = random.Random(11), Replica(tmp_path, target=700)
     replica.run(random_changes(shape, RECORDS, 400, replica.columns), parts=3)
     before = replica.table.log.version().files
     assert len(before) > 2
-    told = replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 1_000))
+    lines = replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 1_000))
     after = replica.table.log.version().files
-    assert len(before.keys() - after.keys()) == 1, "the file that has the record"
+    assert len(before.keys() - after.keys()) == 1, "only the file of the changed record is replaced"
     rewritten = {path: file for path, file in after.items() if path not in before}
-    assert {line["path"]: line["rows"] for line in told} == {p: file["num_records"] for p, file in rewritten.items()}
-    divided = pieces_of_table(after)
-    assert [piece.through for piece in divided[:-1]] == sorted(file["max.Id"] for file in after.values())[:-1]
+    assert {line["path"]: line["rows"] for line in lines} == {p: file["num_records"] for p, file in rewritten.items()}
+    divided = file_groups_of_table(after)
+    assert [file_group.through for file_group in divided[:-1]] == sorted(file["max.Id"] for file in after.values())[:-1]
 
 
-def test_files_of_others_that_meet_are_a_piece_until_it_is_rewritten(tmp_path: Path) -> None:
+def test_overlapping_files_of_other_writers_form_one_file_group_until_rewritten(tmp_path: Path) -> None:
     shape, replica = random.Random(3), Replica(tmp_path, target=700)
     model: dict[str, Row] = {}
     changes = random_changes(shape, RECORDS, 400, replica.columns)
@@ -184,8 +184,8 @@ def test_files_of_others_that_meet_are_a_piece_until_it_is_rewritten(tmp_path: P
             writer.append(batch)
         files.append(writer.close())
     replica.table.log.commit(version, mixed.schema, files, list(version.files))
-    (piece,) = replica.table.pieces()
-    assert len(piece.files) == 2
+    (file_group,) = replica.table.file_groups()
+    assert len(file_group.files) == 2
     changes = random_changes(shape, RECORDS, 20, replica.columns, 1_000)
     replica.run(changes)
     apply_window(model, changes, replica.columns)
@@ -194,7 +194,7 @@ def test_files_of_others_that_meet_are_a_piece_until_it_is_rewritten(tmp_path: P
 
 @dataclass
 class Ranges:
-    """Ranges of ids that were merged, with the bytes of their incoming rows."""
+    """Ranges of IDs that were merged, with the bytes of their incoming rows."""
 
     merged: list[tuple[str | None, str | None]] = field(default_factory=list)
     most: int = 0
@@ -202,11 +202,11 @@ class Ranges:
     def count(self, monkeypatch: pytest.MonkeyPatch) -> Ranges:
         range_of_piece = rewriting._Range
 
-        def merge(plan, piece, incoming, *others) -> Any:
-            assert others[1]._bases == [], "rows of the range before are still held"
-            self.merged.append((piece.after, piece.through))
+        def merge(plan, file_group, incoming, *others) -> Any:
+            assert others[1]._bases == [], "rows of the previous range are still in memory"
+            self.merged.append((file_group.after, file_group.through))
             self.most = max(self.most, sum(rows.nbytes for rows in incoming))
-            return range_of_piece(plan, piece, incoming, *others)
+            return range_of_piece(plan, file_group, incoming, *others)
 
         monkeypatch.setattr(rewriting, "_Range", merge)
         return self
@@ -215,7 +215,7 @@ class Ranges:
 @pytest.mark.parametrize("held", [pytest.param(spool._HELD, id="in-memory"), pytest.param(100, id="spilled")])
 @pytest.mark.parametrize("target", [pytest.param(1 << 27, id="one-file"), pytest.param(1_500, id="files")])
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-def test_a_piece_rewritten_in_ranges_equals_the_whole(
+def test_file_group_rewritten_in_ranges_equals_one_rewritten_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes, target: int, held: int
 ) -> None:
     monkeypatch.setattr(spool, "_HELD", held)
@@ -239,7 +239,7 @@ def test_a_piece_rewritten_in_ranges_equals_the_whole(
     assert len(divided.table.past.version().files) == len(whole.table.past.version().files)
 
 
-def test_records_without_changes_stay(tmp_path: Path) -> None:
+def test_records_without_changes_are_kept(tmp_path: Path) -> None:
     replica, model, shape = Replica(tmp_path, most_bytes=2_000), {}, random.Random(2)
     for records, first in ((RECORDS, 1), (RECORDS[20:23], 1_000)):
         changes = random_changes(shape, records, 200, replica.columns, first)
@@ -273,10 +273,10 @@ def _metadata(replica: Replica) -> Iterator[pa.parquet.FileMetaData]:
         yield pa.parquet.read_metadata(f"{replica.table.log.location.uri}/{path}")
 
 
-def test_texts_of_a_piece_are_never_joined_beyond_what_a_task_holds(
+def test_texts_of_a_file_group_are_merged_within_the_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An Arrow column has 2 GiB of text at most; a piece may receive any number of texts."""
+    """An Arrow column holds at most 2 GiB of text, but a file group may receive any amount."""
     replica = Replica(tmp_path, most_bytes=1 << 20)
     ranges = Ranges().count(monkeypatch)
     replica.run([full(each, number) | {"Name": each * 20_000} for number, each in enumerate(RECORDS, 1)], parts=8)
@@ -304,7 +304,7 @@ def test_a_failed_range_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.
     assert replica.rows() == before
 
 
-def test_a_piece_that_loses_all_rows_loses_its_file(tmp_path: Path) -> None:
+def test_file_of_a_file_group_without_rows_is_removed(tmp_path: Path) -> None:
     replica = Replica(tmp_path, "hard")
     full = {"_operation": "full", "_set": frozenset(FIRST_COLUMNS), "_commit_time": START}
     gone = {"_operation": "delete", "_set": frozenset(), "_commit_time": START}
@@ -313,4 +313,4 @@ def test_a_piece_that_loses_all_rows_loses_its_file(tmp_path: Path) -> None:
     assert (line["path"], line["rows"]) == (None, 0)
     assert replica.table.log.version().files == {}
     assert replica.rows() == {}
-    assert replica.run([]) == [], "nothing came"
+    assert replica.run([]) == [], "a run without changes writes no file"

@@ -1,4 +1,4 @@
-"""Events that no schema describes: which fields they have, and what is in them."""
+"""Self-describing events: their fields and values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def survey(format_: Format, payloads: list[bytes]) -> list[dict[str, Any]]:
 
 
 def rows(format_: Format, payloads: list[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return each event's columns that are not null, named ``name:type``, and what is no event."""
+    """Return the non-null columns of each event, named ``name:type``, and the indexes of invalid events."""
     fields = list(dict.fromkeys(Field(f["name"].lower(), f["type"]) for f in survey(format_, payloads) if f["name"]))
     decoded, failures = SelfDescribedDecoder(format_, fields).decode_all(payloads)
     bad = [failure.row for failure in failures]
@@ -54,7 +54,7 @@ def rows(format_: Format, payloads: list[bytes]) -> tuple[list[dict[str, Any]], 
     return [{name: value for name, value in row.items() if value is not None} for row in table], bad
 
 
-def test_the_fields_of_a_record_and_what_happened_to_it() -> None:
+def test_push_topic_event_has_the_fields_and_the_type_of_its_change() -> None:
     sobject = {"Id": "001", "Amount": 5, "Rate": 0.25, "Open": True, "Note": None, "Address": {"City": "Bonn"}}
     found, bad = rows("push_topic", [push_topic(sobject), push_topic({"Id": "002"}, type="deleted")])
     assert not bad
@@ -119,12 +119,12 @@ def test_a_generic_event_has_one_text(content: Any, text: str | None) -> None:
         ({}, None),
     ],
 )
-def test_the_time_of_a_platform_or_change_event(payload: dict[str, Any], time: datetime | None) -> None:
+def test_event_time_of_a_platform_or_change_event_is_read(payload: dict[str, Any], time: datetime | None) -> None:
     (found,), bad = rows("event", [json.dumps({"schema": "x", "payload": payload, "event": {}}).encode()])
     assert (found.get("time"), bad) == (time, [])
 
 
-def test_a_time_in_the_events_head_counts_first() -> None:
+def test_time_of_the_event_header_takes_precedence() -> None:
     data = {"schema": "x", "payload": {"CreatedDate": "2020-01-01T00:00:00Z"}, "event": {"createdDate": CREATED}}
     assert rows("event", [json.dumps(data).encode()])[0][0]["time"] == TIME
 
@@ -156,14 +156,14 @@ def test_a_time_in_the_events_head_counts_first() -> None:
         push_topic({"A": 1})[:-1] + b', "event": 1}',
     ],
 )
-def test_what_is_no_event_is_told_and_its_neighbours_are_kept(broken: bytes) -> None:
+def test_invalid_event_is_reported_and_other_events_are_decoded(broken: bytes) -> None:
     good = push_topic({"A": 1})
     found, bad = rows("push_topic", [broken, good, broken, good])
     assert bad == [0, 2]
     assert found == [{"_event_type:string": "created", "a:double": 1.0, "time": TIME}] * 2
 
 
-def test_each_field_is_found_once_and_a_missing_time_too() -> None:
+def test_survey_lists_each_field_once_and_a_missing_time() -> None:
     payloads = [push_topic({"A": 1, "b": "x"}), push_topic({"A": "1", "B": "y", "C": None}), b"broken"]
     found = [("T", "push_topic", name, type_) for name, type_ in (("A", "double"), ("A", "string"), ("B", "string"))]
     found += [("T", "push_topic", "_event_type", "string"), ("T", "push_topic", "b", "string")]
@@ -174,7 +174,7 @@ def test_each_field_is_found_once_and_a_missing_time_too() -> None:
 
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=3))
 @settings(max_examples=40)
-def test_every_value_can_be_had_back(sobjects: list[dict[str, Any]]) -> None:
+def test_every_value_can_be_recovered_from_its_column(sobjects: list[dict[str, Any]]) -> None:
     payloads = [push_topic(sobject) for sobject in sobjects]
     found, bad = rows("push_topic", payloads)
     good = [sobject for place, sobject in enumerate(sobjects) if place not in bad]
@@ -188,6 +188,6 @@ def test_every_value_can_be_had_back(sobjects: list[dict[str, Any]]) -> None:
             assert value == wanted or (type_ == "string" and json.loads(value) == wanted)
 
 
-def test_the_head_and_the_body_are_read_once() -> None:
+def test_header_and_body_are_read_together() -> None:
     body = read_body("push_topic", push_topic({"Id": "001", "Note": None}))
     assert body == ({"_event_type": "created", "Id": "001"}, CREATED)

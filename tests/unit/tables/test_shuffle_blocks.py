@@ -1,4 +1,4 @@
-"""The parcels that a task receives, in memory or in a temporary file."""
+"""Blocks that a task receives, in memory or in a temporary file."""
 
 from __future__ import annotations
 
@@ -6,67 +6,67 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.tables.rows import spool
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcel
-from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, block
+from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, unpacked
 
 
 def rows(*ids: str) -> pa.Table:
     return pa.table({"Id": list(ids), "Text": [each * 50 for each in ids]})
 
 
-def ids(parcels: Parcels, piece: int) -> list[str]:
-    return [id_ for content in parcels.read(piece) for id_ in unpacked(content, ["Id"])["Id"].to_pylist()]
+def ids(blocks: ShuffleBlocks, file_group: int) -> list[str]:
+    return [id_ for content in blocks.read(file_group) for id_ in unpacked(content, ["Id"])["Id"].to_pylist()]
 
 
 @pytest.mark.parametrize("held", [1 << 20, 1, 1_500])
-def test_parcels_are_read_by_piece_in_order(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+def test_blocks_are_read_by_file_group_in_order(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     monkeypatch.setattr(spool, "_HELD", held)
-    with Parcels() as parcels:
+    with ShuffleBlocks() as blocks:
         for number in range(6):
-            parcels.add(parcel(number % 2, rows(f"a{number}", f"b{number}")))
-        assert (parcels._spool is None) is (held == 1 << 20)
-        assert sorted(parcels.pieces()) == [0, 1]
-        assert ids(parcels, 0) == ["a0", "b0", "a2", "b2", "a4", "b4"]
-        assert ids(parcels, 1) == ["a1", "b1", "a3", "b3", "a5", "b5"]
-        assert parcels.size(0) == sum(rows(f"a{number}", f"b{number}").nbytes for number in (0, 2, 4))
+            blocks.add(block(number % 2, rows(f"a{number}", f"b{number}")))
+        assert (blocks._spool is None) is (held == 1 << 20)
+        assert sorted(blocks.file_groups()) == [0, 1]
+        assert ids(blocks, 0) == ["a0", "b0", "a2", "b2", "a4", "b4"]
+        assert ids(blocks, 1) == ["a1", "b1", "a3", "b3", "a5", "b5"]
+        assert blocks.size(0) == sum(rows(f"a{number}", f"b{number}").nbytes for number in (0, 2, 4))
 
 
-def test_memory_has_no_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(parcel(0, rows("a"))["rows"][0].as_py())
+def test_memory_use_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(block(0, rows("a"))["rows"][0].as_py())
     monkeypatch.setattr(spool, "_HELD", 3 * size)
-    with Parcels() as parcels:
+    with ShuffleBlocks() as blocks:
         for number in range(20):
-            parcels.add(parcel(number % 3, rows("a")))
-            assert parcels._held_bytes <= 3 * size
-            assert parcels._held_bytes == sum(content.size for held in parcels._held.values() for content in held)
-        assert [len(ids(parcels, piece)) for piece in range(3)] == [7, 7, 6]
+            blocks.add(block(number % 3, rows("a")))
+            assert blocks._held_bytes <= 3 * size
+            assert blocks._held_bytes == sum(content.size for held in blocks._held.values() for content in held)
+        assert [len(ids(blocks, file_group)) for file_group in range(3)] == [7, 7, 6]
 
 
-def test_a_piece_without_rows_is_a_piece() -> None:
-    with Parcels() as parcels:
-        parcels.add(pa.RecordBatch.from_pylist([{"piece": 7}], schema=PARCEL))
-        assert parcels.pieces() == [7]
-        assert parcels.size(7) == 0
-        assert list(parcels.read(7)) == []
-        assert list(parcels.read(8)) == []
+def test_file_group_without_rows_is_listed() -> None:
+    with ShuffleBlocks() as blocks:
+        blocks.add(pa.RecordBatch.from_pylist([{"file_group": 7}], schema=BLOCK))
+        assert blocks.file_groups() == [7]
+        assert blocks.size(7) == 0
+        assert list(blocks.read(7)) == []
+        assert list(blocks.read(8)) == []
 
 
-def test_forgotten_parcels_free_their_memory() -> None:
-    with Parcels() as parcels:
-        parcels.add(parcel(0, rows("a")))
-        parcels.add(parcel(1, rows("b")))
-        parcels.forget(0)
-        assert ids(parcels, 0) == []
-        assert ids(parcels, 1) == ["b"]
+def test_forgotten_blocks_free_their_memory() -> None:
+    with ShuffleBlocks() as blocks:
+        blocks.add(block(0, rows("a")))
+        blocks.add(block(1, rows("b")))
+        blocks.forget(0)
+        assert ids(blocks, 0) == []
+        assert ids(blocks, 1) == ["b"]
 
 
-def test_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "_HELD", 1)
-    with Parcels() as parcels:
-        parcels.add(parcel(0, rows("a")))
-        file = parcels._spool._file
+    with ShuffleBlocks() as blocks:
+        blocks.add(block(0, rows("a")))
+        file = blocks._spool._file
     assert file.closed
 
 
-def test_one_column_of_packed_rows() -> None:
+def test_one_column_of_packed_rows_can_be_unpacked() -> None:
     assert unpacked(spool.packed(rows("a", "b")), ["Text"]).to_pydict() == {"Text": ["a" * 50, "b" * 50]}

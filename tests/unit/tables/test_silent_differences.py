@@ -1,4 +1,4 @@
-"""Whatever changes, in whatever order, between whatever two steps of a refresh: a value that differs is told."""
+"""Random changes between the steps of a refresh: every value that differs from the org is reported."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def run(seed: int) -> None:
         for _ in range(shape.randint(1, 8)):
             org.change()
         replica.apply(shape.randint(0, 12))
-        org.hides = bool(replica.table.columns.columns)  # the fields of a new table are no news to it
+        org.hides = bool(replica.table.columns.columns)  # fields of a new table are no schema change
         if shape.random() < 0.2:
-            replica.set_back(shape.randint(1, 6))
+            replica.move_back(shape.randint(1, 6))
         if shape.random() < 0.6:
             refresh_while_it_changes(replica, shape)
         if shape.random() < 0.3:
@@ -47,7 +47,7 @@ def refresh_while_it_changes(replica: ModelReplica, shape: random.Random) -> Non
 
 def check(replica: ModelReplica, seed: int) -> None:
     replica.apply(len(replica.org.events))
-    silent = [one for one in replica.differences() if not replica.is_told(one[0], one[1])]
+    silent = [one for one in replica.differences() if not replica.is_marked_outdated(one[0], one[1])]
     assert not silent, (seed, silent)
 
 

@@ -10,15 +10,15 @@ from airflow_provider_sfstream.tables.source.options import SourceOptions
 PLACE = {"path": "s3://lake/landing", "topic": "/event/Order__e"}
 
 
-def test_options_are_known_in_any_case_and_have_their_types() -> None:
-    given = {
+def test_option_names_ignore_case_and_values_have_types() -> None:
+    values = {
         **PLACE,
         "TOPIC": "/event/Order__e, /data/AccountChangeEvent",
         "Max_Events": "500",
         "verify_files": "FALSE",
     }
-    given.pop("topic")
-    options = SourceOptions.of(given)
+    values.pop("topic")
+    options = SourceOptions.of(values)
     assert [topic.name for topic in options.topics] == ["/event/Order__e", "/data/AccountChangeEvent"]
     assert (options.max_events, options.verify_files, options.rows, options.subscription) == (
         500,
@@ -36,7 +36,7 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("values", "message"),
     [
         ({}, "Say what to read"),
         ({"path": "/lake"}, "Say what to read"),
@@ -53,19 +53,19 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
         ({"manifests": "[1,"}, "no JSON array"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(given: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told) as caught:
-        SourceOptions.of(given)
+def test_invalid_option_is_refused_by_name(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        SourceOptions.of(values)
     assert "s3cret" not in str(caught.value)
 
 
-def test_options_of_the_storage_are_in_no_text() -> None:
+def test_storage_options_are_in_no_text() -> None:
     secret = "9f8e7d6c5b4a-of-the-storage"
     client = '{"endpoint_url": "http://127.0.0.1:8333"}'
-    given = {**PLACE, "storage.secret": secret, "storage.anon": "false", "storage.client_kwargs": client}
-    options = SourceOptions.of(given)
+    values = {**PLACE, "storage.secret": secret, "storage.anon": "false", "storage.client_kwargs": client}
+    options = SourceOptions.of(values)
     assert options.storage == {"secret": secret, "anon": False, "client_kwargs": json.loads(client)}
     assert secret not in repr(options)
     with pytest.raises(ConfigurationError) as caught:
-        SourceOptions.of({**given, "rows": secret})
+        SourceOptions.of({**values, "rows": secret})
     assert secret not in str(caught.value)

@@ -39,7 +39,7 @@ def window(tmp_path: Path) -> LandedWindow:
         (EqualNullSafe(DAY, date(2026, 1, 13)), False),
         (In(DAY, (date(2026, 1, 9), date(2026, 1, 13))), False),
         (In(DAY, (date(2026, 1, 9), date(2026, 1, 12))), True),
-        (GreaterThan(DAY, date(2026, 1, 12)), True),  # a day is compared whole
+        (GreaterThan(DAY, date(2026, 1, 12)), True),  # a whole day is compared
         (GreaterThan(DAY, date(2026, 1, 13)), False),
         (GreaterThanOrEqual(TIME, datetime(2026, 1, 12, 23, 59, tzinfo=UTC)), True),
         (GreaterThanOrEqual(TIME, datetime(2026, 1, 13, tzinfo=UTC)), False),
@@ -61,5 +61,5 @@ def test_a_window_is_left_out_only_where_no_row_can_pass(window: LandedWindow, e
     assert may_pass([IsNotNull(DAY), each], window, DATES) is passes
 
 
-def test_a_window_of_which_no_dates_are_known_stays(window: LandedWindow) -> None:
+def test_window_without_known_dates_is_read(window: LandedWindow) -> None:
     assert may_pass([EqualTo(DAY, date(1999, 1, 1))], window, None)

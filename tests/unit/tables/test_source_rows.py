@@ -1,4 +1,4 @@
-"""The rows of landed windows as executors make them, without Spark, compared with the event log's."""
+"""Rows of landed windows that executors decode, without Spark, compared with rows of the event log."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
 
 
 class Reader:
-    """Reads windows as a batch of the source does, part by part, each handed over as Spark hands it over."""
+    """Reader that reads windows part by part, with pickled parts and options, as Spark does."""
 
-    def __init__(self, *manifests: str, events: dict[str, ColumnType] | None = None, **given: str) -> None:
-        self.options = SourceOptions.of({"manifests": ",".join(manifests), **given})
+    def __init__(self, *manifests: str, events: dict[str, ColumnType] | None = None, **options: str) -> None:
+        self.options = SourceOptions.of({"manifests": ",".join(manifests), **options})
         self.files = SourceFiles({})
         self.windows: Sequence[LandedWindow] = windows_of(self.files, manifests)
         decoded = self.options.rows == "decoded"
@@ -93,7 +93,7 @@ def test_decoded_rows_are_those_of_the_event_log(tmp_path: Path) -> None:
     assert rows_of(read) == rows_of(expected.select(read.column_names))
 
 
-def test_of_two_types_of_one_field_each_has_a_column_as_in_the_event_log(tmp_path: Path) -> None:
+def test_each_type_of_a_field_has_a_column_as_in_the_event_log(tmp_path: Path) -> None:
     urls = [
         land_window(tmp_path, "20260110T000000Z-a", [order(1)], {"one": ORDER}),
         land_window(tmp_path, "20260110T010000Z-b", [order(2, "two", Amount__c="2,5")], {"two": ORDER_TEXT}),
@@ -103,7 +103,7 @@ def test_of_two_types_of_one_field_each_has_a_column_as_in_the_event_log(tmp_pat
     assert rows_of(read) == rows_of(read_windows(urls)["Order__e"].select(read.column_names))
 
 
-def test_events_that_describe_themselves_are_read_for_their_fields(tmp_path: Path) -> None:
+def test_self_describing_events_have_columns_of_their_fields(tmp_path: Path) -> None:
     body = b'{"event": {"createdDate": "2026-01-10T08:00:00.000Z", "type": "%s"}, "sobject": {"Id": "a", "Total": %s}}'
     events = [JsonEvent(number, body % (b"created", value)) for number, value in enumerate((b"1.5", b"null", b'"x"'))]
     url = land_json_window(tmp_path, "20260110T000000Z-a", "/topic/Orders", events)
@@ -112,7 +112,7 @@ def test_events_that_describe_themselves_are_read_for_their_fields(tmp_path: Pat
     assert [row["Total"] for row in rows_of(read)] == [1.5, None, None]
 
 
-def test_raw_rows_are_what_landed_and_where(tmp_path: Path) -> None:
+def test_raw_rows_have_the_landed_payload_and_its_origin(tmp_path: Path) -> None:
     events = [order(1), LandedEvent(2, "nobody knows", b"\xff\x00")]
     url = land_window(tmp_path, "20260110T000000Z-a", events, {"one": ORDER})
     rows = Reader(url, rows="raw").table().to_pylist()
@@ -125,18 +125,18 @@ def test_raw_rows_are_what_landed_and_where(tmp_path: Path) -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> str:
-    """A window with an event that cannot be decoded, one without a schema, and two others."""
+    """Land a window with an undecodable event, an event without a schema, and two valid events."""
     events = [order(1), LandedEvent(2, "one", b"\xff"), LandedEvent(3, "lost", b"x"), order(4)]
     return land_window(tmp_path, "20260110T000000Z-a", events, {"one": ORDER}, event_times=SPAN)
 
 
-def test_what_cannot_be_decoded_fails_the_read_and_is_not_quoted(damaged: str) -> None:
+def test_undecodable_events_fail_the_read_without_quoting_them(damaged: str) -> None:
     with pytest.raises(SchemaError, match=r"2 of 4 events .* cannot be decoded. Nothing is lost") as caught:
         Reader(damaged).table()
     assert "xff" not in str(caught.value)
 
 
-def test_what_cannot_be_decoded_is_in_the_quarantine_and_nowhere_else(damaged: str) -> None:
+def test_undecodable_events_are_only_in_the_quarantine(damaged: str) -> None:
     decoded = Reader(damaged, on_undecodable="leave_out").table()
     quarantine = Reader(damaged, rows="quarantine").table()
     expected = read_windows([damaged])
@@ -149,7 +149,7 @@ def test_what_cannot_be_decoded_is_in_the_quarantine_and_nowhere_else(damaged: s
     assert all(row["reason"] for row in quarantine.to_pylist())
 
 
-def test_a_file_that_was_changed_is_not_read(tmp_path: Path) -> None:
+def test_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
     url = land_window(tmp_path, "20260110T000000Z-a", [order(1)], {"one": ORDER})
     (file,) = tmp_path.rglob("*.parquet")
     other = land_window(tmp_path / "other", "20260110T000000Z-a", [order(2)], {"one": ORDER})
@@ -162,7 +162,7 @@ def test_a_file_that_was_changed_is_not_read(tmp_path: Path) -> None:
         Reader(url, rows="raw").table()
 
 
-def test_a_field_that_the_schema_of_a_query_lacks_is_an_error_unless_the_user_left_it_out(tmp_path: Path) -> None:
+def test_new_field_fails_a_query_with_inferred_schema_but_not_with_a_user_schema(tmp_path: Path) -> None:
     land_window(tmp_path, "20260110T000000Z-a", [order(1)], {"one": ORDER})
     url = land_window(tmp_path, "20260110T010000Z-b", [order(2, "two", Note__c="x")], {"two": ORDER_MORE})
     reader = Reader(url)
@@ -170,16 +170,16 @@ def test_a_field_that_the_schema_of_a_query_lacks_is_an_error_unless_the_user_le
     inferred = Planner(reader.files, reader.events, is_given=False)
     with pytest.raises(ConfigurationError, match=r"a field Note__c of type string, .* start the query again"):
         inferred.parts(reader.windows, decode=True)
-    given = Reader(
+    chosen = Reader(
         url, events={"amount__c": "double", "Nobody__c": "string", "Address__c": {"struct": {"City": "string"}}}
     ).table()
-    assert given.column("amount__c").to_pylist() == [0.5]
-    assert given.column("Nobody__c").to_pylist() == [None]
+    assert chosen.column("amount__c").to_pylist() == [0.5]
+    assert chosen.column("Nobody__c").to_pylist() == [None]
     with pytest.raises(ConfigurationError, match=r"a field Amount__c of type double.*Give the column that type"):
         Reader(url, events={"Amount__c": "string"}).table()
 
 
-def test_a_struct_that_has_grown_is_an_error_too(tmp_path: Path) -> None:
+def test_struct_with_a_new_member_fails_a_query(tmp_path: Path) -> None:
     url = land_window(tmp_path, "20260110T000000Z-a", [order(1)], {"one": ORDER})
     reader = Reader(url)
     narrow = reader.events | {"Address__c": {"struct": {"City": "string"}}}
@@ -188,24 +188,24 @@ def test_a_struct_that_has_grown_is_an_error_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "column", "told"),
+    ("rows", "column", "message"),
     [
         ("decoded", {"name": "_ordinal", "type": "string"}, "_ordinal is of type long"),
         ("decoded", {"name": "Amount__c", "type": "decimal(9,2)"}, "which no field of an event becomes"),
         ("raw", {"name": "Amount__c", "type": "double"}, "is no column of rows=raw"),
     ],
 )
-def test_a_schema_that_no_row_can_have_is_refused(rows: Any, column: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_impossible_user_schema_is_refused(rows: Any, column: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         event_columns(rows, [column])
 
 
-def test_erased_events_are_left_out_and_fail_nothing(tmp_path: Path) -> None:
+def test_erased_events_are_left_out_without_an_error(tmp_path: Path) -> None:
     url = land_window(tmp_path, "20260110T000000Z-e", [order(1), LandedEvent(2, "one", b""), order(3)], {"one": ORDER})
     with pytest.raises(SchemaError, match="1 of 3 events"):
         Reader(url).table()
     path = Path(url.removeprefix("file://"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "erased": {"20260111T000000Z-e": 1}}))
     assert [row["Amount__c"] for row in rows_of(Reader(url).table())] == [0.25, 0.75]
-    (outcast,) = Reader(url, rows="quarantine").table().to_pylist()
-    assert "erased" in outcast["reason"]
+    (quarantined,) = Reader(url, rows="quarantine").table().to_pylist()
+    assert "erased" in quarantined["reason"]

@@ -1,4 +1,4 @@
-"""Rows without the records that are erased: of typed headers, of headers as JSON text, and of the quarantine."""
+"""Erasure of records from rows with typed headers, rows with JSON headers, and quarantine rows."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def header(*ids: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_text", [False, True])
-def test_rows_go_and_those_of_several_records_lose_the_ids(is_text: bool) -> None:
+def test_rows_of_erased_records_are_removed_and_shared_rows_lose_the_ids(is_text: bool) -> None:
     headers: list[Any] = [header(ADA), None, header(BOB), header(ADA, BOB), header()]
     values = [json.dumps(each) if is_text and each else each for each in headers]
     name = "ChangeEventHeader__string" if is_text else "ChangeEventHeader"
     schema = pa.schema([(name, pa.string() if is_text else HEADER), ("number", pa.int64())])
     batch = pa.record_batch([pa.array(values, schema[0].type), list(range(5))], schema=schema)
-    changed, left = erased_events(batch.slice(0), RecordIds([ADA[:15]]))
+    changed, remaining = erased_events(batch.slice(0), RecordIds([ADA[:15]]))
     assert changed == 2
-    assert left.schema == schema
-    found = [json.loads(each) if is_text and each else each for each in left.column(0).to_pylist()]
+    assert remaining.schema == schema
+    found = [json.loads(each) if is_text and each else each for each in remaining.column(0).to_pylist()]
     assert found == [None, header(BOB), header(BOB), header()]
-    assert left.column(1).to_pylist() == [1, 2, 3, 4]
-    assert erased_events(left, RecordIds([ADA])) == (0, left)
+    assert remaining.column(1).to_pylist() == [1, 2, 3, 4]
+    assert erased_events(remaining, RecordIds([ADA])) == (0, remaining)
     assert erased_events(batch.slice(1, 2), RecordIds([ADA]))[0] == 0
 
 
-def test_a_quarantined_event_of_the_objects_topic_or_a_channel_loses_its_payload_and_its_reason() -> None:
+def test_quarantined_event_of_the_object_loses_its_payload_and_its_reason() -> None:
     topics = ["/data/ContactChangeEvent", "/data/ChangeEvents", "/data/CaseChangeEvent", "/event/Order__e"]
     payload = b"\x01" + ADA.encode()
     batch = pa.record_batch({"topic": topics, "payload": [payload] * 4, "reason": [f"bad {ADA}"] * 4})
-    changed, left = erased_quarantine(batch, RecordIds([ADA]), "Contact")
+    changed, remaining = erased_quarantine(batch, RecordIds([ADA]), "Contact")
     assert changed == 2
-    assert left.column("payload").to_pylist() == [None, None, payload, payload]
-    assert [ADA in reason for reason in left.column("reason").to_pylist()] == [False, False, True, True]
-    assert left.column("topic").to_pylist() == topics
+    assert remaining.column("payload").to_pylist() == [None, None, payload, payload]
+    assert [ADA in reason for reason in remaining.column("reason").to_pylist()] == [False, False, True, True]
+    assert remaining.column("topic").to_pylist() == topics

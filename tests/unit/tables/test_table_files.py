@@ -1,4 +1,4 @@
-"""What a file's statistics say is true of its rows: readers skip files for them."""
+"""Statistics of table files. They must be true of all rows, because readers skip files by them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROW = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in T
 
 
 def written(folder: Path, groups: list[list[dict[str, Any]]], schema: pa.Schema = SCHEMA) -> dict[str, Any]:
-    """Write a file with these row groups; return its statistics."""
+    """Write a file with these row groups, and return its statistics."""
     writer = TableFileWriter(TableLocation(str(folder)).filesystem(), "file.parquet", schema)
     for rows in groups:
         writer.append(pa.RecordBatch.from_pylist(rows, schema=schema))
@@ -46,14 +46,14 @@ def written(folder: Path, groups: list[list[dict[str, Any]]], schema: pa.Schema 
 
 
 def read(name: str, bound: Any) -> Any:
-    """Return a bound as a reader takes it."""
+    """Return a bound in the type that a reader compares."""
     if name == "moment":
         return datetime.fromisoformat(bound)
     return date.fromisoformat(bound) if name == "day" else bound
 
 
 @given(st.lists(st.lists(ROW, min_size=1, max_size=4), min_size=1, max_size=3))
-def test_no_row_is_outside_of_what_the_statistics_say(
+def test_no_row_is_outside_the_statistics(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[dict[str, Any]]]
 ) -> None:
     stats = written(tmp_path_factory.mktemp("file"), groups)
@@ -67,7 +67,7 @@ def test_no_row_is_outside_of_what_the_statistics_say(
             assert all(value is None or lowest <= value <= highest for value in values)
 
 
-def test_they_are_there_where_they_help(tmp_path: Path) -> None:
+def test_statistics_have_bounds_and_null_counts(tmp_path: Path) -> None:
     rows: list[list[dict[str, Any]]] = [[{"integer": 3, "text": "b"}, {}], [{"integer": -1, "text": "a"}]]
     stats = written(tmp_path, rows)
     assert {name: (stats["minValues"][name], stats["maxValues"][name]) for name in ("integer", "text")} == {
@@ -75,10 +75,10 @@ def test_they_are_there_where_they_help(tmp_path: Path) -> None:
         "text": ("a", "b"),
     }
     assert (stats["nullCount"]["integer"], stats["nullCount"]["day"]) == (1, 3)
-    assert "day" not in stats["minValues"], "nothing but nulls has no bounds"
+    assert "day" not in stats["minValues"], "a column of nulls has no bounds"
 
 
-def test_bounds_of_long_texts_are_short_and_columns_far_behind_have_none(tmp_path: Path) -> None:
+def test_bounds_of_long_texts_are_truncated_and_later_columns_have_none(tmp_path: Path) -> None:
     schema = pa.schema([(f"c{number}", pa.string()) for number in range(40)])
     stats = written(tmp_path, [[{f"c{number}": "x" * (65 if number == 1 else 64) for number in range(40)}]], schema)
     assert list(stats["minValues"]) == list(stats["nullCount"]) == [f"c{number}" for number in range(32)]
@@ -89,14 +89,14 @@ def test_bounds_of_long_texts_are_short_and_columns_far_behind_have_none(tmp_pat
     assert long["minValues"]["c0"] < "x" * 10_000 < long["maxValues"]["c0"]
 
 
-def test_what_has_no_bounds_has_no_count_of_nulls_either(tmp_path: Path) -> None:
-    """Readers take a column that has only the count for one that has nothing but nulls."""
+def test_column_without_bounds_has_no_null_count(tmp_path: Path) -> None:
+    """Readers treat a column with a null count and no bounds as a column of nulls."""
     stats = written(tmp_path, [[{"number": float("inf"), "bytes": b"x"}, {}]])
     assert {"number", "bytes"}.isdisjoint(stats["nullCount"].keys() | stats["minValues"].keys())
     assert stats["nullCount"]["day"] == 2
 
 
-def test_what_is_held_back_is_bounded(tmp_path: Path) -> None:
+def test_table_file_buffer_is_bounded(tmp_path: Path) -> None:
     filesystem = TableLocation(str(tmp_path)).filesystem()
     writer = TableFileWriter(filesystem, "file.parquet", pa.schema([("n", pa.int64())]), row_group=1000)
     for start in range(0, 400, 40):
@@ -106,7 +106,7 @@ def test_what_is_held_back_is_bounded(tmp_path: Path) -> None:
     assert 1 < pq.ParquetFile(tmp_path / "file.parquet").num_row_groups <= 10
 
 
-def test_rows_that_come_in_one_batch_are_row_groups_of_the_size_that_a_reader_has_room_for(tmp_path: Path) -> None:
+def test_large_batch_is_written_in_row_groups_of_limited_size(tmp_path: Path) -> None:
     schema = pa.schema([("number", pa.int64()), ("bytes", pa.binary())])
     rows = 3 * ROW_GROUP // 1024
     batch = pa.RecordBatch.from_arrays([pa.array(range(rows)), pa.array([bytes(1024)] * rows)], schema=schema)
@@ -123,7 +123,7 @@ def test_rows_that_come_in_one_batch_are_row_groups_of_the_size_that_a_reader_ha
 
 
 def test_a_file_names_the_calendar_of_its_times(tmp_path: Path) -> None:
-    """By this key Spark knows that times before 1900 are of the calendar of Spark 3.0 and later."""
+    """With this key, Spark reads times before 1900 in the calendar of Spark 3.0 and later."""
     schema = pa.schema([("n", pa.int64())], metadata={"own": "value"})
     writer = TableFileWriter(TableLocation(str(tmp_path)).filesystem(), "file.parquet", schema)
     for number in range(2):

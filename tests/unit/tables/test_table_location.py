@@ -10,11 +10,11 @@ KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hunter2"}
 
 
 def options(url: str = "s3a://lake/tables", session: dict[str, str] | None = None, **settings: str) -> dict[str, str]:
-    given = {name.replace("_", "."): value for name, value in settings.items()}
-    return storage_options(url, (KEYS | given).get, (session or {}).items())
+    hadoop = {name.replace("_", "."): value for name, value in settings.items()}
+    return storage_options(url, (KEYS | hadoop).get, (session or {}).items())
 
 
-def test_what_hadoop_has_for_s3_is_taken_over() -> None:
+def test_hadoop_settings_of_s3_are_used() -> None:
     settings = {
         "fs_s3a_session_token": "token",
         "fs_s3a_endpoint": "storage:8333",
@@ -42,13 +42,13 @@ def test_what_hadoop_has_for_s3_is_taken_over() -> None:
         ({"fs_s3a_endpoint": "http://storage"}, "http://storage", True),
     ],
 )
-def test_an_endpoint_is_spoken_to_as_hadoop_does(settings: dict[str, str], endpoint: str, allows_http: bool) -> None:
+def test_endpoint_uses_the_protocol_of_hadoop(settings: dict[str, str], endpoint: str, allows_http: bool) -> None:
     found = options(**settings)
     assert found["AWS_ENDPOINT_URL"] == endpoint
     assert ("AWS_ALLOW_HTTP" in found) == allows_http
 
 
-def test_what_is_set_for_the_bucket_comes_first() -> None:
+def test_bucket_settings_take_precedence() -> None:
     bucket = {"fs_s3a_bucket_lake_access_key": "of the bucket", "fs_s3a_bucket_other_access_key": "of another"}
     assert options(**bucket)["AWS_ACCESS_KEY_ID"] == "of the bucket"
     assert options("s3://third/x", **bucket)["AWS_ACCESS_KEY_ID"] == "mine"
@@ -58,14 +58,14 @@ def test_without_credentials_the_environment_decides() -> None:
     assert storage_options("s3a://lake/tables", {}.get) == {"aws_conditional_put": "etag"}
 
 
-def test_other_storage_has_the_options_of_the_session_alone() -> None:
+def test_other_storage_has_only_the_options_of_the_session() -> None:
     session = {"spark.sfstream.storage.azure_storage_account_key": "secret", "spark.app.name": "x"}
     assert options("abfss://lake@account/tables", session) == {"azure_storage_account_key": "secret"}
     assert options("file:///tables", {}) == {}
     assert options(session={"spark.sfstream.storage.AWS_REGION": "eu-west-1"})["AWS_REGION"] == "eu-west-1"
 
 
-def test_no_text_shows_an_option() -> None:
+def test_location_text_shows_no_option() -> None:
     location = TableLocation("s3://lake/tables", {"AWS_SECRET_ACCESS_KEY": "hunter2"})
     assert location.below("Order__e") == TableLocation("s3://lake/tables/Order__e", location.options)
     assert "hunter2" not in f"{location!r} {location} {location.below('Order__e')!r}"

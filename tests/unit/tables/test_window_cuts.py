@@ -100,7 +100,7 @@ def test_a_record_becomes_known_with_its_first_whole_event(tmp_path: Path, ends:
 
 
 @pytest.mark.parametrize("ends", [set(), {1}, {2}, {1, 2}])
-def test_a_row_after_a_hard_delete_has_nothing_of_the_former_one(tmp_path: Path, ends: set[int]) -> None:
+def test_row_after_a_hard_delete_has_no_values_of_the_deleted_row(tmp_path: Path, ends: set[int]) -> None:
     changes = [change(1, "full", 8, Name="a", Number1__c=1), change(2, "delete", 9), change(3, "patch", 5, Name="b")]
     rows, versions = applied(tmp_path / "table", [], changes, ends, "hard")
     assert spans(versions) == [("upsert", "a", 8, 9), ("unknown", "b", 5, None)]
@@ -109,7 +109,7 @@ def test_a_row_after_a_hard_delete_has_nothing_of_the_former_one(tmp_path: Path,
 
 
 @pytest.mark.parametrize("ends", [set(), {1}])
-def test_after_a_hard_delete_the_former_fetch_hides_no_change(tmp_path: Path, ends: set[int]) -> None:
+def test_fetch_before_a_hard_delete_hides_no_later_change(tmp_path: Path, ends: set[int]) -> None:
     row = {"Id": RECORDS[0], "_sequence": 0, "_deleted": False, "_dirty": False, "Name": "fetched"}
     row["_refreshed_at"] = START + timedelta(seconds=10)
     changes = [change(1, "delete", 11), change(2, "full", 9, Name="undeleted")]

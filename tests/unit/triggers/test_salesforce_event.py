@@ -1,3 +1,5 @@
+"""Arguments, serialization and shared streams of the trigger."""
+
 from __future__ import annotations
 
 import json
@@ -20,7 +22,7 @@ def trigger(**arguments: Any) -> SalesforceEventTrigger:
     return SalesforceEventTrigger(**{"topic": TOPIC, **arguments})
 
 
-def test_it_is_made_again_from_what_it_serializes_to() -> None:
+def test_trigger_is_recreated_from_its_serialized_form() -> None:
     first = trigger(
         salesforce_conn_id="sandbox",
         subscription="orders",
@@ -39,7 +41,7 @@ def test_it_is_made_again_from_what_it_serializes_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         ({"topic": "Order__e"}, "not a topic name"),
         ({"topic": "/topic/Orders", "api": "pubsub"}, "Streaming API only"),
@@ -54,16 +56,16 @@ def test_it_is_made_again_from_what_it_serializes_to() -> None:
         ({"salesforce_conn_id": None}, "salesforce_conn_id=None must be a name"),
     ],
 )
-def test_a_wrong_argument_is_refused_when_it_is_serialized_and_never_by_the_constructor(
-    arguments: dict[str, Any], said: str
+def test_invalid_argument_is_refused_by_serialize_and_not_by_the_constructor(
+    arguments: dict[str, Any], reason: str
 ) -> None:
-    # An exception of the constructor, other than TypeError, would end Airflow's whole triggerer.
-    made = trigger(**arguments)
-    with pytest.raises(ConfigurationError, match=said.replace("(", r"\(")):
-        made.serialize()
+    # An exception in the constructor, other than TypeError, would stop Airflow's triggerer.
+    invalid = trigger(**arguments)
+    with pytest.raises(ConfigurationError, match=reason.replace("(", r"\(")):
+        invalid.serialize()
 
 
-async def test_an_argument_that_went_bad_on_the_way_fails_the_task_that_waits() -> None:
+async def test_invalid_argument_in_the_triggerer_is_reported_to_the_waiting_task() -> None:
     events = [event.payload async for event in trigger(start_from="yesterday").run()]
     assert events == [
         {
@@ -75,7 +77,7 @@ async def test_an_argument_that_went_bad_on_the_way_fails_the_task_that_waits() 
 
 
 @pytest.mark.skipif(not SHARED_STREAMS, reason="this Airflow has no shared streams")
-def test_a_deferred_task_waits_alone_and_watchers_share() -> None:
+def test_watchers_share_a_stream_and_deferred_tasks_do_not() -> None:
     assert trigger().shared_stream_key() == trigger().shared_stream_key() is not None
     deferred = trigger()
     deferred._task_instance = object()
@@ -95,16 +97,16 @@ def test_a_deferred_task_waits_alone_and_watchers_share() -> None:
         ({"start_from": "earliest"}, False),
     ],
 )
-def test_only_what_makes_no_difference_to_the_watch_may_differ(difference: dict[str, Any], shared: bool) -> None:
+def test_triggers_share_a_stream_only_with_equal_watch_arguments(difference: dict[str, Any], shared: bool) -> None:
     assert (trigger().shared_stream_key() == trigger(**difference).shared_stream_key()) is shared
 
 
-def test_a_stored_position_belongs_to_one_subscription() -> None:
+def test_triggers_with_a_replay_store_share_only_within_one_subscription() -> None:
     mine = trigger(replay_store="variable", subscription="mine")
     assert mine.shared_stream_key() != trigger(replay_store="variable", subscription="yours").shared_stream_key()
 
 
-def test_an_asset_watcher_takes_it() -> None:
+def test_asset_watcher_accepts_the_trigger() -> None:
     watcher = AssetWatcher(name="orders", trigger=trigger())
     assert isinstance(watcher.trigger, BaseEventTrigger)
     assert BaseEventTrigger.hash(*trigger().serialize()) == BaseEventTrigger.hash(*trigger().serialize())

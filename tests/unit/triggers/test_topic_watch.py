@@ -1,4 +1,4 @@
-"""The watch behind asset watchers: what it saves when, and what a watcher is told. No server and no Airflow."""
+"""Watch of a topic for asset watchers: saved positions and fired events. Without a server and without Airflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
-from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError, _Told
+from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError, _WakeUpState
 
 TOPIC = "/event/Order__e"
 ORG = "00D000000000001EAA"
@@ -28,7 +28,7 @@ STORED, FAILED = AdvanceOutcome(acked=1, failed=0), AdvanceOutcome(acked=0, fail
 
 
 class AssetState:
-    """An asset's state, kept in a dict."""
+    """State of an asset, stored in a dict."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.values: dict[str, Any] = {}
@@ -51,8 +51,8 @@ def watcher(state: Any = None, **arguments: Any) -> SalesforceEventTrigger:
     return trigger
 
 
-class Fed:
-    """A watcher that was started, and is fed by hand."""
+class RunningWatcher:
+    """Running watcher that receives its shared stream from the test."""
 
     def __init__(self, trigger: SalesforceEventTrigger) -> None:
         self.raw: asyncio.Queue[Any] = asyncio.Queue()
@@ -73,18 +73,18 @@ class Fed:
             await self.task
 
 
-async def started(trigger: SalesforceEventTrigger) -> Fed:
-    fed = Fed(trigger)
+async def started(trigger: SalesforceEventTrigger) -> RunningWatcher:
+    running = RunningWatcher(trigger)
     await asyncio.sleep(0)
-    return fed
+    return running
 
 
-def told(wake_up: WakeUp, fires: bool = True) -> _Told:
-    return _Told(STREAM, wake_up, fires, NOON)
+def state_of(wake_up: WakeUp, fires: bool = True) -> _WakeUpState:
+    return _WakeUpState(STREAM, wake_up, fires, NOON)
 
 
 def item(replay_id: bytes | None, outcome: AdvanceOutcome = STORED) -> AdvanceItem:
-    return AdvanceItem(told(WakeUp(WakeUpReason.EVENTS, b"\1", 1, replay_id)), outcome)
+    return AdvanceItem(state_of(WakeUp(WakeUpReason.EVENTS, b"\1", 1, replay_id)), outcome)
 
 
 def saved(replay_id: bytes) -> dict[str, str]:
@@ -95,47 +95,47 @@ SAVED = saved(b"\1")
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Any:
+def assert_no_watch_remains() -> Any:
     yield
     assert topic_watch._groups == {}
 
 
 async def test_the_position_advances_to_the_last_wake_up_that_was_stored() -> None:
     state = AssetState()
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     watch = TopicWatch(watcher())
     await watch.advance([item(None), item(b"\1"), item(b"\2"), item(None)])
     assert state.values == {STATE_KEY: saved(b"\2")}
-    await fed.stop()
+    await running.stop()
 
 
-async def test_it_stops_before_a_wake_up_that_was_not_stored_and_begins_again_there() -> None:
+async def test_position_stops_before_a_wake_up_that_was_not_stored() -> None:
     state = AssetState()
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     with pytest.raises(WakeUpNotStoredError, match="nothing is lost"):
         await TopicWatch(watcher()).advance([item(b"\1"), item(b"\2", FAILED), item(b"\3")])
     assert state.values == {STATE_KEY: saved(b"\1")}
     assert await TopicWatch(watcher())._start(STREAM) == b"\1"
-    await fed.stop()
+    await running.stop()
 
 
-async def test_a_wake_up_that_nobody_was_told_of_does_not_count() -> None:
+async def test_wake_up_without_any_watcher_does_not_advance_the_position() -> None:
     state = AssetState()
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     with pytest.raises(WakeUpNotStoredError):
         await TopicWatch(watcher()).advance([item(b"\1", AdvanceOutcome(acked=0, failed=0))])
     assert state.values == {}
-    await fed.stop()
+    await running.stop()
 
 
-async def test_every_watched_asset_gets_the_position_and_one_that_fails_keeps_none_from_it(caplog: Any) -> None:
+async def test_position_is_saved_for_each_asset_even_if_one_fails(caplog: Any) -> None:
     states = [AssetState(), AssetState(ValueError("Task has 2 concrete inlets")), AssetState()]
-    feds = [await started(watcher(state, subscription=str(n))) for n, state in enumerate(states)]
+    running_watchers = [await started(watcher(state, subscription=str(n))) for n, state in enumerate(states)]
     await TopicWatch(watcher()).advance([item(b"\1")])
     assert [state.values for state in states] == [{STATE_KEY: saved(b"\1")}, {}, {STATE_KEY: saved(b"\1")}]
     assert "the watch position was not saved (Task has 2 concrete inlets)" in caplog.text
-    for fed in feds:
-        await fed.stop()
+    for running in running_watchers:
+        await running.stop()
 
 
 @pytest.mark.parametrize(
@@ -150,42 +150,42 @@ async def test_every_watched_asset_gets_the_position_and_one_that_fails_keeps_no
         {},
     ],
 )
-async def test_a_position_of_another_org_or_a_broken_one_is_not_used(value: Any) -> None:
+async def test_invalid_saved_position_or_one_of_another_org_is_not_used(value: Any) -> None:
     state = AssetState()
     if value is not None:
         state.values[STATE_KEY] = value
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     assert await TopicWatch(watcher(replay_id="0a"))._start(STREAM) == b"\x0a"
-    await fed.stop()
+    await running.stop()
 
 
-async def test_an_older_airflow_without_states_for_event_loops_watches_without_a_position() -> None:
-    fed = await started(watcher(object()))
+async def test_watch_without_asynchronous_asset_states_has_no_saved_position() -> None:
+    running = await started(watcher(object()))
     watch = TopicWatch(watcher(replay_id="0a"))
     assert await watch._start(STREAM) == b"\x0a"
     await watch.advance([item(b"\1")])
-    await fed.stop()
+    await running.stop()
 
 
 async def test_a_watcher_fires_for_each_wake_up_but_not_for_a_quiet_topic() -> None:
-    fed = await started(watcher(subscription="mine"))
+    running = await started(watcher(subscription="mine"))
     for each in (
-        told(WakeUp(WakeUpReason.EVENTS, b"\1", 3, b"\3")),
-        told(WakeUp(WakeUpReason.QUIET, through=b"\3"), fires=False),
-        told(WakeUp(WakeUpReason.REPLAY_LOST)),
+        state_of(WakeUp(WakeUpReason.EVENTS, b"\1", 3, b"\3")),
+        state_of(WakeUp(WakeUpReason.QUIET, through=b"\3"), fires=False),
+        state_of(WakeUp(WakeUpReason.REPLAY_LOST)),
     ):
-        fed.raw.put_nowait(each)
-    while len(fed.fired) < 2:
+        running.raw.put_nowait(each)
+    while len(running.fired) < 2:
         await asyncio.sleep(0)
-    await fed.stop()
+    await running.stop()
     stream = {"org_id": ORG, "api": "pubsub", "topic": TOPIC, "subscription": "mine"}
-    assert fed.fired == [
+    assert running.fired == [
         {"reason": "events", "stream": stream, "first_replay_id": "01", "through": "03", "event_count": 3},
         {"reason": "replay_lost", "stream": stream, "first_replay_id": None, "through": None, "event_count": 0},
     ]
 
 
-async def test_a_watcher_that_joins_a_running_watch_is_told_once_that_there_may_be_something() -> None:
+async def test_watcher_that_joins_a_running_watch_fires_once_with_reason_started() -> None:
     first = await started(watcher(subscription="first"))
     watch = TopicWatch(watcher())
     watch._group.org_id = ORG
@@ -198,7 +198,7 @@ async def test_a_watcher_that_joins_a_running_watch_is_told_once_that_there_may_
     await second.stop()
 
 
-async def test_a_topic_that_is_quiet_for_a_day_wakes_its_dags_once() -> None:
+async def test_quiet_topic_fires_once_a_day() -> None:
     time = [NOON]
     watch = TopicWatch(watcher(), now=lambda: time[0])
     quiet = WakeUp(WakeUpReason.QUIET, through=b"\1")
@@ -206,47 +206,49 @@ async def test_a_topic_that_is_quiet_for_a_day_wakes_its_dags_once() -> None:
     for hour in range(1, 61):
         time[0] = NOON + timedelta(hours=hour)
         event = WakeUp(WakeUpReason.EVENTS, b"\2", 1, b"\2") if hour == 10 else quiet
-        if watch._tell(STREAM, event).fires:
+        if watch._state_after(STREAM, event).fires:
             fired.append((hour, event.reason))
     assert fired == [(10, "events"), (34, "quiet"), (58, "quiet")]
 
 
-async def test_a_push_topic_wakes_its_dags_before_they_can_lose_their_place() -> None:
+async def test_quiet_push_topic_fires_twice_within_its_retention() -> None:
     time = [NOON]
     watch = TopicWatch(watcher(topic="/topic/Orders"), now=lambda: time[0])
     fired = []
     for hour in range(1, 30):
         time[0] = NOON + timedelta(hours=hour)
-        if watch._tell(STREAM, WakeUp(WakeUpReason.QUIET)).fires:
+        if watch._state_after(STREAM, WakeUp(WakeUpReason.QUIET)).fires:
             fired.append(hour)
     assert fired == [12, 24]
 
 
-async def test_a_restart_does_not_begin_the_quiet_day_anew() -> None:
+async def test_restart_does_not_reset_the_quiet_time() -> None:
     state = AssetState()
     state.values[STATE_KEY] = saved(b"\1")
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     watch = TopicWatch(watcher(), now=lambda: NOON + timedelta(hours=24))
     assert await watch._start(STREAM) == b"\1"
-    assert watch._tell(STREAM, WakeUp(WakeUpReason.QUIET, through=b"\1")).fires
-    await fed.stop()
+    assert watch._state_after(STREAM, WakeUp(WakeUpReason.QUIET, through=b"\1")).fires
+    await running.stop()
 
 
-async def test_attempts_at_a_topic_that_cannot_be_watched_wake_nobody_again() -> None:
+async def test_repeated_starts_of_a_failing_watch_fire_once() -> None:
     watch = TopicWatch(watcher())
     attempt = WakeUp(WakeUpReason.STARTED)
-    assert [watch._tell(STREAM, attempt).fires for _ in range(3)] == [True, False, False]
-    assert watch._tell(STREAM, WakeUp(WakeUpReason.STARTED, through=b"\1")).fires, "the cause was mended"
+    assert [watch._state_after(STREAM, attempt).fires for _ in range(3)] == [True, False, False]
+    assert watch._state_after(STREAM, WakeUp(WakeUpReason.STARTED, through=b"\1")).fires, (
+        "the topic can be watched again"
+    )
     assert await watch._start(STREAM) == b"\1"
 
 
-async def test_a_lost_position_is_told_once_and_not_tried_again() -> None:
+async def test_lost_position_fires_once_and_is_not_used_again() -> None:
     state = AssetState()
     state.values[STATE_KEY] = saved(b"\1")
-    fed = await started(watcher(state))
+    running = await started(watcher(state))
     watch = TopicWatch(watcher())
     assert await watch._start(STREAM) == b"\1"
-    assert watch._tell(STREAM, WakeUp(WakeUpReason.REPLAY_LOST, b"\2", 5)).fires
+    assert watch._state_after(STREAM, WakeUp(WakeUpReason.REPLAY_LOST, b"\2", 5)).fires
     assert await watch._start(STREAM) is StartFrom.LATEST
-    assert not watch._tell(STREAM, WakeUp(WakeUpReason.STARTED)).fires
-    await fed.stop()
+    assert not watch._state_after(STREAM, WakeUp(WakeUpReason.STARTED)).fires
+    await running.stop()

@@ -49,13 +49,13 @@ class EventQueue:
             self._taken.clear()
             await self._taken.wait()
 
-    def heartbeat(self, *, told: bool = True) -> None:
+    def heartbeat(self, *, notify: bool = True) -> None:
         """Record that the server answered without events.
 
-        :param told: whether a consumer is notified.
+        :param notify: whether a consumer is notified.
         """
         self.heartbeats += 1
-        self._unseen_heartbeats += told
+        self._unseen_heartbeats += notify
         self._changed.set()
 
     def forget_heartbeats(self) -> None:

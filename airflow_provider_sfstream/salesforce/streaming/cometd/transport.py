@@ -277,7 +277,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                         await self._queue.space()
         reply = response.reply()
         if held and reply.get("successful") and not response.events:
-            self._queue.heartbeat(told=self._asks_for_events or not self._subscribing)
+            self._queue.heartbeat(notify=self._asks_for_events or not self._subscribing)
         return reply
 
     def _note(self, message: Message) -> None:

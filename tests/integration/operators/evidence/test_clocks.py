@@ -1,4 +1,4 @@
-"""Interval runs after a clock, of the worker or of Salesforce, was 2.5 hours fast once."""
+"""Interval runs after the clock of the worker or of Salesforce was 2.5 hours fast for a time."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def clocks(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> MovedClocks:
 
 
 def publish(org: LocalOrg, begin: float) -> list[bytes]:
-    """Publish three events of the hour that began so many hours ago."""
+    """Publish three events in the hour that began ``begin`` hours ago."""
     times = [hours_ago(begin) + timedelta(minutes=minute) for minute in (5, 20, 40)]
     return org.publish(TOPIC, [{"Number__c": 1.0, "CreatedDate": time.isoformat()} for time in times])
 
 
 def counted(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
-    """Return the replay IDs of the events that count in the hour of ``result``."""
+    """Return the replay IDs of the events that belong to the interval of ``result``."""
     begin, end = (datetime.fromisoformat(result[name]) for name in ("event_time_from", "event_time_to"))
     happened = {
         event["replay_id"]: datetime.fromtimestamp(event["fields"]["CreatedDate"] / 1_000, begin.tzinfo)
@@ -55,7 +55,9 @@ def counted(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fast", ["worker", "org"])
-def test_the_next_hours_are_drained_with_right_clocks(org: LocalOrg, run: Run, clocks: MovedClocks, fast: str) -> None:
+def test_the_hours_after_a_clock_was_corrected_are_drained(
+    org: LocalOrg, run: Run, clocks: MovedClocks, fast: str
+) -> None:
     clocks.move(**{"org": -3, "worker": -3, fast: -0.5})
     run("scheduled", 4, 3, mode="interval")
     for begin in (3, 2):
@@ -68,7 +70,7 @@ def test_the_next_hours_are_drained_with_right_clocks(org: LocalOrg, run: Run, c
             assert hours_ago(begin - 1) <= datetime.fromisoformat(result["confirmed_at"]) <= clocks.now()
 
 
-def test_a_worker_whose_clock_is_fast_completes_no_hour_that_has_not_ended(
+def test_a_worker_with_a_fast_clock_does_not_complete_an_unfinished_hour(
     org: LocalOrg, run: Run, clocks: MovedClocks
 ) -> None:
     clocks.move(org=-3, worker=-0.5)

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from tests.support.localorg import LocalOrg
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 TOPIC, OTHER = "/event/Order__e", 54_321
 
@@ -25,7 +25,7 @@ def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="folders of other users are made by root alone")
-def test_nothing_is_read_or_written(org: LocalOrg, tmp_path: Path) -> None:
+def test_a_drain_into_a_folder_of_another_user_reads_and_writes_nothing(org: LocalOrg, tmp_path: Path) -> None:
     home = tmp_path / "other"
     home.mkdir(mode=0o755)
     os.chown(home, OTHER, OTHER)
@@ -35,7 +35,7 @@ def test_nothing_is_read_or_written(org: LocalOrg, tmp_path: Path) -> None:
     org.admin("DELETE", "/requests")
     with pytest.raises(AirflowFailException) as caught:
         operator.execute(context_for("drain"))
-    error = told(caught.value)
+    error = error_text(caught.value)
     for part in ("ConfigurationError", f"{home} belongs to the user {OTHER}", "Nothing was read from Salesforce"):
         assert part in error, part
     assert org.requests() == []

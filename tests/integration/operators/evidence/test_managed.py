@@ -1,7 +1,8 @@
-"""Managed subscriptions whose position Salesforce drops or moves: every published event is landed once.
+"""Managed subscriptions whose position Salesforce drops or moves: the drain lands every published event once.
 
-An administrator deletes and recreates the subscription, or stops and starts it; another client commits on it. Each case
-is compared with the org's own record, with the landing and with a table as the replay store, and killed at each step.
+The position changes when an administrator deletes and recreates the subscription, stops and starts it, or when another
+client commits on it. The tests compare the landed events with the org's record, for two replay stores, and kill the
+drain at each step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from tests.support.killed import Killed, killed_at
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.localorg import LocalOrg
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 _numbers = count(1)
 STORES = ["landing", "table"]
@@ -59,13 +60,13 @@ class Orders:
         )
 
     def drain(self, *, again: bool = False, **arguments: Any) -> dict[str, Any]:
-        """Drain in the next run; in the last one once more with ``again``."""
+        """Drain in a new DAG run; with ``again``, repeat the last run."""
         self.runs += not again
         context = context_for("drain", run_id=f"run-{self.runs}", hour=self.runs)
         return dict(self.operator(**arguments).execute(context))
 
     def backfill(self, begin: datetime, end: datetime) -> list[bytes]:
-        """Return the replay IDs that a backfill of a span returns."""
+        """Run a backfill of a time span; return the replay IDs of its windows."""
         context = context_for(
             "drain", run_id="backfill", run_type="backfill", data_interval_start=begin, data_interval_end=end
         )
@@ -129,7 +130,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_nothing_is_lost_or_doubled(orders: Orders, change: Change) -> None:
+def test_no_event_is_lost_or_landed_twice_after_the_position_changed(orders: Orders, change: Change) -> None:
     orders.publish(5)
     assert orders.drain()["event_count"] == 5
     orders.publish(4)
@@ -147,8 +148,8 @@ def test_nothing_is_lost_or_doubled(orders: Orders, change: Change) -> None:
 
 @pytest.mark.parametrize("orders", ["table"], indirect=True)
 @pytest.mark.parametrize("change", [recreated_latest, recreated_earliest])
-def test_it_is_read_as_usual_afterwards(orders: Orders, change: Change) -> None:
-    """What was delivered twice once is not delivered twice again."""
+def test_the_second_drain_after_a_recreation_receives_only_new_events(orders: Orders, change: Change) -> None:
+    """Salesforce delivers events twice only in the first drain after the change."""
     orders.publish(150)
     orders.drain()
     orders.publish(150)
@@ -158,12 +159,14 @@ def test_it_is_read_as_usual_afterwards(orders: Orders, change: Change) -> None:
     orders.publish(100)
     orders.drain()
     assert orders.landed() == orders.record()
-    assert orders.org.admin("GET", "/org")["delivered"] <= delivered + 101, "one event for the comparison"
+    assert orders.org.admin("GET", "/org")["delivered"] <= delivered + 101, (
+        "at most one event more, which the drain compares with its position"
+    )
 
 
 @pytest.mark.parametrize("orders", ["landing"], indirect=True)
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_limited_drain_continues_in_the_next_run(orders: Orders, change: Change) -> None:
+def test_a_drain_limited_by_max_events_continues_in_the_next_run(orders: Orders, change: Change) -> None:
     orders.publish(5)
     orders.drain()
     orders.publish(9)
@@ -175,7 +178,9 @@ def test_a_limited_drain_continues_in_the_next_run(orders: Orders, change: Chang
 
 @pytest.mark.parametrize("orders", ["landing"], indirect=True)
 @pytest.mark.parametrize("change", [recreated_latest, committed_at_the_end])
-def test_on_a_quiet_topic_nothing_differs(orders: Orders, change: Change, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_position_on_a_topic_without_new_events_logs_no_warning(
+    orders: Orders, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
     orders.publish(5)
     orders.drain()
     change(orders)
@@ -198,7 +203,9 @@ STEPS: list[tuple[Any, str]] = [
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, len(STEPS)))
 @pytest.mark.parametrize("change", CHANGES[:2] + CHANGES[-1:])
-def test_killed_at_any_step(orders: Orders, change: Change, nth: int, after: bool) -> None:
+def test_a_drain_killed_at_any_step_is_completed_by_its_retry(
+    orders: Orders, change: Change, nth: int, after: bool
+) -> None:
     orders.publish(5)
     orders.drain()
     orders.publish(4)
@@ -213,7 +220,9 @@ def test_killed_at_any_step(orders: Orders, change: Change, nth: int, after: boo
 
 @pytest.mark.parametrize("is_confirmed", [False, True], ids=["idle", "caught up"])
 @pytest.mark.parametrize("change", [recreated_latest, committed_at_the_end])
-def test_a_backfill_of_the_span_returns_its_events(orders: Orders, change: Change, is_confirmed: bool) -> None:
+def test_a_backfill_of_events_around_the_change_returns_them(
+    orders: Orders, change: Change, is_confirmed: bool
+) -> None:
     orders.publish(5)
     orders.drain(wait_for_confirmation=is_confirmed)
     events = orders.publish(4)
@@ -227,7 +236,9 @@ def test_a_backfill_of_the_span_returns_its_events(orders: Orders, change: Chang
 
 
 @pytest.mark.parametrize("is_readable", [True, False], ids=["its record can be read", "its record is hidden"])
-def test_recreated_on_another_topic(orders: Orders, is_readable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_recreated_on_another_topic_is_refused(
+    orders: Orders, is_readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     orders.publish(5)
     orders.drain()
     orders.org.define("Foreign__e", Number__c="double")
@@ -237,8 +248,8 @@ def test_recreated_on_another_topic(orders: Orders, is_readable: bool, monkeypat
         hide_records(monkeypatch)
     with pytest.raises(AirflowFailException) as caught:
         orders.drain()
-    assert "Foreign__e" in told(caught.value)
-    assert orders.topic in told(caught.value)
+    assert "Foreign__e" in error_text(caught.value)
+    assert orders.topic in error_text(caught.value)
     assert orders.landed() == orders.record()
     orders.publish(3)
     orders.org.recreate_managed_subscription(orders.name, topicName=orders.topic)
@@ -246,7 +257,9 @@ def test_recreated_on_another_topic(orders: Orders, is_readable: bool, monkeypat
     assert orders.landed() == orders.record()
 
 
-def test_the_first_run_on_another_topic_lands_nothing(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_drain_of_a_subscription_on_another_topic_lands_nothing(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     orders.org.define("Foreign__e", Number__c="double")
     orders.org.recreate_managed_subscription(orders.name, topicName="/event/Foreign__e")
     orders.org.publish("/event/Foreign__e", [{"Number__c": 1.0}] * 4)
@@ -257,7 +270,7 @@ def test_the_first_run_on_another_topic_lands_nothing(orders: Orders, monkeypatc
 
 
 def hide_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the org refuse to show records of managed subscriptions: a user may lack the permission."""
+    """Make every read of a subscription's record fail, as for a user without the permission."""
     from airflow_provider_sfstream.exceptions import AccessDeniedError
     from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
 
@@ -268,7 +281,9 @@ def hide_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("orders", ["landing"], indirect=True)
-def test_a_recreated_subscription_is_named(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recreated_subscription_is_logged_with_both_record_ids(
+    orders: Orders, caplog: pytest.LogCaptureFixture
+) -> None:
     before = orders.org.managed_subscriptions()[orders.name]["id"]
     orders.publish(2)
     orders.drain()

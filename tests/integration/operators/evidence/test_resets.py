@@ -1,4 +1,4 @@
-"""Backfills of hours whose events were lost with a reset of the stream."""
+"""Backfills of hours whose events were lost by a reset of the stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from tests.support.hours import hours_ago
-from tests.support.interval_runs import TOPIC, Run, given, make, org_with_hours, run, store, stream
+from tests.support.interval_runs import TOPIC, Run, make, org_with_hours, result_ids, run, store, stream
 from tests.support.localorg import LocalOrg
 from tests.support.moved_clocks import MovedClocks
 
@@ -54,16 +54,16 @@ def test_a_backfill_after_a_reset_is_not_complete(
         run("backfill", 2, 1)
     assert store.gaps(stream(org)) == []
     result = run("backfill", 2, 1, on_expired="partial", run_id="partial")
-    assert (given(org, result), result["confirmed_at"]) == ([], None)
+    assert (result_ids(org, result), result["confirmed_at"]) == ([], None)
     assert result["missing"] == [{"from": hours_ago(2).isoformat(), "to": hours_ago(1).isoformat()}]
     assert [gap.since for gap in store.gaps(stream(org))] == [hours_ago(2)]
     assert live["confirmed_at"] is not None
 
 
-def test_a_backfill_from_the_earliest_event_notices_a_reset_by_the_recorded_position(
+def test_a_backfill_from_the_earliest_event_detects_a_reset_by_the_stored_position(
     org: LocalOrg, store: TableReplayStore, run: Run, clocks: MovedClocks
 ) -> None:
-    """The first live run began after the hour, so no position before it is known."""
+    """The first live run began after the hour, so the store has no position from before the hour."""
     publish(org, clocks)
     clocks.move(org=-0.9, worker=-0.9)
     run("scheduled", 2, 1, start_from="latest", wait_for_confirmation=True)

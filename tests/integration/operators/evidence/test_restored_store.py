@@ -1,4 +1,4 @@
-"""A replay store that was restored from last night's backup: detected, restored, and continued exactly."""
+"""Replay store restored from an old backup: drains refuse to read until the position is restored from the landing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from airflow_provider_sfstream.replay_stores.document import airflow_variables
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection, told
+from tests.support.tasks import context_for, error_text, set_connection
 
 __all__ = ["org", "shared_org"]
 
 
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Airflow's Variables, which only a running Airflow has."""
+    """Replace Airflow Variables, which need a running Airflow, with a dictionary."""
     values: dict[str, str] = {}
     monkeypatch.setattr(airflow_variables, "get_variable", values.get)
     monkeypatch.setattr(airflow_variables, "set_variable", lambda key, value, _: values.update({key: value}))
@@ -34,7 +34,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def backups(tmp_path: Path, variables: dict[str, str]) -> dict[str, Callable[[], Callable[[], Any]]]:
-    """Return, by store, what makes a backup; that returns what restores it."""
+    """Return, by store, a function that makes a backup and returns a function that restores it."""
 
     def of_file(path: Path) -> Callable[[], Callable[[], Any]]:
         def back_up() -> Callable[[], Any]:
@@ -64,7 +64,7 @@ def backups(tmp_path: Path, variables: dict[str, str]) -> dict[str, Callable[[],
 
 
 @pytest.mark.parametrize("kind", ["table", "variable", "landing"])
-def test_each_event_is_landed_and_returned_once(
+def test_each_event_is_landed_and_returned_once_after_a_restored_backup(
     kind: str,
     org: SharedOrg,
     backups: dict[str, Callable[[], Callable[[], Any]]],
@@ -96,8 +96,8 @@ def test_each_event_is_landed_and_returned_once(
     for number, try_number in ((4, 1), (3, 2), (2, 2)):
         with pytest.raises((AirflowFailException, ReplayStoreLostError)) as raised:
             drain(number, try_number)
-        assert "RestoreReplayPositionOperator" in told(raised.value)
-        assert "Nothing was read from Salesforce" in told(raised.value)
+        assert "RestoreReplayPositionOperator" in error_text(raised.value)
+        assert "Nothing was read from Salesforce" in error_text(raised.value)
     assert landed_replay_ids(tmp_path / "lake", stream) == published
 
     restored = RestoreReplayPositionOperator(task_id="restore", **names).execute(context_for("restore"))

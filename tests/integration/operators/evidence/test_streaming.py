@@ -1,4 +1,4 @@
-"""A session of the Streaming API that is answered and receives nothing, although events are stored."""
+"""Streaming API sessions that receive empty responses although Salesforce has stored events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def drain(store: TableReplayStore, tmp_path: Path) -> Drain:
-    """Run a drain; with ``ago``, of the hour that began so many hours ago."""
+    """Return a function that runs a drain; with ``ago``, for the hour that began ``ago`` hours ago."""
 
     def run(topic: str, run_id: str, *, ago: int = 0, run_type: str = "scheduled", **arguments: Any) -> dict[str, Any]:
         operator = DrainReplayWindowOperator(
@@ -63,7 +63,7 @@ def drain(store: TableReplayStore, tmp_path: Path) -> Drain:
 
 
 def publish(org: LocalOrg, topic: str, count: int, ago: int = 0) -> None:
-    """Publish events, dated half an hour after the hour that began ``ago`` hours ago."""
+    """Publish events, dated in the middle of the hour that began ``ago`` hours ago."""
     time = (hours_ago(ago) + HOUR / 2).isoformat() if ago else None
     field, dated = ("Number__c", "CreatedDate") if topic == PLATFORM else ("payload", "createdDate")
     values = (float(n) if topic == PLATFORM else f"note {n}" for n in range(count))
@@ -85,7 +85,7 @@ def published(org: LocalOrg, topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
-def test_runs_that_receive_nothing_claim_nothing_and_the_events_are_landed_later(
+def test_runs_without_delivered_events_confirm_no_end_and_a_later_run_lands_them(
     org: LocalOrg, store: TableReplayStore, drain: Drain, topic: str
 ) -> None:
     publish(org, topic, 2)
@@ -107,7 +107,7 @@ def test_runs_that_receive_nothing_claim_nothing_and_the_events_are_landed_later
 
 
 @pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
-def test_an_hour_that_received_nothing_is_read_again_when_it_is_cleared_or_backfilled(
+def test_an_hour_without_delivered_events_is_read_again_when_cleared_or_backfilled(
     org: LocalOrg, store: TableReplayStore, drain: Drain, topic: str
 ) -> None:
     publish(org, topic, 2, ago=3)
@@ -122,16 +122,16 @@ def test_an_hour_that_received_nothing_is_read_again_when_it_is_cleared_or_backf
     org.admin("DELETE", "/faults")
     calls = len(org.requests())
     backfill = drain(topic, "backfill-2", ago=2, run_type="backfill")
-    assert len(org.requests()) > calls, "an empty window that nothing confirmed is no answer"
+    assert len(org.requests()) > calls, "a repeated backfill reads again after an empty, unconfirmed window"
     assert set(published(org, topic)[2:]) <= set(landed([backfill]))
     assert backfill["confirmed_at"] is None
     calls = len(org.requests())
     cleared = drain(topic, "hour-2", ago=2, mode="interval")
-    assert len(org.requests()) > calls, "nor is the window of a live run"
+    assert len(org.requests()) > calls, "a cleared live run reads again after an empty, unconfirmed window"
     assert set(published(org, topic)[2:]) <= set(landed([cleared]))
 
 
-def test_an_hour_that_aged_out_is_not_complete_either(org: LocalOrg, store: TableReplayStore, drain: Drain) -> None:
+def test_an_hour_older_than_the_retention_is_not_complete(org: LocalOrg, store: TableReplayStore, drain: Drain) -> None:
     publish(org, GENERIC, 1)
     for expected in (True, True):
         result = drain(GENERIC, "backfill", ago=40, run_type="backfill", on_expired="partial")
@@ -168,7 +168,7 @@ def test_a_position_that_aged_out_is_a_possible_loss(
     assert landed([result]) == published(org, topic)[-1:]
 
 
-def test_accepted_the_drain_continues_from_the_earliest_event_with_an_uncertain_gap(
+def test_accept_quiet_aging_continues_from_the_earliest_event_with_an_uncertain_gap(
     org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path
 ) -> None:
     publish(org, GENERIC, 2)
@@ -186,7 +186,9 @@ def test_accepted_the_drain_continues_from_the_earliest_event_with_an_uncertain_
     assert drain(GENERIC, "run-3", accept_quiet_aging=True)["gap"] is None
 
 
-def test_an_operator_accepts_it_once(org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path) -> None:
+def test_accept_replay_loss_operator_accepts_an_aged_out_position_once(
+    org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path
+) -> None:
     publish(org, GENERIC, 1)
     drain(GENERIC, "run-1")
     org.knobs(clock_offset_seconds=30 * 3600)
@@ -198,7 +200,7 @@ def test_an_operator_accepts_it_once(org: LocalOrg, store: TableReplayStore, dra
     assert (result["event_count"], result["gap"]["uncertain"]) == (0, True)
 
 
-def test_an_interval_in_an_uncertain_gap_is_returned_with_what_is_retained(
+def test_an_interval_in_an_uncertain_gap_returns_its_retained_events(
     org: LocalOrg, store: TableReplayStore, drain: Drain
 ) -> None:
     org.knobs(clock_offset_seconds=-30 * 3600)

@@ -63,4 +63,4 @@ def test_events_dated_a_year_ahead_are_landed_with_the_others(
     (warning,) = [text for text in caplog.messages if "publisher's clock" in text]
     assert TOPIC in warning
     assert ahead.isoformat(timespec="milliseconds")[:23] in warning
-    assert drain(2)["event_count"] == 0, "the event after 'until' waits for a later 'until'"
+    assert drain(2)["event_count"] == 0, "an event after 'until' is drained by a run with a later 'until'"

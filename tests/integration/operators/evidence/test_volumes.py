@@ -32,7 +32,7 @@ def org(tmp_path: Path) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def hour(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
-    """Publish three events of either volume 30 hours ago; return the hour."""
+    """Publish three events of each volume, dated 30 hours ago; return the bounds of that hour."""
     clocks = MovedClocks(org, monkeypatch)
     clocks.move(org=-30, worker=-30)
     for topic in TOPICS.values():
@@ -41,7 +41,7 @@ def hour(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> tuple[float, float]:
     return 30, 29
 
 
-def test_an_hour_of_before_24_hours_is_lost(org: LocalOrg, run: Run, hour: tuple[float, float]) -> None:
+def test_a_standard_volume_hour_older_than_24_hours_is_lost(org: LocalOrg, run: Run, hour: tuple[float, float]) -> None:
     topic = TOPICS["standard"]
     with pytest.raises(AirflowFailException, match=r"ReplayIdLostError.*retains its events for 24 hours"):
         run("backfill", *hour, topic=topic)
@@ -50,7 +50,7 @@ def test_an_hour_of_before_24_hours_is_lost(org: LocalOrg, run: Run, hour: tuple
     assert result["missing"] == [{"from": hours_ago(30).isoformat(), "to": hours_ago(29).isoformat()}]
 
 
-def test_the_same_hour_of_high_volume_events_is_read(org: LocalOrg, run: Run, hour: tuple[float, float]) -> None:
+def test_a_high_volume_hour_older_than_24_hours_is_read(org: LocalOrg, run: Run, hour: tuple[float, float]) -> None:
     result = run("backfill", *hour, topic=TOPICS["high"])
     published = [event["replay_id"] for event in org.record(TOPICS["high"])]
     landed = [replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])]
