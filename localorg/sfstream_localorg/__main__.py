@@ -28,11 +28,11 @@ from sfstream_localorg.pubsub.service import OPTIONS, PubSubService
 
 _GRACE_SECONDS = 0.5
 _LONGEST_URL = 16_384
-"""Bytes, as at Salesforce (REST API guide, "Status Codes and Error Responses", 414)."""
+"""Maximum length of a URL in bytes, as at Salesforce (REST API guide, "Status Codes and Error Responses", 414)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit status."""
+    """Run the org until SIGTERM or SIGINT, and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         org = Org(options.data_dir, options.host_name)
@@ -54,17 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sfstream_localorg",
-        description="A Salesforce org for your laptop. When ready, prints one JSON line with its ports and "
-        "credentials, then commands that make Airflow's connection to it, one for each login flow.",
+        description="A Salesforce org for your laptop. When it is ready, it prints one JSON line with its ports and "
+        "credentials, then one command for each login flow that creates an Airflow connection to it.",
     )
-    parser.add_argument("--data-dir", type=Path, required=True, help="where the org lives; made if missing")
+    parser.add_argument("--data-dir", type=Path, required=True, help="data of the org; created if missing")
     parser.add_argument(
         "--host", type=ip_address, default=ip_address("127.0.0.1"), help="IP address to listen on (default: 127.0.0.1)"
     )
     for name in ("http", "https", "grpc", "grpc-tls"):
-        parser.add_argument(f"--{name}-port", type=int, help="0 takes a free one (default: as before, if it is free)")
-    parser.add_argument("--host-name", help="how others reach it, for its URLs and certificate (default: from --host)")
-    parser.add_argument("--ca-file", type=Path, help="where to leave a copy of the certificate authority")
+        parser.add_argument(f"--{name}-port", type=int, help="0 for any free port (default: the last one, if free)")
+    parser.add_argument("--host-name", help="host name for its URLs and certificate (default: from --host)")
+    parser.add_argument("--ca-file", type=Path, help="write a copy of the certificate authority here")
     parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
     return parser
 
@@ -106,7 +106,7 @@ def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_
         "login_url": org.login_url,
         "org_id": org.org_id,
         "client_id": org.client_id,
-        # Whoever gave it knows it, and a container's log is read by many.
+        # The user who set this variable knows the secret, and many people can read a container's log.
         "client_secret": None if os.environ.get(CONSUMER_SECRET) else org.client_secret,
         "username": org.username,
         "password": org.password,

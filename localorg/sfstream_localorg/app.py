@@ -1,4 +1,4 @@
-"""The HTTP side of the local org: one aiohttp application, served over HTTP and HTTPS."""
+"""HTTP server of the local org: one aiohttp application, served over HTTP and HTTPS."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LARGEST_BODY = 64 * 1024 * 1024
 
 
 def make_app(org: Org) -> web.Application:
-    """Return the application with every interface's routes; each call is noted in the org's request log."""
+    """Return the application with the routes of all interfaces; it writes each call to the org's request log."""
 
     @web.middleware
-    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def log_request(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.startswith(admin.PREFIX):
             return await handler(request)
         entry = org.request_log.begin("http", f"{request.method} {request.path}")
@@ -30,7 +30,7 @@ def make_app(org: Org) -> web.Application:
         except web.HTTPException as error:
             entry.outcome = str(error.status)
             raise
-        except ConnectionError:  # the client left in the middle of the answer
+        except ConnectionError:  # the client closed the connection before the end of the response
             entry.outcome = "CANCELLED"
             return close(request)
         except Exception:
@@ -41,15 +41,15 @@ def make_app(org: Org) -> web.Application:
             org.wake_streams()
         return response
 
-    async def stamp(request: web.Request, response: web.StreamResponse) -> None:
-        """Set the header ``Date`` by the org's clock: aiohttp has set it by the machine's."""
+    async def set_date(request: web.Request, response: web.StreamResponse) -> None:
+        """Set the header ``Date`` by the org's clock; aiohttp has set it by the machine's clock."""
         if org.knobs.http_date:
             response.headers["Date"] = formatdate(org.now(), usegmt=True)
         else:
             response.headers.popall("Date", None)
 
-    app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)
-    app.on_response_prepare.append(stamp)
+    app = web.Application(middlewares=[log_request], client_max_size=_LARGEST_BODY)
+    app.on_response_prepare.append(set_date)
     for routes in (admin.routes, oauth.routes, soap.routes, endpoint.routes, rest.routes):
         app.add_routes(routes(org))
     return app

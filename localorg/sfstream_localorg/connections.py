@@ -1,4 +1,4 @@
-"""Ready commands that make Airflow's connection to this org, one for each login flow that needs no browser."""
+"""Commands that create Airflow connections to this org, one for each login flow without a browser."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def airflow_commands(org: Mapping[str, Any]) -> list[str]:
-    """Return a shell command for client credentials, a JWT and a password, from what the ready line says.
+    """Return shell commands for client credentials, a JWT and a password, from the content of the ready line.
 
-    Each makes a connection of its own: ``salesforce_default``, ``salesforce_jwt`` and ``salesforce_password``. Flows
-    that need the client secret are left out where the ready line does not tell it.
+    They create the connections ``salesforce_default``, ``salesforce_jwt`` and ``salesforce_password``. Flows that need
+    the client secret are omitted if the ready line does not contain it.
     """
     everywhere = {
         "login_url": org["https_instance_url"],
@@ -32,7 +32,7 @@ def airflow_commands(org: Mapping[str, Any]) -> list[str]:
 
 
 def _command(connection_id: str, extra: Mapping[str, str], others: list[str] | None = None) -> str:
-    # Nothing reads the port, but the Test button of Airflow 3.3 refuses a connection without one.
+    # The hooks ignore the port, but the Test button of Airflow 3.3 refuses a connection without one.
     kind = ["--conn-type", "salesforce", "--conn-port", "0"]
     words = ["airflow", "connections", "add", connection_id, *kind, *(others or [])]
     return shlex.join([*words, "--conn-extra", json.dumps(extra)])

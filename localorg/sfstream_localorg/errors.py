@@ -1,4 +1,4 @@
-"""Errors of the REST API in Salesforce's own words."""
+"""Errors of the REST API with Salesforce's codes and texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """A request, or one record of it, is refused. Answered with ``status`` and Salesforce's ``errorCode``."""
+    """Refusal of a request, or of one of its records, with an HTTP status and Salesforce's ``errorCode``."""
 
     def __init__(self, code: str, message: str, *, status: int = 400, fields: tuple[str, ...] = ()) -> None:
         super().__init__(f"{code}: {message}")
@@ -16,16 +16,16 @@ class ApiError(Exception):
         self.fields = fields
 
     def as_error(self) -> dict[str, Any]:
-        """Return the entry of the array that a refused request is answered with."""
+        """Return the error as an entry of the array in the response to a refused request."""
         entry: dict[str, Any] = {"message": self.message, "errorCode": self.code}
         return entry | {"fields": list(self.fields)} if self.fields else entry
 
     def as_result(self) -> dict[str, Any]:
-        """Return the result of one record of a collection."""
+        """Return the error as the result of one record of a collection."""
         error = {"statusCode": self.code, "message": self.message, "fields": list(self.fields)}
         return {"success": False, "errors": [error]}
 
 
 def not_found(what: str = "The requested resource does not exist") -> ApiError:
-    """Return the error for a path, an object type or a record that is not there."""
+    """Return the error for a path, an object type or a record that does not exist."""
     return ApiError("NOT_FOUND", what, status=404)

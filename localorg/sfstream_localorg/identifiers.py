@@ -1,4 +1,4 @@
-"""The identifiers that the org gives to its objects."""
+"""Salesforce identifiers: conversion and generation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def to_18(identifier: str) -> str:
     """Return the 18-character form of an identifier of 15 or 18 characters.
 
-    Each of the three further characters tells which of five are upper case, the first of the five in the lowest bit.
+    Each of the three last characters encodes the upper-case letters among five characters; the first of the five is
+    the lowest bit.
 
-    :raises ValueError: if it has another length, or anything but letters and digits.
+    :raises ValueError: if the identifier has another length, or other characters than letters and digits.
     """
     if len(identifier) not in (15, 18) or not set(identifier) <= set(_DIGITS):
         raise ValueError(f"{identifier!r} is not a Salesforce identifier of 15 or 18 letters and digits")
@@ -25,7 +26,7 @@ def to_18(identifier: str) -> str:
 
 
 def numbered(prefix: str, number: int) -> str:
-    """Return the 18-character identifier of object ``number`` below a three-character key prefix."""
+    """Return the 18-character identifier for a three-character key prefix and an object number."""
     digits = ""
     while number:
         number, digit = divmod(number, 62)
@@ -34,5 +35,5 @@ def numbered(prefix: str, number: int) -> str:
 
 
 def derived(prefix: str, text: str) -> str:
-    """Return an 18-character identifier that is always the same for the same ``text``."""
+    """Return a deterministic 18-character identifier for a text."""
     return numbered(prefix, int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))

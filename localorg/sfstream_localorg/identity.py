@@ -1,4 +1,4 @@
-"""Who the local org is: its ids and the credentials it accepts, made once and kept in the data directory."""
+"""Identity of the local org: its ids and credentials, created once and stored in the data directory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sfstream_localorg.identifiers import to_18
 _LETTERS = string.ascii_letters + string.digits
 
 CONSUMER_SECRET = "SFSTREAM_LOCALORG_CONSUMER_SECRET"  # noqa: S105 - its name
-"""The environment variable with the external client app's secret, in place of the one that the org made."""
+"""Environment variable with the external client app's secret, in place of the generated secret."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One org and the single user and external client app it knows. Secrets stay out of the repr."""
+    """Ids and credentials of an org, its only user and its only external client app. The repr omits secrets."""
 
     org_id: str
     username: str
@@ -34,18 +34,18 @@ _FILE = "identity.json"
 
 
 def created_at(data_dir: Path) -> float:
-    """Return when the org in a data directory was made, seconds since the epoch."""
+    """Return the creation time of the org in a data directory, in seconds since the epoch."""
     return (data_dir / _FILE).stat().st_mtime
 
 
 def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) -> Identity:
-    """Return the identity kept in ``data_dir/identity.json`` (readable by its owner only), making it at first start.
+    """Return the identity in ``data_dir/identity.json`` (readable by its owner only); create it at the first start.
 
-    :param environment: where ``SFSTREAM_LOCALORG_CONSUMER_KEY`` and ``SFSTREAM_LOCALORG_CONSUMER_SECRET`` are set, they
-        are those of the external client app, instead of the ones that are kept.
-    :raises ValueError: if the file is not what this function wrote.
+    :param environment: ``SFSTREAM_LOCALORG_CONSUMER_KEY`` and ``SFSTREAM_LOCALORG_CONSUMER_SECRET`` replace the stored
+        key and secret of the external client app.
+    :raises ValueError: if the file has another content than this function writes.
     """
-    identity = _kept(data_dir)
+    identity = _read_or_create(data_dir)
     return replace(
         identity,
         client_id=environment.get("SFSTREAM_LOCALORG_CONSUMER_KEY") or identity.client_id,
@@ -53,7 +53,7 @@ def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) 
     )
 
 
-def _kept(data_dir: Path) -> Identity:
+def _read_or_create(data_dir: Path) -> Identity:
     path = data_dir / _FILE
     if path.exists():
         try:

@@ -1,4 +1,4 @@
-"""The local org: everything its interfaces share."""
+"""The local org: state shared by its interfaces."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 
 
 API_REQUESTS = 15_000
-"""REST calls that a Developer Edition may make in 24 hours."""
+"""Limit of REST calls in 24 hours for a Developer Edition."""
 
 
 class DataDirectoryInUseError(Exception):
-    """Another local org is running on this data directory."""
+    """Another local org uses this data directory."""
 
 
 class OpenStream(Protocol):
-    """A stream of the Pub/Sub API that is being served: its topic, and how many events went out on it."""
+    """An open stream of the Pub/Sub API, with its topic and the number of delivered events."""
 
     topic: str
     delivered: int
     wake: asyncio.Event
 
     def end(self, ending: CallEnded) -> None:
-        """End it from outside."""
+        """End the stream, from another task."""
         ...
 
 
 class Org:
-    """One org, its data directory, and the parts that HTTP, gRPC and ``/admin`` serve.
+    """An org, its data directory, and the components that HTTP, gRPC and ``/admin`` use.
 
     URLs are empty until the servers listen (:meth:`listening`).
 
-    :param host_name: a name that its certificate has besides those of this machine.
+    :param host_name: an additional name in its certificate, besides the names of this machine.
     :raises DataDirectoryInUseError: if another process has the directory open.
     """
 
@@ -120,7 +120,7 @@ class Org:
         self.monthly_deliveries = Allocation(30 * 24 * 3600, lambda: None, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
         self.api_requests = Allocation(24 * 3600, lambda: API_REQUESTS, time.monotonic)
-        """What calls to the REST API count towards; none is refused for it."""
+        """Count of calls to the REST API. The org does not enforce the limit."""
         self.subscriptions: set[OpenStream] = set()
         self.managed = ManagedSubscriptions(
             self._database,
@@ -138,18 +138,18 @@ class Org:
         self.https_instance_url = ""
 
     def delivered(self, events: int) -> None:
-        """Count events that went out to clients."""
+        """Count delivered events."""
         self.deliveries.use(events)
         self.monthly_deliveries.use(events)
 
     @property
     def org_id(self) -> str:
-        """18 characters, ``00D...``."""
+        """Org ID: 18 characters, ``00D...``."""
         return self.identity.org_id
 
     @property
     def login_url(self) -> str:
-        """Where clients log in: the instance itself, as with a My Domain host."""
+        """Login URL: the instance itself, as with a My Domain host."""
         return self.instance_url
 
     @property
@@ -164,7 +164,7 @@ class Org:
 
     @property
     def username(self) -> str:
-        """The only user."""
+        """Name of the only user."""
         return self.identity.username
 
     @property
@@ -174,12 +174,12 @@ class Org:
 
     @property
     def security_token(self) -> str:
-        """What API logins append to the password."""
+        """Security token, which API logins append to the password."""
         return self.identity.security_token
 
     @cached_property
     def user_id(self) -> str:
-        """18 characters, ``005...``."""
+        """Id of the only user: 18 characters, ``005...``."""
         return self.sessions.user_id(self.username)
 
     def now(self) -> float:
@@ -187,28 +187,31 @@ class Org:
         return time.time() + self.knobs.clock_offset_seconds
 
     def listening(self, instance_url: str, https_instance_url: str) -> None:
-        """Tell the org where it can be reached."""
+        """Set the URLs of the org, after the servers have started."""
         self.instance_url, self.https_instance_url = instance_url, https_instance_url
 
     def check_topic(self, name: str) -> None:
-        """:raises ValueError: if there is no topic of this name on either API."""
+        """Check that a topic exists.
+
+        :raises ValueError: if neither API has a topic of this name.
+        """
         if self.topics.get(name) is None and name not in self.streaming_channels:
             raise ValueError(f"there is no topic {name!r}")
 
     def define_push_topic(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Create or change a PushTopic; return its name and id.
 
-        :param content: the record's fields; ``ApiVersion`` is filled in.
-        :raises ValueError: if it is refused; nothing was changed.
+        :param content: the record's fields; ``ApiVersion`` is optional.
+        :raises ValueError: if the record is refused; nothing was changed.
         """
         if not isinstance(content, Mapping):
             raise ValueError("a PushTopic must be a mapping with the keys 'Name' and 'Query'")
         return self._define(PUSH_TOPIC, f"/topic/{content.get('Name')}", {"ApiVersion": 66.0, **content})
 
     def define_generic_channel(self, name: str) -> dict[str, Any]:
-        """Create a generic channel (``/u/...``), if it is not there; return its name and id.
+        """Create a generic channel (``/u/...``) if it does not exist; return its name and id.
 
-        :raises ValueError: if it is refused; nothing was changed.
+        :raises ValueError: if the channel is refused; nothing was changed.
         """
         return self._define(STREAMING_CHANNEL, name, {"Name": name})
 
@@ -224,10 +227,10 @@ class Org:
         return {"name": name, "id": result}
 
     def define_object(self, name: str, fields: Sequence[Mapping[str, Any]]) -> None:
-        """Create a custom object with its change events, or add fields to an object; those that it has may be repeated.
+        """Create a custom object with change events, or add fields to an object; existing fields may be repeated.
 
-        :param fields: as :meth:`Field.from_request` and :meth:`ComputedField.from_request` read them.
-        :raises ValueError: if it is refused; nothing was changed.
+        :param fields: definitions for :meth:`Field.from_request` and :meth:`ComputedField.from_request`.
+        :raises ValueError: if a definition is refused; nothing was changed.
         """
         if not isinstance(fields, list) or not all(isinstance(one, Mapping) for one in fields):
             raise ValueError(f"{name}: fields must be a list of mappings")
@@ -244,9 +247,9 @@ class Org:
                 entities.add_computed_field(name, field)
 
     def load_topics(self, document: Mapping[str, Any]) -> None:
-        """Define everything in a topics document: objects, events, channels, PushTopics and generic channels.
+        """Define the content of a topics document: objects, events, channels, PushTopics and generic channels.
 
-        :raises ValueError: if the document or an entry is malformed; entries before it were defined.
+        :raises ValueError: if the document or an entry is malformed; the entries before it stay defined.
         """
         if not isinstance(document, Mapping):
             raise ValueError("topics must be a mapping")
@@ -264,9 +267,9 @@ class Org:
     def platform_event(
         self, topic: TopicDefinition, values: Mapping[str, Any], *, schema_id: str | None = None
     ) -> BusEvent:
-        """Return a platform event ready to publish, with the system fields filled in where they are missing.
+        """Build a platform event, and add missing system fields.
 
-        :raises ValueError: if the topic takes no publishing, or the values do not fit its schema.
+        :raises ValueError: if clients cannot publish to the topic, or the values do not fit its schema.
         """
         if topic.event_name is None or not topic.can_publish:
             raise ValueError(f"{topic.name} cannot be published to")
@@ -277,9 +280,9 @@ class Org:
         return BusEvent(topic.name, writer, encode(self.schemas.parsed(writer), record), str(uuid.uuid4()))
 
     def publish_platform_events(self, name: str, events: Sequence[Mapping[str, Any]]) -> list[tuple[bytes, str]]:
-        """Publish platform events given as field values; return the replay ID and the event id of each.
+        """Publish platform events from field values; return the replay ID and the event id of each.
 
-        :raises ValueError: if there is no such topic, or one event's values do not fit; nothing was published.
+        :raises ValueError: if the topic does not exist, or the values of an event are invalid; nothing was published.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -289,13 +292,13 @@ class Org:
         return [(replay_id, event.event_id or "") for replay_id, event in zip(replay_ids, ready, strict=True)]
 
     def wake_streams(self) -> None:
-        """Have every open stream look again at its session and at the faults in force."""
+        """Wake all open streams, so that they check their sessions and the active faults."""
         for subscription in self.subscriptions:
             subscription.wake.set()
         self.cometd.wake()
 
     def close(self) -> None:
-        """Close the databases and let go of the data directory."""
+        """Close the databases and release the data directory."""
         self.sessions.close()
         self._database.close()
         self._lock.close()

@@ -1,4 +1,4 @@
-"""Ports of a local org, which a later start on the same data directory uses again."""
+"""Ports of a local org. A later start with the same data directory reuses them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _FILE = "ports.json"
 
 
 def choose(data_dir: Path, host: IPv4Address | IPv6Address, given: Mapping[str, int | None]) -> dict[str, int]:
-    """Return the ports to listen on: those given, else the former ones that are free, else 0 for any free one.
+    """Return the ports to listen on: the requested port, else the previous port if free, else 0 for any free port.
 
-    :param given: by name; ``None`` where the user names none.
+    :param given: requested ports by name, ``None`` for no request.
     """
-    former = _former(data_dir)
-    return {name: _chosen(host, given[name], former.get(name)) for name in NAMES}
+    former = _previous_ports(data_dir)
+    return {name: _choose_port(host, given[name], former.get(name)) for name in NAMES}
 
 
 def remember(data_dir: Path, ports: Mapping[str, int]) -> None:
@@ -26,15 +26,15 @@ def remember(data_dir: Path, ports: Mapping[str, int]) -> None:
     (data_dir / _FILE).write_text(json.dumps({name: ports[name] for name in NAMES}))
 
 
-def _former(data_dir: Path) -> dict[str, int]:
+def _previous_ports(data_dir: Path) -> dict[str, int]:
     try:
         former = json.loads((data_dir / _FILE).read_text())
-    except (OSError, ValueError):  # a first start, or a process that was killed while it wrote the file
+    except (OSError, ValueError):  # the first start, or a process was killed while it wrote the file
         return {}
     return {name: port for name, port in former.items() if isinstance(port, int)} if isinstance(former, dict) else {}
 
 
-def _chosen(host: IPv4Address | IPv6Address, given: int | None, former: int | None) -> int:
+def _choose_port(host: IPv4Address | IPv6Address, given: int | None, former: int | None) -> int:
     if given is not None:
         return given
     return former if former is not None and _is_free(host, former) else 0
@@ -42,7 +42,7 @@ def _chosen(host: IPv4Address | IPv6Address, given: int | None, former: int | No
 
 def _is_free(host: IPv4Address | IPv6Address, port: int) -> bool:
     with socket.socket(socket.AF_INET6 if host.version == 6 else socket.AF_INET) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers: else TIME_WAIT looks taken
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers, to ignore TIME_WAIT
         try:
             server.bind((str(host), port))
         except (OSError, OverflowError):

@@ -1,4 +1,4 @@
-"""A local org for tests and demos: a process of its own, started and stopped from Python, and its controls.
+"""Local org for tests and demos: a child process, started, stopped and controlled from Python.
 
 In a test of your own DAG::
 
@@ -39,7 +39,7 @@ START_SECONDS = 120.0
 
 
 class LocalOrg:
-    """A running org. ``info`` is the JSON line it printed; its keys are attributes too (``org.grpc_port``)."""
+    """A running org. ``info`` is its ready line; the keys are also attributes (``org.grpc_port``)."""
 
     def __init__(self, data_dir: Path, *, topics: Mapping[str, Any] | None = None) -> None:
         self.data_dir = data_dir
@@ -48,7 +48,8 @@ class LocalOrg:
         self._process: subprocess.Popen[bytes] | None = None
         self._channels: list[grpc.Channel] = []
         self._rest_token: str | None = None
-        # Making a client takes longer than most calls. It keeps no connection: the org may have been killed meanwhile.
+        # One client, because creating a client takes longer than most calls. It reuses no connections, because the org
+        # may have been killed since the last call.
         self._client = httpx.Client(
             timeout=120,
             trust_env=False,
@@ -59,7 +60,7 @@ class LocalOrg:
     @classmethod
     @contextmanager
     def running(cls, data_dir: Path, **arguments: Any) -> Iterator[LocalOrg]:
-        """Start an org and stop it afterwards, whatever happens."""
+        """Start an org, and stop it at the end of the context, also after an error."""
         local_org = cls(data_dir, **arguments)
         try:
             local_org.start()
@@ -74,7 +75,7 @@ class LocalOrg:
             raise AttributeError(name) from None
 
     def start(self) -> None:
-        """Start the process, on its former ports if they are free, and wait until it is ready."""
+        """Start the process, on its previous ports if they are free, and wait until it is ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sfstream_localorg", "--data-dir", str(self.data_dir)]
         for name in ("http_port", "https_port", "grpc_port", "grpc_tls_port"):
@@ -98,12 +99,12 @@ class LocalOrg:
         return self._end(signal.SIGTERM)
 
     def restart(self) -> None:
-        """Stop and start again, on the same ports and data."""
+        """Stop the process and start it again with the same ports and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """End the process, if it runs, and close the channels made here."""
+        """End the process if it runs, and close all channels and the HTTP client."""
         for channel in self._channels:
             channel.close()
         self._channels.clear()
@@ -113,13 +114,13 @@ class LocalOrg:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Process id."""
         return self._running().pid
 
     def airflow_connection(self, **extra: Any) -> dict[str, Any]:
         """Return the fields of an Airflow connection to this org, over TLS, with client credentials.
 
-        :param extra: fields of its Extra to add or replace.
+        :param extra: fields to add to its Extra or to replace there.
         """
         return {
             "conn_type": "salesforce",
@@ -148,7 +149,7 @@ class LocalOrg:
         return str(self.admin("POST", "/sessions", {})["access_token"])
 
     def metadata(self, token: str | None = None) -> list[tuple[str, str]]:
-        """Return the metadata that every gRPC call needs."""
+        """Return the required metadata of gRPC calls."""
         return [
             ("accesstoken", token or self.token()),
             ("instanceurl", self.instance_url),
@@ -158,7 +159,7 @@ class LocalOrg:
     def define(self, name: str, /, *, volume: str | None = None, **fields: str) -> Any:
         """Create or change a platform event: ``define("Order__e", Amount__c="double")``. Return its topic.
 
-        :param volume: ``high`` or ``standard``; ``None`` for what it is, ``high`` where it is new.
+        :param volume: ``high`` or ``standard``; ``None`` for the current volume, or ``high`` for a new event.
         """
         listed = [{"name": field, "type": kind} for field, kind in fields.items()]
         return self.admin("PUT", f"/topics/{name}", {"fields": listed, "volume": volume})
@@ -166,25 +167,25 @@ class LocalOrg:
     def define_object(self, name: str, /, **fields: str | Mapping[str, Any]) -> Any:
         """Create a custom object with change events, or add fields: ``define_object("Invoice__c", Sum__c="Number")``.
 
-        :param fields: the type of each, or a mapping with ``type``, ``externalId``, ``referenceTo``, ``formula``.
+        :param fields: the type of each field, or a mapping with ``type``, ``externalId``, ``referenceTo``, ``formula``.
         """
         listed = [{"name": one, **({"type": of} if isinstance(of, str) else of)} for one, of in fields.items()]
         return self.admin("PUT", f"/entities/{name}", {"fields": listed})
 
     def channel(self, name: str, members: Sequence[str]) -> Any:
-        """Create or change a custom channel. Return its topic."""
+        """Create or change a custom channel, and return its topic."""
         return self.admin("PUT", f"/channels/{name}", {"members": list(members)})
 
     def push_topic(self, name: str, query: str, /, **fields: Any) -> Any:
         """Create or change a PushTopic: ``push_topic("Invoices", "SELECT Id, Name FROM Account")``.
 
-        :param fields: of its record, for example ``NotifyForFields="All"`` or ``NotifyForOperationDelete=False``.
+        :param fields: further fields of its record, for example ``NotifyForFields="All"``.
         :returns: ``name`` (``/topic/Invoices``) and ``id``.
         """
         return self.admin("PUT", f"/push_topics/{name}", {**fields, "Query": query})
 
     def generic_channel(self, name: str) -> Any:
-        """Create a generic channel (``/u/notifications/Orders``), if it is not there. Return ``name`` and ``id``."""
+        """Create a generic channel (``/u/notifications/Orders``) if it does not exist. Return ``name`` and ``id``."""
         return self.admin("PUT", "/generic_channels", {"Name": name})
 
     def managed_subscription(
@@ -200,53 +201,53 @@ class LocalOrg:
     ) -> Any:
         """Create or change a managed event subscription: ``managed_subscription("Orders", "/event/Order__e")``.
 
-        :param default_replay: where it starts when nothing has been committed; Salesforce's own default is ``LATEST``.
+        :param default_replay: start before the first commit; Salesforce's default is ``LATEST``.
         :param metadata: further elements of its Metadata: ``label``, ``version``.
-        :returns: what :meth:`managed_subscriptions` shows of it, with its ``id``.
+        :returns: its entry in :meth:`managed_subscriptions`.
         """
         given = {"topicName": topic, "defaultReplay": default_replay, "errorRecoveryReplay": error_recovery_replay}
         body = {**given, "state": state, **metadata}
-        return self._shown(self.admin("PUT", f"/managed_subscriptions/{name}", body))
+        return self._decoded_subscription(self.admin("PUT", f"/managed_subscriptions/{name}", body))
 
     def managed_subscriptions(self) -> dict[str, dict[str, Any]]:
         """Return the managed event subscriptions by developer name.
 
-        Of each: ``id``, ``metadata``, ``committed`` (the replay ID committed last, or ``None``), ``visible`` (whether
-        the Pub/Sub API has seen the last change) and ``slot`` (``free``, ``active``, ``held`` or ``half_open``).
+        An entry has ``id``, ``metadata``, ``committed`` (the last committed replay ID, or ``None``), ``visible``
+        (whether the Pub/Sub API sees the last change) and ``slot`` (``free``, ``active``, ``held`` or ``half_open``).
         """
         answered = self.admin("GET", "/managed_subscriptions")["managed_subscriptions"]
-        return {one["developer_name"]: self._shown(one) for one in answered}
+        return {one["developer_name"]: self._decoded_subscription(one) for one in answered}
 
     def change_managed_subscription(self, name: str, /, **metadata: str) -> Any:
-        """Change elements of a managed subscription's Metadata: ``state="STOP"``, which discards its position."""
-        return self._shown(self.admin("PATCH", f"/managed_subscriptions/{name}", metadata))
+        """Change elements of a managed subscription's Metadata; ``state="STOP"`` discards its position."""
+        return self._decoded_subscription(self.admin("PATCH", f"/managed_subscriptions/{name}", metadata))
 
     def delete_managed_subscription(self, name: str) -> None:
         """Delete a managed subscription and its position."""
         self.admin("DELETE", f"/managed_subscriptions/{name}")
 
     def recreate_managed_subscription(self, name: str, /, **metadata: str) -> Any:
-        """Delete a managed subscription and create one of the same name, with another ID and no position.
+        """Delete a managed subscription and create one with the same name, another ID and no position.
 
-        :param metadata: elements that differ, such as ``topicName``.
+        :param metadata: elements to change, for example ``topicName``.
         """
-        return self._shown(self.admin("POST", f"/managed_subscriptions/{name}/recreate", metadata))
+        return self._decoded_subscription(self.admin("POST", f"/managed_subscriptions/{name}/recreate", metadata))
 
     def commit_managed_subscription(self, name: str, replay_id: bytes | None = None) -> Any:
-        """Commit a replay ID (the end of the stream for ``None``) as another client of a managed subscription does."""
+        """Commit a replay ID (``None`` for the end of the stream) as another client of a managed subscription does."""
         body = {} if replay_id is None else {"replay_id": replay_id.hex()}
-        return self._shown(self.admin("POST", f"/managed_subscriptions/{name}/commit", body))
+        return self._decoded_subscription(self.admin("POST", f"/managed_subscriptions/{name}/commit", body))
 
     @staticmethod
-    def _shown(managed: dict[str, Any]) -> dict[str, Any]:
+    def _decoded_subscription(managed: dict[str, Any]) -> dict[str, Any]:
         committed = managed["committed"]
         return {**managed, "committed": None if committed is None else bytes.fromhex(committed)}
 
     def publish(self, topic: str, events: Sequence[Mapping[str, Any]], *, schema_id: str | None = None) -> list[bytes]:
         """Publish events; return their replay IDs, 8 bytes for ``/topic/...`` and ``/u/...``, else 10.
 
-        :param events: a platform event's field values; ``{"payload": ...}`` on a generic channel; ``{"sobject": {...},
-            "type": "updated"}`` on a PushTopic, in place of a record's change. The time of an event may be given:
+        :param events: field values for a platform event; ``{"payload": ...}`` for a generic channel; ``{"sobject":
+            {...}, "type": "updated"}`` for a PushTopic, without a change of a record. Optional event time:
             ``CreatedDate`` for platform events, ``createdDate`` beside ``payload`` or ``sobject`` for the others.
         """
         body: dict[str, Any] = {"topic": topic, "events": list(events)}
@@ -255,23 +256,23 @@ class LocalOrg:
         return [bytes.fromhex(replay_id) for replay_id in self.admin("POST", "/events", body)["replay_ids"]]
 
     def publish_many(self, topic: str, count: int, template: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        """Publish ``count`` events made from a template (``"{n}"`` is the index); return first and last replay ID."""
+        """Publish ``count`` events from a template (``"{n}"`` is the index); return the first and last replay ID."""
         body = {"topic": topic, "count": count, "template": dict(template)}
         first, last = self.admin("POST", "/events", body)["first_and_last_replay_id"]
         return bytes.fromhex(first), bytes.fromhex(last)
 
     def record(self, topic: str, *, api: str | None = None) -> list[dict[str, Any]]:
-        """Return everything ever published to a topic, in order: the org's own record to compare with.
+        """Return all events ever published to a topic, in order, for comparison with received events.
 
-        :param api: ``"streaming"`` for events as the Streaming API sends them, always so for ``/topic/...`` and
-            ``/u/...``: ``replay_id`` has 8 bytes, ``payload`` is the JSON of the message's ``data``, byte for byte, and
-            ``schema_id`` is the channel's name where events have none.
+        :param api: ``"streaming"`` for the form of the Streaming API, which ``/topic/...`` and ``/u/...`` always have:
+            ``replay_id`` has 8 bytes, ``payload`` is the JSON of the message's ``data``, byte for byte, and
+            ``schema_id`` is the channel's name for events without a schema.
         """
         events: list[dict[str, Any]] = []
         after: str | None = ""
-        asked = {} if api is None else {"api": api}
+        parameters = {} if api is None else {"api": api}
         while after is not None:
-            page = self.admin("GET", "/events?" + urlencode({"topic": topic, "after": after, **asked}))
+            page = self.admin("GET", "/events?" + urlencode({"topic": topic, "after": after, **parameters}))
             events += page["events"]
             after = page["next"]
         for event in events:
@@ -280,11 +281,11 @@ class LocalOrg:
         return events
 
     def knobs(self, **changes: Any) -> Any:
-        """Turn knobs; return them all."""
+        """Change knobs, and return all knobs."""
         return self.admin("PATCH", "/knobs", changes)
 
     def reset_knobs(self) -> None:
-        """Turn every knob back to its default."""
+        """Reset all knobs to their defaults."""
         self.admin("DELETE", "/knobs")
 
     def fault(self, fault: str, /, **arguments: Any) -> Any:
@@ -292,20 +293,20 @@ class LocalOrg:
         return self.admin("POST", f"/faults/{fault}", arguments)
 
     def clear_faults(self) -> None:
-        """End all faults that last."""
+        """End all lasting faults."""
         self.admin("DELETE", "/faults")
 
     def revoke(self, token: str | None = None) -> int:
-        """Revoke one access token, or all; return how many."""
+        """Revoke one access token, or all; return the number of revoked tokens."""
         return int(self.admin("POST", "/sessions/revoke", {} if token is None else {"token": token})["revoked"])
 
     def rest(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call the REST API as the org's user: ``rest("POST", "/sobjects/Account", {"Name": "Acme"})``.
 
-        :param path: below ``/services/data/v{version}``.
-        :returns: the JSON answered, ``None`` for an empty answer.
-        :raises AdminError: if the org refuses.
-        :raises ConnectionError: if it does not answer.
+        :param path: path below ``/services/data/v{version}``.
+        :returns: the JSON of the response, ``None`` for an empty response.
+        :raises AdminError: if the org refuses the call.
+        :raises ConnectionError: if the org does not respond.
         """
         url = f"{self.instance_url}/services/data/v62.0{path}"
         if self._rest_token is not None:
@@ -315,19 +316,19 @@ class LocalOrg:
         return self._call(method, url, body, {"Authorization": f"Bearer {self._rest_token}"})
 
     def requests(self, kind: str | None = None, method: str | None = None) -> list[dict[str, Any]]:
-        """Return the request log, oldest first, all of it or one kind (``grpc``, ``http``, ``cometd``) or method."""
+        """Return the request log, oldest first, filtered by kind (``grpc``, ``http``, ``cometd``) and method."""
         entries = self.admin("GET", "/requests")["requests"]
         return [e for e in entries if kind in (None, e["kind"]) and method in (None, e["method"])]
 
     def streams(self) -> list[dict[str, Any]]:
-        """Return the open streams: ``topic`` and ``events`` delivered."""
+        """Return the open streams: ``topic``, and ``events``, the number of delivered events."""
         return list(self.admin("GET", "/org")["streams"])
 
     def admin(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call the admin API.
 
-        :raises AdminError: if the org refuses.
-        :raises ConnectionError: if it does not answer.
+        :raises AdminError: if the org refuses the call.
+        :raises ConnectionError: if the org does not respond.
         """
         return self._call(method, self.admin_url + path, body, {})
 

@@ -1,4 +1,4 @@
-"""What clients asked of the local org, newest last. Holds no token, password or payload."""
+"""Request log: the calls of clients, oldest first, without tokens, passwords and payloads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass
 class Request:
-    """One HTTP or gRPC call. ``outcome`` is ``"open"`` until it ends: an HTTP status, ``OK``, or an error code."""
+    """One HTTP or gRPC call. ``outcome`` is ``"open"`` until its end, then an HTTP status, ``OK`` or an error code."""
 
     time: float
     kind: str
@@ -20,21 +20,21 @@ class Request:
 
 
 class RequestLog:
-    """The last ``size`` calls, in memory."""
+    """Log of the last ``size`` calls, in memory."""
 
     def __init__(self, size: int = 20_000) -> None:
         self._requests: deque[Request] = deque(maxlen=size)
 
     def begin(self, kind: str, method: str, **detail: Any) -> Request:
-        """Note a call that has just arrived; the caller fills in its outcome."""
+        """Add an entry for a new call and return it. The caller sets its outcome."""
         request = Request(time.time(), kind, method, detail=detail)
         self._requests.append(request)
         return request
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return the calls as JSON-able dictionaries, oldest first."""
+        """Return the calls as JSON values, oldest first."""
         return [asdict(request) for request in self._requests]
 
     def clear(self) -> None:
-        """Forget all calls."""
+        """Delete all entries."""
         self._requests.clear()

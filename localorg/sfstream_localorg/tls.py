@@ -1,4 +1,4 @@
-"""The local org's own certificate authority, its server certificate, and the key pair for the JWT bearer flow."""
+"""TLS files of the local org: its certificate authority and server certificate; and the JWT bearer key pair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIFETIME = datetime.timedelta(days=3650)
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files in the data directory. Clients trust ``ca``; the servers show ``certificate``."""
+    """Paths of PEM files in the data directory. Clients trust ``ca``; the servers use ``certificate`` and ``key``."""
 
     ca: Path
     certificate: Path
@@ -26,15 +26,16 @@ class TlsFiles:
 
 
 def ensure_tls_files(data_dir: Path, host_name: str | None = None) -> TlsFiles:
-    """Return the TLS files of ``data_dir``, making them at first start.
+    """Return the TLS files of ``data_dir``; create them at the first start.
 
-    The server certificate names ``localhost``, ``127.0.0.1`` and ``::1``. The authority's key is not kept.
+    The server certificate names ``localhost``, ``127.0.0.1`` and ``::1``. The authority's key is not stored.
 
-    :param host_name: a name or address that the certificate has besides. Where it has not, both are made anew.
+    :param host_name: an additional name or address in the certificate. If it is missing there, both the authority and
+        the certificate are created again.
     """
     files = TlsFiles(data_dir / "ca.pem", data_dir / "server.pem", data_dir / "server.key")
     names = [_general_name(name) for name in dict.fromkeys(("localhost", "127.0.0.1", "::1", host_name)) if name]
-    if all(path.exists() for path in (files.ca, files.certificate, files.key)) and _has(files.certificate, names):
+    if all(path.exists() for path in (files.ca, files.certificate, files.key)) and _has_names(files.certificate, names):
         return files
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("Local Salesforce org CA")
@@ -61,7 +62,7 @@ def ensure_tls_files(data_dir: Path, host_name: str | None = None) -> TlsFiles:
 
 
 def ensure_jwt_keys(data_dir: Path) -> Path:
-    """Return the path of the private key that JWT bearer clients sign with; ``jwt_public.pem`` stands beside it."""
+    """Return the path of the private key of JWT bearer clients; create it and ``jwt_public.pem`` at the first start."""
     private, public = data_dir / "jwt_private.pem", data_dir / "jwt_public.pem"
     if not (private.exists() and public.exists()):
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -80,7 +81,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _has(certificate: Path, names: list[x509.GeneralName]) -> bool:
+def _has_names(certificate: Path, names: list[x509.GeneralName]) -> bool:
     extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
     return set(names) <= set(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 

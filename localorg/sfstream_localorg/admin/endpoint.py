@@ -1,7 +1,8 @@
-"""The org's controls under ``/admin``: topics, events, knobs, faults, sessions and the request log.
+"""HTTP endpoints under ``/admin``: topics, events, knobs, faults, sessions and the request log.
 
-Not part of Salesforce. No authentication: the org listens on loopback unless told otherwise. Bodies and answers are
-JSON; a request that cannot be carried out changes nothing and is answered with 400 and ``{"error": ...}``.
+Not part of Salesforce. The endpoints need no authentication, because the org listens on loopback by default. Request
+and response bodies are JSON. A request that cannot be carried out changes nothing; its response is 400 with
+``{"error": ...}``.
 """
 
 from __future__ import annotations
@@ -59,10 +60,12 @@ def routes(org: Org) -> list[web.RouteDef]:
         ("DELETE", "/faults", faults.clear),
         ("POST", "/faults/{fault}", faults.set),
     ]
-    return [web.route(method, PREFIX + path, _json(handler)) for method, path, handler in table]
+    return [web.route(method, PREFIX + path, _json_handler(handler)) for method, path, handler in table]
 
 
-def _json(handler: Callable[[web.Request, Body], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _json_handler(
+    handler: Callable[[web.Request, Body], Awaitable[Any]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
             text = await request.text()
@@ -100,7 +103,7 @@ class _Admin:
 
     async def list_topics(self, request: web.Request, body: Body) -> Any:
         return {
-            "topics": [self._shown(topic) for topic in self._org.topics.all()],
+            "topics": [self._topic_as_dict(topic) for topic in self._org.topics.all()],
             "streaming_channels": list(self._org.streaming_channels),
         }
 
@@ -110,10 +113,10 @@ class _Admin:
 
     async def put_topic(self, request: web.Request, body: Body) -> Any:
         name, fields, volume = request.match_info["name"], body["fields"], body.get("volume")
-        return self._shown(self._org.topics.define_platform_event(name, fields, volume))
+        return self._topic_as_dict(self._org.topics.define_platform_event(name, fields, volume))
 
     async def put_channel(self, request: web.Request, body: Body) -> Any:
-        return self._shown(self._org.topics.define_channel(request.match_info["name"], body["members"]))
+        return self._topic_as_dict(self._org.topics.define_channel(request.match_info["name"], body["members"]))
 
     async def put_push_topic(self, request: web.Request, body: Body) -> Any:
         return self._org.define_push_topic({**body, "Name": request.match_info["name"]})
@@ -143,7 +146,7 @@ class _Admin:
         return {"access_token": self._org.sessions.issue(self._org.username)}
 
     async def revoke_sessions(self, request: web.Request, body: Body) -> Any:
-        """Revoke one token (``{"token": ...}``) or all (``{}``), and end the streams that they opened."""
+        """Revoke one token (``{"token": ...}``) or all (``{}``), and end the streams opened with them."""
         if "token" in body:
             revoked = int(self._org.sessions.revoke(body["token"]))
         else:
@@ -151,5 +154,5 @@ class _Admin:
         self._org.wake_streams()
         return {"revoked": revoked}
 
-    def _shown(self, topic: TopicDefinition) -> Body:
+    def _topic_as_dict(self, topic: TopicDefinition) -> Body:
         return {**asdict(topic), "schema_id": self._org.topics.schema_id(topic)}

@@ -1,4 +1,5 @@
-"""``/admin/entities``: add fields, lose changes to gap events, overflow, change all records. Not part of Salesforce."""
+"""``/admin/entities``: add fields, publish gap events in place of changes, publish overflow events and events for all
+records. Not part of Salesforce."""
 
 from __future__ import annotations
 
@@ -15,25 +16,25 @@ from sfstream_localorg.records.fields import Field
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
-_OF_ALL_RECORDS = ("UPDATE", "GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_UNDELETE")
+_ALL_RECORDS_CHANGE_TYPES = ("UPDATE", "GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_UNDELETE")
 
 Control = Callable[[web.Request, dict[str, Any]], Awaitable[Any]]
 
 
 def routes(org: Org) -> list[web.RouteDef]:
-    """Return the routes; a request that cannot be carried out answers 400 and changes nothing."""
+    """Return the routes. A request that cannot be carried out changes nothing; its response is 400."""
     controls = _EntityControls(org)
     return [
-        web.get("/admin/entities", _answered(controls.show)),
-        web.put("/admin/entities/{entity}", _answered(controls.define)),
-        web.post("/admin/entities/{entity}/fields", _answered(controls.add_field)),
-        web.post("/admin/entities/{entity}/gaps", _answered(controls.set_gaps)),
-        web.post("/admin/entities/{entity}/overflow", _answered(controls.overflow)),
-        web.post("/admin/entities/{entity}/all_records", _answered(controls.all_records)),
+        web.get("/admin/entities", _json_handler(controls.show)),
+        web.put("/admin/entities/{entity}", _json_handler(controls.define)),
+        web.post("/admin/entities/{entity}/fields", _json_handler(controls.add_field)),
+        web.post("/admin/entities/{entity}/gaps", _json_handler(controls.set_gaps)),
+        web.post("/admin/entities/{entity}/overflow", _json_handler(controls.overflow)),
+        web.post("/admin/entities/{entity}/all_records", _json_handler(controls.all_records)),
     ]
 
 
-def _answered(control: Control) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _json_handler(control: Control) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         try:
             text = await request.text()
@@ -51,20 +52,20 @@ class _EntityControls:
         self._org = org
 
     async def show(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Answer with every entity's topic, newest schema id, fields and gap percentage."""
-        return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities.captured()]}
+        """Return the topic, newest schema id, fields and gap percentage of each entity."""
+        return {"entities": [self._as_dict(entity) for entity in self._org.sobjects.entities.captured()]}
 
     async def define(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Create a custom object with ``fields``, or add those that an object does not have."""
+        """Create a custom object with ``fields``, or add the missing fields to an existing object."""
         name = request.match_info["entity"]
         self._org.define_object(name, body.get("fields") or [])
-        return self._shown(self._entity(request))
+        return self._as_dict(self._entity(request))
 
     async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id.
+        """Add a custom field (``{"name": "Colour__c", "type": "Text"}``); later events have a new schema id.
 
-        With ``"externalId": true`` records can be upserted by it; ``referenceTo`` is the object of a lookup.
-        With a ``formula``, or a ``summaryOperation`` and what belongs to it, a computed one, which no event carries.
+        With ``"externalId": true``, records can be upserted by the field. ``referenceTo`` is the object of a lookup.
+        With ``formula``, or with ``summaryOperation`` and its arguments, the field is computed: no event carries it.
         """
         entity, computed = self._entity(request), ComputedField.from_request(body)
         if computed is not None:
@@ -74,9 +75,9 @@ class _EntityControls:
         return {"schema_id": self._org.sobjects.entities.add_field(entity.name, field)}
 
     async def set_gaps(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Send this ``percent`` of the entity's change events as GAP events from now on; 0 ends it.
+        """Replace ``percent`` of the entity's later change events with GAP events; 0 stops it.
 
-        With a ``seed``, a whole number, the choice among the changes to come, of all entities, can be repeated.
+        ``seed``, a whole number, makes the random choice repeatable, for all entities.
         """
         entity, percent, seed = self._entity(request), body["percent"], body.get("seed")
         if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
@@ -84,7 +85,7 @@ class _EntityControls:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise ValueError(f"seed={seed!r} must be a whole number")
         self._org.sobjects.lose_changes(entity, float(percent), seed)
-        return self._shown(entity)
+        return self._as_dict(entity)
 
     async def overflow(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Publish a GAP_OVERFLOW event."""
@@ -92,10 +93,10 @@ class _EntityControls:
         return {"replay_id": replay_id.hex()}
 
     async def all_records(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Publish an event for all records (``001*``): an ``UPDATE``, or the ``change_type`` of a gap event."""
+        """Publish one event about all records (``001*``); ``change_type`` is ``UPDATE`` or that of a gap event."""
         change_type = body.get("change_type", "UPDATE")
-        if change_type not in _OF_ALL_RECORDS:
-            raise ValueError(f"change_type={change_type!r} must be one of {', '.join(_OF_ALL_RECORDS)}")
+        if change_type not in _ALL_RECORDS_CHANGE_TYPES:
+            raise ValueError(f"change_type={change_type!r} must be one of {', '.join(_ALL_RECORDS_CHANGE_TYPES)}")
         replay_id = self._org.sobjects.all_changed(self._entity(request), change_type, user_id=self._org.user_id)
         return {"replay_id": replay_id.hex()}
 
@@ -106,7 +107,7 @@ class _EntityControls:
             raise ValueError(f"there is no entity {name!r}")
         return entity
 
-    def _shown(self, entity: Entity) -> dict[str, Any]:
+    def _as_dict(self, entity: Entity) -> dict[str, Any]:
         return {
             "name": entity.name,
             "topic": entity.topic,

@@ -1,4 +1,4 @@
-"""The faults that ``/admin/faults`` can cause."""
+"""Faults that ``/admin/faults`` can cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDINGS = ("handshake", "no_advice", "disconnect")
 
 
 class FaultControls:
-    """``POST /admin/faults/{fault}``: each public method below is a fault."""
+    """Handlers of ``/admin/faults``, with one method for each fault."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
@@ -47,7 +47,7 @@ class FaultControls:
         return self._org.faults.as_dict()
 
     async def clear(self, request: web.Request, body: Body) -> Any:
-        """End all faults that last; what has expired stays expired."""
+        """End all lasting faults; expired events stay expired."""
         self._org.faults.clear()
         self._org.wake_streams()
         return self._org.faults.as_dict()
@@ -55,7 +55,7 @@ class FaultControls:
     async def set(self, request: web.Request, body: Body) -> Any:
         """Cause one fault.
 
-        :raises ValueError: if there is no such fault, or the body does not describe one.
+        :raises ValueError: if the fault is unknown or the body is invalid.
         """
         name = request.match_info["fault"]
         if name not in self._faults:
@@ -66,11 +66,11 @@ class FaultControls:
 
     def _drop_every(self, body: Body) -> None:
         self._org.faults.add_drop(
-            StreamDrop(int(body["every"]), _ending(body), self._known(body.get("topic")), body.get("times"))
+            StreamDrop(int(body["every"]), _ending(body), self._checked_topic(body.get("topic")), body.get("times"))
         )
 
     def _drop_now(self, body: Body) -> None:
-        topic = self._known(body.get("topic"))
+        topic = self._checked_topic(body.get("topic"))
         for subscription in list(self._org.subscriptions):
             if topic in (None, subscription.topic):
                 subscription.end(_ending(body))
@@ -79,49 +79,49 @@ class FaultControls:
         self._org.faults.add_failure(CallFailure(body["rpc"], int(body.get("times", 1)), _ending(body)))
 
     def _answer_schema(self, body: Body) -> None:
-        """Answer ``GetSchema`` with a text that may be no schema, or end it; for good, unless ``times`` are given."""
+        """Return a text, valid schema or not, from ``GetSchema``, or end the call; without ``times`` until cleared."""
         given = body.get("schema_id"), body.get("times")
         self._org.faults.schemas.add(SchemaFault(*given, ending=_ending(body), text=body.get("text")))
 
     def _omit_schema_id(self, body: Body) -> None:
-        self._org.faults.schemas.omit_id(self._required(body), body.get("schema_id"))
+        self._org.faults.schemas.omit_id(self._required_topic(body), body.get("schema_id"))
 
     def _silence(self, body: Body) -> None:
-        self._org.faults.silent.add(self._known(body.get("topic")) or "*")
+        self._org.faults.silent.add(self._checked_topic(body.get("topic")) or "*")
 
     def _stall_delivery(self, body: Body) -> None:
-        """Answer subscriptions on either API, and deliver no event, stored or new; ``"on": false`` ends it."""
+        """Respond to subscribers of both APIs but deliver no events, stored or new; ``"on": false`` ends it."""
         on = body.get("on", True)
         if not isinstance(on, bool) or set(body) - {"topic", "on"}:
             raise ValueError("stall_delivery has topic and on, which is true or false")
-        self._org.faults.delivery.stall(self._known(body.get("topic")), on=on)
+        self._org.faults.delivery.stall(self._checked_topic(body.get("topic")), on=on)
 
     def _seek(self, body: Body) -> None:
-        """Send empty responses before the first event of streams that begin with a backlog; 0 responses end it."""
+        """Send empty responses before the first event of streams that start with a backlog; 0 responses end it."""
         if unknown := set(body) - {"topic", "responses", "seconds"}:
             raise ValueError(f"seek has no {', '.join(sorted(unknown))}; there are topic, responses, seconds")
-        topic = self._known(body.get("topic"))
+        topic = self._checked_topic(body.get("topic"))
         self._org.faults.delivery.set_seek(topic, body["responses"], body.get("seconds", 0.05))
 
     def _expire(self, body: Body) -> None:
-        self._org.bus.expire(self._required(body), bytes.fromhex(body["replay_id"]))
+        self._org.bus.expire(self._required_topic(body), bytes.fromhex(body["replay_id"]))
 
     def _expire_before(self, body: Body) -> None:
-        self._org.bus.expire_before(self._required(body), bytes.fromhex(body["replay_id"]))
+        self._org.bus.expire_before(self._required_topic(body), bytes.fromhex(body["replay_id"]))
 
     def _reset_stream(self, body: Body) -> None:
-        """Reset the stream of a topic; its open subscriptions end, as when an org moves to another instance."""
-        self._org.bus.reset(self._required(body))
+        """Reset the stream of a topic and end its subscriptions, as the move of an org to another instance does."""
+        self._org.bus.reset(self._required_topic(body))
         self._drop_now(body)
         self._kill_cometd_sessions({"topic": body["topic"]})
 
     def _cometd(self, name: str, body: Body) -> None:
-        self._known(body.get("topic"))
+        self._checked_topic(body.get("topic"))
         self._org.faults.cometd.add(name, body)
 
     def _kill_cometd_sessions(self, body: Body) -> None:
-        """End CometD sessions; their clients are told as ``how`` says."""
-        topic, how = self._known(body.get("topic")), body.get("how", "handshake")
+        """End CometD sessions; ``how`` selects the error that their clients receive."""
+        topic, how = self._checked_topic(body.get("topic")), body.get("how", "handshake")
         if how not in _ENDINGS:
             raise ValueError(f"how={how!r} must be one of {', '.join(_ENDINGS)}")
         for session in self._org.cometd:
@@ -129,12 +129,12 @@ class FaultControls:
                 self._org.cometd.end(session, how)
 
     def _drop_held_connects(self, body: Body) -> None:
-        self._org.cometd.drop_held(self._known(body.get("topic")))
+        self._org.cometd.drop_held(self._checked_topic(body.get("topic")))
 
-    def _required(self, body: Body) -> str:
-        return self._known(body["topic"]) or ""
+    def _required_topic(self, body: Body) -> str:
+        return self._checked_topic(body["topic"]) or ""
 
-    def _known(self, topic: str | None) -> str | None:
+    def _checked_topic(self, topic: str | None) -> str | None:
         if topic is not None:
             self._org.check_topic(topic)
         return topic

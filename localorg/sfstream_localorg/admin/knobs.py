@@ -1,4 +1,4 @@
-"""Every timer and limit of the local org, adjustable while it runs."""
+"""Knobs: the timers and limits of the local org, adjustable while it runs."""
 
 from __future__ import annotations
 
@@ -14,53 +14,55 @@ _MAY_BE_NULL = ("delivery_quota", "publish_quota", "cometd_batch_events", "comet
 
 @dataclass
 class Knobs:
-    """Timers in seconds, sizes in bytes. The defaults are Salesforce's, as far as they are known.
+    """Timers in seconds, sizes in bytes. The defaults are Salesforce's values, as far as they are known.
 
     ``keepalive_seconds``
-        An owed but empty stream gets an empty response this often (270 at most by contract, about 120 in practice).
+        Interval of empty responses while a client has requested events and none are available (at most 270 by
+        contract, about 120 in practice).
     ``client_idle_seconds``, ``client_idle_end``
-        A client that is owed nothing must ask again within this time, else its stream ends: ``"ok"``, or
-        ``"reset"`` for a connection closed without a status.
+        Time within which a client must request more events after it has received all requested ones. Then its stream
+        ends: with status OK for ``"ok"``, by closing the connection without a status for ``"reset"``.
     ``publish_idle_seconds``
-        PublishStream ends with ``publish.stream.sweeper.timeout`` after this long without a request.
+        Time without a request after which PublishStream ends with ``publish.stream.sweeper.timeout``.
     ``retention_seconds``, ``clock_offset_seconds``
-        Events older than this on the org's clock are gone. The offset moves that clock: of the bus, of records and of
+        Age at which events expire, by the org's clock. The offset moves that clock: for the bus, for records and for
         the header ``Date``.
     ``credit_cap``, ``batch_events``, ``response_bytes``
-        The most events outstanding on a stream, in one response, and bytes in one response.
+        Maximum number of outstanding events on a stream, of events in one response, and of bytes in one response.
     ``event_bytes``, ``publish_request_bytes``
-        The largest event, and the largest publish request.
+        Maximum size of an event and of a publish request.
     ``overflow_changes``
-        Changes of one transaction beyond this many are a GAP_OVERFLOW event for each entity; a create, delete or
-        undelete is one change, an update one for each field.
+        Maximum number of changes in one transaction; further changes become one GAP_OVERFLOW event for each entity. A
+        create, delete or undelete counts as one change, an update as one for each field.
     ``diff_text_characters``
-        Updates of long texts of at least this many characters (1,000 at Salesforce) are sent as the difference to the
-        former text, where that is small; ``null`` for never.
+        Minimum length of a long text (1,000 at Salesforce) whose updates are sent as the difference to the previous
+        text, if the difference is small; ``null`` for never.
     ``delivery_quota``, ``publish_quota``
-        Events delivered to all clients in 24 hours, and published in one hour; ``null`` for no limit.
+        Maximum number of events delivered to all clients in 24 hours, and published in one hour; ``null`` for no limit.
     ``cometd_connect_seconds``, ``cometd_reconnect_seconds``
-        How long a ``/meta/connect`` without events is held, and how soon after an answer the next one must come.
+        Time for which a ``/meta/connect`` without events is held, and time within which a client must send the next
+        one after a reply.
     ``cometd_batch_events``
-        The most events in one answer to ``/meta/connect``; ``null`` for all there are.
+        Maximum number of events in one response to ``/meta/connect``; ``null`` for no limit.
     ``cometd_clients``
-        The most CometD clients at a time; ``null`` for no limit.
+        Maximum number of concurrent CometD clients; ``null`` for no limit.
     ``streaming_retention_seconds``, ``standard_volume_retention_seconds``
         ``retention_seconds`` for PushTopics and generic channels, and for standard-volume platform events.
     ``view_setup``
-        The user has the permission View Setup and Configuration. Without it the Tooling API has none of its objects.
+        Whether the user has the permission View Setup and Configuration. Without it, the Tooling API has no objects.
     ``bulk_hard_delete``
-        The user has the permission Bulk API Hard Delete, which no profile has at first.
+        Whether the user has the permission Bulk API Hard Delete, which no profile has by default.
     ``http_date``
-        Answers over HTTP have the header ``Date``, by the org's clock.
+        Whether HTTP responses have the header ``Date``, by the org's clock.
     ``managed_commit_seconds``
-        A managed stream without a commit request for this long ends.
+        Time without a commit request after which a managed stream ends.
     ``managed_release_seconds``, ``managed_half_open_seconds``
-        How long a managed subscription stays taken after its stream ended (15 at most at Salesforce), and after its
-        client vanished without closing the connection (about 900 there).
+        Time for which a managed subscription stays occupied after its stream ended (at most 15 at Salesforce), and
+        after its client vanished without closing the connection (about 900 at Salesforce).
     ``managed_visibility_seconds``
-        How long the Pub/Sub API takes to see a change of a managed subscription (about 120 at Salesforce).
+        Delay until the Pub/Sub API sees a change of a managed subscription (about 120 at Salesforce).
     ``managed_ack_every``, ``managed_ack_seconds``
-        One answer acknowledges this many commits, or those that came within this time.
+        Number of commits that one response acknowledges, and the longest time that a commit waits for it.
     """
 
     keepalive_seconds: float = 120.0
@@ -95,13 +97,13 @@ class Knobs:
     managed_ack_seconds: float = 0.2
 
     def as_dict(self) -> dict[str, Any]:
-        """Return every knob by name."""
+        """Return the knobs by name."""
         return asdict(self)
 
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Turn several knobs at once.
+        """Change several knobs.
 
-        :raises ValueError: if a name is unknown or a value is not of its knob's type or sign; nothing was changed.
+        :raises ValueError: if a name is unknown or a value has the wrong type or sign; nothing was changed.
         """
         known = {field.name for field in fields(self)}
         for name, value in changes.items():

@@ -1,4 +1,4 @@
-"""``/admin/managed_subscriptions``: managed subscriptions, their committed positions, and what others do to them."""
+"""``/admin/managed_subscriptions``: managed subscriptions, their committed positions, and actions of other clients."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _VERSION = "66.0"
 
 
 class ManagedControls:
-    """The handlers; what cannot be done raises ``ValueError`` and changes nothing."""
+    """Handlers of managed subscriptions; an invalid request raises ``ValueError`` and changes nothing."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
 
     async def show(self, request: web.Request, body: Body) -> Any:
-        """Answer with every managed subscription, oldest first."""
-        return {"managed_subscriptions": [self._shown(record) for record in self._org.managed]}
+        """Return all managed subscriptions, oldest first."""
+        return {"managed_subscriptions": [self._as_dict(record) for record in self._org.managed]}
 
     async def put(self, request: web.Request, body: Body) -> Any:
         """Create a managed subscription, or change its settings: the body is its Metadata."""
@@ -37,8 +37,8 @@ class ManagedControls:
             raise ValueError(str(error)) from None
 
     async def change(self, request: web.Request, body: Body) -> Any:
-        """Change elements of the Metadata, the state for example; the others stay. STOP discards the position."""
-        record = self._named(request)
+        """Change some elements of the Metadata, for example the state. STOP discards the position."""
+        record = self._record(request)
         try:
             return self._put(record.developer_name, record, {**record.settings.as_metadata(), **body})
         except ApiError as error:
@@ -46,16 +46,16 @@ class ManagedControls:
 
     async def delete(self, request: web.Request, body: Body) -> Any:
         """Delete a managed subscription and its position, as an administrator does."""
-        self._org.managed.delete(self._named(request))
+        self._org.managed.delete(self._record(request))
         self._org.wake_streams()
         return {}
 
     async def recreate(self, request: web.Request, body: Body) -> Any:
-        """Delete a managed subscription and create one of the same name: it has another ID and no position.
+        """Delete a managed subscription and create one with the same name, another ID and no position.
 
-        The body has elements of the Metadata that differ, ``topicName`` too.
+        The body has the elements of the Metadata to change; ``topicName`` is allowed.
         """
-        record = self._named(request)
+        record = self._record(request)
         name, metadata = record.developer_name, {**record.settings.as_metadata(), **body}
         try:
             settings_of(self._org, {"Metadata": metadata}, name, _VERSION)
@@ -65,13 +65,13 @@ class ManagedControls:
             raise ValueError(str(error)) from None
 
     async def commit(self, request: web.Request, body: Body) -> Any:
-        """Commit as another client of the subscription does: a ``replay_id``, or, without one, the end of the stream.
+        """Commit ``replay_id``, or the end of the stream without one, as another client of the subscription does.
 
-        :raises ValueError: if it is before the last committed one, or cannot be resumed from.
+        :raises ValueError: if the replay ID is before the last committed one, or cannot be resumed from.
         """
         if unknown := set(body) - {"replay_id"}:
             raise ValueError(f"a commit has no {', '.join(sorted(unknown))}; there is replay_id")
-        record, bus = self._named(request), self._org.bus
+        record, bus = self._record(request), self._org.bus
         try:
             given = bytes.fromhex(body["replay_id"]) if "replay_id" in body else bus.replay_id(bus.tip())
             position = bus.position_of(record.settings.topic_name, given)
@@ -80,7 +80,7 @@ class ManagedControls:
         if record.committed is not None and position < record.committed:
             raise ValueError("the replay ID is before the last committed one")
         self._org.managed.commit(record, position)
-        return self._shown(record)
+        return self._as_dict(record)
 
     def _put(self, name: str, record: ManagedRecord | None, metadata: Body) -> Body:
         settings = settings_of(self._org, {"Metadata": {"state": "RUN", **metadata}}, name, _VERSION)
@@ -89,9 +89,9 @@ class ManagedControls:
         else:
             self._org.managed.update(record, settings)
         self._org.wake_streams()
-        return self._shown(record)
+        return self._as_dict(record)
 
-    def _named(self, request: web.Request) -> ManagedRecord:
+    def _record(self, request: web.Request) -> ManagedRecord:
         name = request.match_info["name"]
         record = self._org.managed.named(name)
         if record is None:
@@ -99,9 +99,9 @@ class ManagedControls:
         return record
 
     def fault_commits(self, fault: str, body: Body) -> None:
-        """Cause a fault of commits.
+        """Cause a commit fault.
 
-        :raises ValueError: if there is no such subscription, or the body does not describe one.
+        :raises ValueError: if the subscription is unknown or the body is invalid.
         """
         name = body.get("developer_name")
         if name is not None and self._org.managed.named(str(name)) is None:
@@ -109,7 +109,7 @@ class ManagedControls:
         self._org.faults.managed.add(fault, body)
 
     def half_open(self, body: Body) -> None:
-        """Cut the network to the client of an open managed stream, unnoticed by either side.
+        """Simulate a lost network connection to the client of an open managed stream, unnoticed by both sides.
 
         :raises ValueError: if no stream of this subscription is open.
         """
@@ -122,7 +122,7 @@ class ManagedControls:
         for stream in streams:
             stream.vanish()
 
-    def _shown(self, record: ManagedRecord) -> Body:
+    def _as_dict(self, record: ManagedRecord) -> Body:
         committed = record.committed
         return {
             "id": record.id,

@@ -1,4 +1,4 @@
-"""Event allocations: how much may be delivered or published within a window of time."""
+"""Event allocations: limits on delivered or published events per time window."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 class Allocation:
-    """Counts use within a window that starts anew ``window_seconds`` after its first use.
+    """Counter of use in a time window. A new window starts with the first use after ``window_seconds``.
 
-    :param limit: how much is allowed in one window now, ``None`` for no limit.
-    :param clock: seconds.
+    :param limit: returns the current limit of one window, ``None`` for no limit.
+    :param clock: returns the time in seconds.
     """
 
     def __init__(self, window_seconds: float, limit: Callable[[], int | None], clock: Callable[[], float]) -> None:
@@ -20,14 +20,14 @@ class Allocation:
         self.used = 0
 
     def left(self) -> int | None:
-        """Return how much may still be used, ``None`` for any amount."""
+        """Return the remaining allowance, ``None`` for no limit."""
         if self._clock() - self._since >= self._window_seconds:
             self.reset()
         limit = self.limit()
         return None if limit is None else max(0, limit - self.used)
 
     def use(self, count: int) -> None:
-        """Count something as used."""
+        """Add a count to the used amount."""
         if self._clock() - self._since >= self._window_seconds:
             self.reset()
         self.used += count

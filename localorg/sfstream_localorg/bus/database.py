@@ -1,4 +1,4 @@
-"""The SQLite file that the bus, the schemas and the topics share."""
+"""SQLite database of the bus, the schemas and the topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS topic (name TEXT PRIMARY KEY, definition TEXT NOT NUL
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Return a connection whose committed changes survive a killed process, with all tables made."""
+    """Open the database and create missing tables. Committed changes survive a killed process."""
     connection = sqlite3.connect(path, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")

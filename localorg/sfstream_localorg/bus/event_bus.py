@@ -1,8 +1,8 @@
-"""The event bus of the local org: one durable, ordered log that every topic of the org is a view of.
+"""Event bus of the local org: one durable, ordered log. Each topic of the org is a view of it.
 
 An event has the same replay ID on its own topic and on every channel. Positions rise and are not contiguous, so that
-clients that compute with replay IDs fail here as they would at Salesforce. Topics of the Streaming API alone
-(``/topic/...`` and ``/u/...``) are on the same log, with a retention of their own.
+clients that compute with replay IDs fail here as they would at Salesforce. Topics that only the Streaming API has
+(``/topic/...`` and ``/u/...``) are on the same log, with their own retention.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _TIP_AGE_SECONDS = 60.0
 _RESET_JUMP = 1_000_003
 _STREAMING = "streaming"
 _STANDARD_VOLUME = "standard volume"
-"""The floors of all topics of the Streaming API alone, and of all standard-volume platform events; the other topics'
-common floor is called ``""``."""
+"""Names of retention groups: topics that only the Streaming API has, and standard-volume platform events. The group of
+all other topics is ``""``. Each group has one floor, the position of its last expired event."""
 
 
 class ReplayIdCorruptedError(Exception):
-    """The replay ID is malformed, was never handed out, has aged out, or is from before a stream reset."""
+    """The replay ID is malformed, was never issued, has expired, or precedes a stream reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusEvent:
-    """An event to publish. ``channels`` are topics it shall be on besides its own and that topic's channels.
+    """An event to publish. ``channels`` are further topics, besides its own topic and the channels of that topic.
 
-    ``schema_id`` is empty for events without a schema, those of PushTopics and generic channels: their payload is JSON.
+    ``schema_id`` is empty for events of PushTopics and generic channels, which have no schema and a JSON payload.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class BusEvent:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event as it is on the bus. ``published_at`` is in seconds since the epoch on the bus's clock."""
+    """An event on the bus. ``published_at`` is in seconds since the epoch on the bus's clock."""
 
     replay_id: bytes
     event_id: str | None
@@ -57,19 +57,19 @@ class StoredEvent:
 
     @property
     def position(self) -> int:
-        """Its place on the bus: the replay ID that the Streaming API shows."""
+        """Position on the bus: the replay ID that the Streaming API shows."""
         return int.from_bytes(self.replay_id[:8], "big")
 
 
 class EventBus:
-    """Append, read, expire. For one thread only: that of the event loop.
+    """Durable log of events: append, read, expire. Only the thread of the event loop may use it.
 
-    :param clock: the bus's own time, seconds since the epoch.
-    :param retention: how many seconds events stay readable.
-    :param streaming_retention: the same for ``/topic/...`` and ``/u/...``; ``None`` for no difference.
-    :param standard_retention: the same for standard-volume platform events; ``None`` for no difference.
-    :param channels_of: the channels of a topic.
-    :param is_standard_volume: whether a topic is a standard-volume platform event.
+    :param clock: returns the bus's time, in seconds since the epoch.
+    :param retention: returns the retention of events, in seconds.
+    :param streaming_retention: the retention of ``/topic/...`` and ``/u/...``; ``None`` for ``retention``.
+    :param standard_retention: the retention of standard-volume platform events; ``None`` for ``retention``.
+    :param channels_of: returns the channels of a topic.
+    :param is_standard_volume: returns whether a topic is a standard-volume platform event.
     """
 
     def __init__(
@@ -100,13 +100,15 @@ class EventBus:
         self._last: int = row[0] if row else _FIRST_POSITION
         self._last_at: float = row[1] if row else 0.0
 
-    def publish(self, events: Sequence[BusEvent], *, together_with: Callable[[], None] | None = None) -> list[bytes]:
+    def publish(
+        self, events: Sequence[BusEvent], *, within_transaction: Callable[[], None] | None = None
+    ) -> list[bytes]:
         """Append all events or none, wake the subscribers, and return the replay IDs, in the same order.
 
-        Durable against the end of the process when it returns.
+        The events survive a killed process when the call returns.
 
-        :param together_with: writes to the same database that are committed with the events, or not at all. It
-            must not commit; if it raises, nothing was published.
+        :param within_transaction: writes to the same database in the transaction of the events. It must not commit. If
+            it raises, nothing was published.
         """
         now, position = self._clock(), self._last
         rows: list[tuple[int, float, bytes]] = []
@@ -132,8 +134,8 @@ class EventBus:
             awake |= names
             replay_ids.append(replay_id)
         with self._database:
-            if together_with is not None:
-                together_with()
+            if within_transaction is not None:
+                within_transaction()
             self._database.executemany("INSERT INTO event VALUES (?, ?, ?)", rows)
             self._database.executemany("INSERT INTO topic_event VALUES (?, ?)", memberships)
         if rows:
@@ -144,11 +146,11 @@ class EventBus:
         return replay_ids
 
     def read(self, topic: str, after: int, limit: int, max_bytes: int) -> tuple[int, list[bytes]]:
-        """Return the readable events of a topic strictly after a position, at least one if there is one.
+        """Return the retained events of a topic strictly after a position, at least one if one exists.
 
-        Each is a serialised ``FetchResponse`` with this event alone: joined, they are a response with all of them.
+        Each event is a serialised ``FetchResponse`` of its own; the concatenation is a response with all events.
 
-        :returns: the position of the last event returned (``after`` if there was none), and the events.
+        :returns: the position of the last event (``after`` if the list is empty), and the events.
         """
         rows = self._database.execute(
             "SELECT event.position, frame FROM topic_event CROSS JOIN event ON event.position = topic_event.position "
@@ -164,7 +166,7 @@ class EventBus:
         return (rows[-1][0] if rows else after), [frame for _, frame in rows]
 
     def earliest(self, topic: str) -> int:
-        """Return the position after which a topic's retained events begin."""
+        """Return the position before the first retained event of a topic."""
         group = self._group(topic)
         cutoff = self._clock() - self._retention[group]()
         if self._oldest_at[group] < cutoff:
@@ -172,12 +174,12 @@ class EventBus:
         return max(self._floors.get(group, 0), self._floors.get(topic, 0))
 
     def reserve_between(self, after: int, before: int, part: float) -> int | None:
-        """Return a position without an event strictly between two, which can be resumed from as from an event.
+        """Return a resumable position without an event, strictly between two positions.
 
-        Positions are not contiguous: those that events skip are free to name places between them.
+        Event positions are not contiguous, so positions between two events are free.
 
-        :param part: the place between the two, from 0 to 1.
-        :returns: ``None`` where no position lies between.
+        :param part: the relative place between the two positions, from 0 to 1.
+        :returns: ``None`` if no position lies between.
         """
         low = max(after, _FIRST_POSITION)
         if before - low < 2:
@@ -192,25 +194,25 @@ class EventBus:
         return position
 
     def advance(self) -> int:
-        """Return a new position after everything published so far."""
+        """Return a new position after all published events."""
         self._skip(_next(self._last), self._clock())
         return self._last
 
     def is_resumable(self, topic: str, position: int) -> bool:
-        """Return whether a position can be resumed from."""
+        """Return whether a subscription can resume from a position."""
         try:
             return self.position_of(topic, self.replay_id(position)) == position
         except ReplayIdCorruptedError:
             return False
 
     def last(self) -> int:
-        """Return the position of the newest event: what is published from now on comes after it."""
+        """Return the position of the newest event; later events have higher positions."""
         return self._last
 
     def tip(self) -> int:
-        """Return the position after everything published so far: never one that is about to age out.
+        """Return a position after all published events, never one that is about to expire.
 
-        The bus of a real org is never quiet; here a quiet bus takes a position that no event has.
+        The bus of a real org always has recent events; here a quiet bus uses a new position without an event.
         """
         now = self._clock()
         if self._last <= self.earliest("") or now - self._last_at > _TIP_AGE_SECONDS:
@@ -220,7 +222,7 @@ class EventBus:
     def position_of(self, topic: str, replay_id: bytes) -> int:
         """Return the position of a replay ID of 8 or 10 bytes.
 
-        :raises ReplayIdCorruptedError: if it cannot be resumed from.
+        :raises ReplayIdCorruptedError: if a subscription cannot resume from it.
         """
         if len(replay_id) not in (8, 10) or replay_id[8:].strip(b"\0"):
             raise ReplayIdCorruptedError
@@ -233,12 +235,12 @@ class EventBus:
         return position
 
     def replay_id(self, position: int) -> bytes:
-        """Return the ten bytes that clients see for a position."""
+        """Return the replay ID of a position: the ten bytes that clients see."""
         return _REPLAY_ID.pack(position)
 
     @contextmanager
     def listen(self, topic: str, listener: asyncio.Event) -> Iterator[None]:
-        """Have ``listener`` set whenever something is published to ``topic``."""
+        """Set ``listener`` whenever an event is published to ``topic``, within the context."""
         listeners = self._listeners.setdefault(topic, set())
         listeners.add(listener)
         try:
@@ -247,32 +249,32 @@ class EventBus:
             listeners.discard(listener)
 
     def expire(self, topic: str, replay_id: bytes) -> None:
-        """Refuse one replay ID from now on.
+        """Expire one replay ID.
 
-        :raises ReplayIdCorruptedError: if it is refused already.
+        :raises ReplayIdCorruptedError: if it has already expired.
         """
         position = self.position_of(topic, replay_id)
         with self._database:
             self._database.execute("INSERT OR IGNORE INTO expired VALUES (?)", (position,))
 
     def expire_before(self, topic: str, replay_id: bytes) -> None:
-        """Age out everything before one replay ID of a topic; that event itself stays readable from the start.
+        """Expire all events of a topic before a replay ID; the event of this replay ID stays readable.
 
-        :raises ReplayIdCorruptedError: if the replay ID is refused already.
+        :raises ReplayIdCorruptedError: if the replay ID has already expired.
         """
         self._set_floor(topic, self._before(self.position_of(topic, replay_id)))
 
     def reset(self, topic: str) -> None:
-        """Reset a topic's stream, as the move of an org to another instance may: no earlier replay ID is known."""
+        """Reset a topic's stream, as the move of an org to another instance may; earlier replay IDs become invalid."""
         self._skip(self._last + _RESET_JUMP, self._clock())
         self._set_floor(topic, self._last)
 
     def record(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
-        """Return what was ever published to a topic, expired events included, strictly after a position."""
+        """Return all events ever published to a topic strictly after a position, expired events included."""
         return self._stored(topic, after, limit)
 
     def retained(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
-        """Return the readable events of a topic strictly after a position, in order."""
+        """Return the retained events of a topic strictly after a position, in order."""
         return self._stored(topic, max(after, self.earliest(topic)), limit)
 
     def _stored(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
@@ -311,7 +313,7 @@ class EventBus:
             self._set_floor(group, expired)
 
     def _before(self, position: int) -> int:
-        """Return the last position on the bus before another: those that lie between were never handed out."""
+        """Return the last issued position on the bus before another position."""
         row = self._database.execute("SELECT max(position) FROM event WHERE position < ?", (position,)).fetchone()
         return int(row[0] or 0)
 
@@ -339,5 +341,5 @@ class EventBus:
 
 
 def _next(position: int) -> int:
-    """Return the position of the next event: it skips at least 31, which :meth:`EventBus.reserve_between` hands out."""
+    """Return the position of the next event; it skips at least 31, which :meth:`EventBus.reserve_between` uses."""
     return position + 32 + position % 7

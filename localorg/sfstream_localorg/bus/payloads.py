@@ -1,4 +1,4 @@
-"""Platform-event schemas from their field definitions, and payloads to and from plain values."""
+"""Avro schemas of platform events, and encoding and decoding of payloads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _MILLISECONDS_PER_DAY = 86_400_000
 def platform_event_schema(name: str, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the Avro schema of a platform event: the two system fields, then the custom fields in order.
 
-    :param fields: each ``{"name": "Amount__c", "type": "double"}``.
-    :raises ValueError: if a name is not a field's, is there twice, or the type is unknown.
+    :param fields: mappings such as ``{"name": "Amount__c", "type": "double"}``.
+    :raises ValueError: if a field name is invalid or a duplicate, or a type is unknown.
     """
     columns: list[dict[str, Any]] = [
         {"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"},
@@ -50,9 +50,9 @@ def platform_event_schema(name: str, fields: Sequence[Mapping[str, Any]]) -> dic
 
 
 def encode(schema: Any, values: Mapping[str, Any]) -> bytes:
-    """Return ``values`` as schemaless Avro; ISO 8601 text is accepted where the field's ``doc`` is a date or time.
+    """Return ``values`` as schemaless Avro. Fields whose ``doc`` names a date or time also accept ISO 8601 text.
 
-    :raises ValueError: if a field is unknown to the schema, or a value does not fit it.
+    :raises ValueError: if the schema has no such field, or a value does not fit it.
     """
     record = {}
     for field in schema["fields"]:
@@ -86,7 +86,7 @@ def decode(schema: Any, payload: bytes) -> dict[str, Any]:
 
 
 def _parsed(field: Mapping[str, Any], value: str) -> str | int:
-    """Return the milliseconds of a date or time given as text, and any other text as it is."""
+    """Convert the text of a date or time field to milliseconds; return other text unchanged."""
     doc = field.get("doc", "")
     if doc.startswith(("Data:DateTime", "CreatedDate:DateTime")):
         moment = datetime.fromisoformat(value)

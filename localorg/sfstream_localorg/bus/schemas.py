@@ -1,4 +1,4 @@
-"""Avro schemas by id, as Salesforce hands them out."""
+"""Registry of Avro schemas by id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMESPACE = "com.sforce.eventbus"
 
 
 class SchemaRegistry:
-    """Every schema an org has ever had; old ones stay, since retained events need them.
+    """All schemas that an org has ever had. Old schemas are never deleted, since retained events need them.
 
     An id is 22 base64url characters derived from the schema's content, so equal schemas share one id.
     """
@@ -35,7 +35,7 @@ class SchemaRegistry:
 
         The stored JSON has the namespace ``com.sforce.eventbus`` and a key ``uuid`` equal to the id.
 
-        :raises ValueError: if it is not a valid Avro record schema; nothing was stored.
+        :raises ValueError: if the schema is not a valid Avro record schema; nothing was stored.
         """
         content = {key: value for key, value in record_schema.items() if key not in ("uuid", "namespace")}
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -59,7 +59,7 @@ class SchemaRegistry:
         return schema_id
 
     def get(self, schema_id: str) -> str | None:
-        """Return a schema as JSON, ``None`` if there is none of this id."""
+        """Return a schema as JSON, ``None`` if the id is unknown."""
         return self._json.get(schema_id)
 
     def latest(self, event_api_name: str) -> str | None:
@@ -69,12 +69,12 @@ class SchemaRegistry:
     def parsed(self, schema_id: str) -> Any:
         """Return a schema ready for fastavro.
 
-        :raises KeyError: if there is none of this id.
+        :raises KeyError: if the id is unknown.
         """
         if schema_id not in self._parsed:
             self._parsed[schema_id] = fastavro.parse_schema(json.loads(self._json[schema_id]))
         return self._parsed[schema_id]
 
     def name(self, schema_id: str) -> str | None:
-        """Return the event API name that a schema describes, ``None`` if there is none of this id."""
+        """Return the event API name of a schema, ``None`` if the id is unknown."""
         return self._names.get(schema_id)

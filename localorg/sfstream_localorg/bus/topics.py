@@ -1,4 +1,4 @@
-"""The topics of the local org: platform events, change events, and custom channels over either."""
+"""Topics of the local org: platform events, change events, and custom channels of either kind."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Volume = Literal["high", "standard"]
 
 @dataclass(frozen=True)
 class Selection:
-    """How a custom channel has one of its members.
+    """Settings of one member of a custom channel.
 
-    :param developer_name: of the member's record.
-    :param filter_expression: which of its events are delivered; empty for all.
-    :param enriched_fields: fields of the record that its update and delete events have besides what changed.
+    :param developer_name: the developer name of the member's record.
+    :param filter_expression: condition that delivered events meet; empty for all events.
+    :param enriched_fields: fields that update and delete events carry although they did not change.
     """
 
     developer_name: str
@@ -36,11 +36,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class TopicDefinition:
-    """A topic. ``event_name`` is the event API name of its schema, ``None`` for a channel, which has ``members``.
+    """A topic. ``event_name`` is the event API name of its schema; it is ``None`` for a channel, which has ``members``.
 
-    ``members`` are topic names. ``fields`` are a platform event's custom fields as they were given. A custom channel
-    may have a ``label``, and ``selections`` of its members, by their topics. ``volume`` is a platform event's: its
-    ``eventType`` is ``HighVolume`` or ``StandardVolume``.
+    ``members`` are topic names. ``fields`` are the custom fields of a platform event, as defined by the user. A custom
+    channel may have a ``label``, and ``selections`` with the settings of its members by topic. ``volume`` applies to
+    platform events and sets their ``eventType``, ``HighVolume`` or ``StandardVolume``.
     """
 
     name: str
@@ -54,17 +54,17 @@ class TopicDefinition:
 
     @property
     def can_publish(self) -> bool:
-        """Whether clients may publish to it: platform events only."""
+        """True for platform events, the only topics that clients may publish to."""
         return self.kind == "platform_event"
 
     def selection(self, member: str) -> Selection:
-        """Return how a channel has one of its members."""
+        """Return the settings of one member of a channel."""
         names = (self.name.rpartition("/")[2], member.rpartition("/")[2])
         return self.selections.get(member) or Selection("_".join(names).replace("__", "_"))
 
 
 class TopicRegistry:
-    """All topics of one org, durable in its database."""
+    """All topics of one org, stored in its database."""
 
     def __init__(self, database: sqlite3.Connection, schemas: SchemaRegistry) -> None:
         self._database = database
@@ -76,15 +76,15 @@ class TopicRegistry:
             self._topics[definition["name"]] = _definition(definition)
 
     def get(self, name: str) -> TopicDefinition | None:
-        """Return the topic called ``name`` (``/event/Order__e``), ``None`` if there is none."""
+        """Return the topic ``name`` (``/event/Order__e``), ``None`` if it does not exist."""
         return self._topics.get(name)
 
     def all(self) -> list[TopicDefinition]:
-        """Return every topic, by name."""
+        """Return all topics, sorted by name."""
         return [self._topics[name] for name in sorted(self._topics)]
 
     def schema_id(self, definition: TopicDefinition) -> str:
-        """Return the id of a topic's newest schema; for a channel, its first member's (empty if it has none)."""
+        """Return the id of a topic's newest schema, for a channel that of its first member; empty without members."""
         if definition.event_name is not None:
             return self._schemas.latest(definition.event_name) or ""
         members = definition.members or tuple(t.name for t in self.all() if t.kind == "change_event")
@@ -92,7 +92,7 @@ class TopicRegistry:
         return self.schema_id(first) if first else ""
 
     def channels_of(self, name: str) -> tuple[str, ...]:
-        """Return the channels on which a topic's events appear too: ``/data/ChangeEvents`` and custom ones."""
+        """Return the channels that also carry a topic's events: ``/data/ChangeEvents`` and custom channels."""
         if name not in self._channels:
             standard = (CHANGE_EVENTS,) if self._topics[name].kind == "change_event" else ()
             custom = tuple(topic.name for topic in self.all() if name in topic.members)
@@ -107,12 +107,11 @@ class TopicRegistry:
     def define_platform_event(
         self, name: str, fields: list[dict[str, Any]], volume: str | None = None
     ) -> TopicDefinition:
-        """Create a platform event, or change its fields: later events then have a new schema id.
+        """Create a platform event, or change its fields; later events then have a new schema id.
 
-        :param name: ``Order__e``, or a standard event's name; the topic is ``/event/`` and this.
-        :param volume: ``high`` or ``standard``; ``None`` for what it is, ``high`` where it is new.
-        :raises ValueError: if the name, a field or the volume is not one that Salesforce could have; nothing was
-            changed.
+        :param name: ``Order__e``, or the name of a standard event; the topic is ``/event/`` plus this name.
+        :param volume: ``high`` or ``standard``; ``None`` for the current volume, or ``high`` for a new event.
+        :raises ValueError: if the name, a field or the volume is invalid at Salesforce; nothing was changed.
         """
         former = self.get(f"/event/{name}")
         chosen = volume or ("high" if former is None else former.volume)
@@ -127,7 +126,7 @@ class TopicRegistry:
     def define_change_event(self, record_schema: dict[str, Any]) -> TopicDefinition:
         """Create the change-event topic of an entity from its Avro schema, or change its schema.
 
-        :param record_schema: its ``name`` (``AccountChangeEvent``, ``My__ChangeEvent``) gives the topic ``/data/...``.
+        :param record_schema: the schema; the topic is ``/data/`` plus its ``name`` (``AccountChangeEvent``).
         :raises ValueError: if the name does not end in ``ChangeEvent`` or the schema is not valid Avro.
         """
         name = str(record_schema.get("name", ""))
@@ -139,8 +138,8 @@ class TopicRegistry:
     def define_channel(self, name: str, members: list[str]) -> TopicDefinition:
         """Create a custom channel over platform events (``/event/X__chn``) or over change events (``/data/X__chn``).
 
-        :param members: event names or topics; all of one kind. Events published before are not on the channel.
-        :raises ValueError: if the name does not end in ``__chn`` or a member does not exist or is of another kind.
+        :param members: event names or topics, all of one kind. The channel does not carry events published earlier.
+        :raises ValueError: if the name does not end in ``__chn``, or a member does not exist or is of another kind.
         """
         if not _EVENT.fullmatch(name) or not name.endswith("__chn"):
             raise ValueError(f"{name!r} is not the name of a custom channel, such as Orders__chn")
@@ -154,20 +153,20 @@ class TopicRegistry:
         )
 
     def put_channel(self, channel: TopicDefinition) -> TopicDefinition:
-        """Create a custom channel, or have another definition of it. Its members have been checked."""
+        """Create or replace a custom channel. The caller has validated its members."""
         return self._store(channel)
 
     def remove_channel(self, name: str) -> None:
-        """Remove a custom channel: nobody can subscribe to it any more."""
+        """Remove a custom channel; clients can no longer subscribe to it."""
         with self._database:
             self._database.execute("DELETE FROM topic WHERE name = ?", (name,))
         del self._topics[name]
         self._channels.clear()
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Define everything in ``{"platform_events": [...], "channels": [...]}``.
+        """Define the topics in ``{"platform_events": [...], "channels": [...]}``.
 
-        :raises ValueError: if the document or an entry is malformed; entries before it were defined.
+        :raises ValueError: if the document or an entry is malformed; the entries before it stay defined.
         """
         if not isinstance(document, Mapping) or set(document) - {"platform_events", "channels"}:
             raise ValueError("topics are a mapping: objects, platform_events, channels, push_topics, generic_channels")
@@ -206,7 +205,7 @@ def _definition(stored: Mapping[str, Any]) -> TopicDefinition:
 def read_topics_file(path: Path) -> Mapping[str, Any]:
     """Return the document in a ``.json``, ``.yaml`` or ``.yml`` topics file.
 
-    :raises ValueError: if it cannot be read as such.
+    :raises ValueError: if the file cannot be read or parsed.
     """
     try:
         text = path.read_text()

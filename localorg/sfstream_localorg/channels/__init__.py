@@ -1,1 +1,1 @@
-"""Custom channels: their records, their filters, and what of an event is delivered on them."""
+"""Custom channels: their records, their filters, and the delivery of events on them."""

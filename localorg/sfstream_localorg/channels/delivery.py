@@ -1,4 +1,4 @@
-"""Events as they are delivered on a custom channel."""
+"""Delivery of events on custom channels: filters and enrichment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sfstream_localorg.pubsub import pubsub_api_pb2 as pb
 from sfstream_localorg.records.entity import Entity, Record
 
 Deliver = Callable[[Mapping[str, Any], Any], Iterator[Mapping[str, Any]]]
-"""Yield what is delivered of an event, given it and its schema."""
+"""Function of an event and its schema that yields the events to deliver."""
 
 
 class ChannelDelivery:
-    """Makes of events on the bus what a channel delivers of them; those of all other topics it leaves as they are.
+    """Converter of events on the bus to the events that a custom channel delivers. Other topics are unchanged.
 
-    Decided when an event is delivered: a change of a member takes effect at once, for events on the bus too, and
-    those of what is no member any more are not delivered.
+    Filters and enrichment apply at delivery. Therefore a change of a member takes effect immediately, also for events
+    already on the bus, and the events of a removed member are not delivered.
 
     :param entity: returns the entity of a change event's topic.
-    :param record: returns what a record has now, or had when it was deleted, by its id.
+    :param record: returns the current values of a record by its id, or the last values of a deleted record.
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class ChannelDelivery:
         self._record = record
 
     def frames(self, topic: str, frames: list[bytes]) -> list[bytes]:
-        """Return what is delivered of events as the bus serialises them, in the same form."""
+        """Convert serialised frames of the bus to the frames to deliver."""
         channel = self._channel(topic)
-        return frames if channel is None else [one for frame in frames for one in self._of_frame(channel, frame)]
+        return frames if channel is None else [one for frame in frames for one in self._deliver_frame(channel, frame)]
 
     def events(self, topic: str, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return what is delivered of events."""
+        """Convert events of the bus to the events to deliver."""
         channel = self._channel(topic)
         if channel is None:
             return events
         return [
             event if payload is event.payload else replace(event, payload=payload)
             for event in events
-            for payload in self._payloads(channel, event.schema_id, event.payload)
+            for payload in self._delivered_payloads(channel, event.schema_id, event.payload)
         ]
 
     def _channel(self, topic: str) -> TopicDefinition | None:
@@ -65,23 +65,23 @@ class ChannelDelivery:
         is_custom = definition is not None and definition.kind == "channel" and definition.name != CHANGE_EVENTS
         return definition if is_custom else None
 
-    def _of_frame(self, channel: TopicDefinition, frame: bytes) -> Iterator[bytes]:
+    def _deliver_frame(self, channel: TopicDefinition, frame: bytes) -> Iterator[bytes]:
         response = pb.FetchResponse.FromString(frame)
         event = response.events[0].event
         stored = event.payload
-        for payload in self._payloads(channel, event.schema_id, stored):
+        for payload in self._delivered_payloads(channel, event.schema_id, stored):
             if payload is stored:
                 yield frame
             else:
                 event.payload = payload
                 yield response.SerializeToString()
 
-    def _payloads(self, channel: TopicDefinition, schema_id: str, payload: bytes) -> Iterator[bytes]:
+    def _delivered_payloads(self, channel: TopicDefinition, schema_id: str, payload: bytes) -> Iterator[bytes]:
         name = self._schemas.name(schema_id)
         member = next((topic for topic in channel.members if topic.rpartition("/")[2] == name), None)
         if member is None:
             return
-        deliver = self._deliver(member, channel.selection(member))
+        deliver = self._delivery_function(member, channel.selection(member))
         if deliver is None:
             yield payload
             return
@@ -90,8 +90,8 @@ class ChannelDelivery:
         for delivered in deliver(event, schema):
             yield payload if delivered is event else _encoded(schema, delivered)
 
-    def _deliver(self, member: str, selection: Selection) -> Deliver | None:
-        """Return what makes of a member's events what is delivered; ``None`` where all are as they are."""
+    def _delivery_function(self, member: str, selection: Selection) -> Deliver | None:
+        """Return the delivery function of a member; ``None`` if all its events are delivered unchanged."""
         expression, fields = selection.filter_expression, selection.enriched_fields
         topic = self._topics.get(member)
         if topic is None or not (expression or fields):

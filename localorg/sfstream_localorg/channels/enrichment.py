@@ -1,11 +1,11 @@
-"""What a custom channel makes of a change event: filtered, enriched, one event for each record. Pure.
+"""Filtering and enrichment of change events on custom channels. Pure.
 
 - Fields of a filter are enriched fields too ("Change Event Filters" of Salesforce's guide to Change Data Capture).
-- Enriched fields are in update and delete events, filled with what the record has when the event is delivered, not
-  when it was published; those that changed have the value of the event ("Event Enrichment Considerations").
-- An enriched event of several records is delivered as one event for each of them, all with its replay ID (there).
+- Update and delete events carry the enriched fields. Their values are those of the record at delivery, not at
+  publication; changed fields have the value of the event ("Event Enrichment Considerations").
+- An enriched event of several records is delivered as one event per record, all with its replay ID (same section).
 
-Not evidenced: a gap event is filtered by what its record has, and is delivered where it names no record.
+Without evidence: a gap event is filtered by the values of its record, and is delivered if it names no record.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from functools import cached_property
 from typing import Any
 
 from sfstream_localorg.channels.filters import Filter
-from sfstream_localorg.records.bitmaps import spelled_out
+from sfstream_localorg.records.bitmaps import bitmap_fields
 from sfstream_localorg.records.entity import Entity, Record
 
 _ENRICHED = ("UPDATE", "DELETE")
-_WHOLE = ("CREATE", "UNDELETE")
+_FULL_RECORD = ("CREATE", "UNDELETE")
 
 Event = Mapping[str, Any]
-"""A change event, header included, as its Avro schema has it."""
+"""A decoded change event, header included."""
 
 
 @dataclass(frozen=True)
 class Enrichment:
-    """One member of a channel whose events are not delivered as they are.
+    """Enrichment and filter of one member of a channel.
 
     :param fields: names of enriched fields.
-    :param filter: ``None`` to deliver all.
+    :param filter: ``None`` to deliver all events.
     """
 
     entity: Entity
@@ -39,13 +39,13 @@ class Enrichment:
     filter: Filter | None
 
     def delivered(self, event: Event, schema: Event, record: Callable[[str], Record | None]) -> Iterator[Event]:
-        """Yield what is delivered of an event.
+        """Yield the events to deliver for one event.
 
-        :param schema: the event's own.
-        :param record: returns what a record has now, or had when it was deleted, by its id.
+        :param schema: the schema of the event.
+        :param record: returns the current values of a record by its id, or the last values of a deleted record.
         """
         header = event["ChangeEventHeader"]
-        if not self._names:  # a filter of header fields alone: there is nothing to enrich with
+        if not self._names:  # the filter compares header fields only, so no field has to be enriched
             if self._matches({}, header):
                 yield event
             return
@@ -62,7 +62,7 @@ class Enrichment:
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
-        """The fields of the event that are enriched, those of the filter included."""
+        """Names of the enriched fields, including the fields of the filter."""
         looked_at = self.filter.columns if self.filter else frozenset()
         positions = {self.entity.columns[name].position for name in looked_at}
         named = [field.name for at, field in enumerate(self.entity.fields, 1) if at in positions]
@@ -72,14 +72,14 @@ class Enrichment:
         return self.filter is None or self.filter.matches(values, header)
 
     def _changed(self, header: Event, schema: Event) -> Collection[str]:
-        """Return the columns whose values are those of the event."""
-        if header["changeType"] in _WHOLE:
+        """Return the columns whose values come from the event."""
+        if header["changeType"] in _FULL_RECORD:
             return self.entity.columns
-        names = set(spelled_out(header["changedFields"], schema)) - set(spelled_out(header["diffFields"], schema))
+        names = set(bitmap_fields(header["changedFields"], schema)) - set(bitmap_fields(header["diffFields"], schema))
         return [name for name in self.entity.columns if self._path(name) in names]
 
     def _path(self, column: str) -> str:
-        """Return a column as ``changedFields`` names it: a part of a compound field as ``Field.Part``."""
+        """Return the name of a column in ``changedFields``; a part of a compound field is ``Field.Part``."""
         known = self.entity.columns[column]
         field = self.entity.fields[known.position - 1]
         if known.part is None or field.compound is None:

@@ -1,8 +1,9 @@
 """Filter expressions of channel members. Pure.
 
-SOQL's comparisons, joined by ``AND``, ``OR`` and parentheses, of the fields of a platform event; or of a record and,
-as ``ChangeEventHeader.changeType``, of the header of its change event (Salesforce's guides to platform events and to
-Change Data Capture, "Filter Expression Format"). Date literals such as ``TODAY`` and long texts are refused.
+An expression has SOQL comparisons joined by ``AND``, ``OR`` and parentheses. They compare the fields of a platform
+event; or the fields of a record and, as ``ChangeEventHeader.changeType``, of the header of its change event
+(Salesforce's guides to platform events and to Change Data Capture, "Filter Expression Format"). Date literals like
+``TODAY`` and long texts are refused.
 """
 
 from __future__ import annotations
@@ -38,27 +39,31 @@ Matches = Callable[[Record, Mapping[str, Any]], bool]
 
 @dataclass(frozen=True)
 class Filter:
-    """``matches`` is asked with a record's values by column and, of a change event, its header; ``columns`` are those
-    of the record that it looks at."""
+    """A parsed filter.
+
+    :param matches: returns whether an event meets the filter, for the values of the record (or of the platform event)
+        by column and the header of the change event.
+    :param columns: columns of the record that the filter compares.
+    """
 
     matches: Matches
     columns: frozenset[str]
 
 
 def filter_of_record(text: str, entity: Entity) -> Filter:
-    """Return the filter of an entity's change events.
+    """Parse a filter of an entity's change events.
 
-    :raises ApiError: ``INVALID_INPUT``, if Salesforce would not take the expression.
+    :raises ApiError: ``INVALID_INPUT``, if Salesforce would refuse the expression.
     """
     header = tuple(Field(_PREFIX + name, kind) for name, kind in _HEADER_TYPES.items())
     return _filter(text, Entity(entity.event_name, "", (*entity.fields, *header)))
 
 
 def filter_of_event(text: str, name: str, fields: Sequence[Mapping[str, Any]]) -> Filter:
-    """Return the filter of a platform event.
+    """Parse a filter of a platform event.
 
-    :param fields: the event's custom fields as they were given.
-    :raises ApiError: ``INVALID_INPUT``, if Salesforce would not take the expression.
+    :param fields: the event's custom fields, as defined by the user.
+    :raises ApiError: ``INVALID_INPUT``, if Salesforce would refuse the expression.
     """
     known = tuple(Field(str(one["name"]), _EVENT_TYPES[str(one["type"]).lower()]) for one in fields)
     system = (Field("CreatedDate", "DateTime"), Field("CreatedById", "EntityId"))
@@ -67,7 +72,7 @@ def filter_of_event(text: str, name: str, fields: Sequence[Mapping[str, Any]]) -
 
 def _filter(text: str, entity: Entity) -> Filter:
     try:
-        # Paths are of parents in SOQL; here the header is one more record beside the fields.
+        # In SOQL a path leads to a parent record; here it leads to the header, so the header's fields become columns.
         flat = _TEXT_OR_PATH.sub(lambda match: match[0] if match[0][0] == "'" else _PREFIX, text)
         condition, columns = parse_where(flat, entity)
     except ApiError as error:

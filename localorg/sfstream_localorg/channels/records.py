@@ -1,6 +1,6 @@
-"""The records of custom channels and their members: create, find, change and delete them.
+"""Records of custom channels and their members: create, find, change and delete.
 
-They are read from the topics and written to them: what the admin API made has records too.
+The topics store them, so channels created by the admin API have records too.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _TAKEN = "The developer name you provided is already in use. Choose a different 
 
 @dataclass(frozen=True)
 class MemberRecord:
-    """A member of a channel; ``topic`` is that of its entity."""
+    """A member of a channel; ``topic`` is the topic of its entity."""
 
     channel: TopicDefinition
     topic: str
 
     @property
     def id(self) -> str:
-        """18 characters, ``0v8...``."""
+        """Record id: 18 characters, ``0v8...``."""
         return derived(MEMBER_PREFIX, f"{self.channel.name} {self.topic}")
 
     @property
     def selection(self) -> Selection:
-        """Its settings."""
+        """Settings of the member."""
         return self.channel.selection(self.topic)
 
 
@@ -49,17 +49,17 @@ class ChannelRecords:
         self._entity = entity
 
     def channels(self) -> list[TopicDefinition]:
-        """Return every custom channel, by topic."""
+        """Return all custom channels, sorted by topic."""
         return [one for one in self._topics.all() if one.kind == "channel" and one.name != CHANGE_EVENTS]
 
     def members(self) -> Iterator[MemberRecord]:
-        """Yield every member of every custom channel."""
+        """Yield the members of all custom channels."""
         return (MemberRecord(channel, topic) for channel in self.channels() for topic in channel.members)
 
     def create_channel(self, full_name: str, channel_type: str, label: str) -> TopicDefinition:
         """Create a channel without members.
 
-        :raises ApiError: if there is one of this name, of either type.
+        :raises ApiError: if a channel of either type has this name.
         """
         if any(full_name.lower() == name_of(one).lower() for one in self.channels()):
             raise ApiError("DUPLICATE_DEVELOPER_NAME", _TAKEN, fields=("DeveloperName",))
@@ -69,14 +69,14 @@ class ChannelRecords:
     def change_channel(self, channel: TopicDefinition, channel_type: str, label: str) -> None:
         """Change a channel's label.
 
-        :raises ApiError: if another type is asked for.
+        :raises ApiError: if ``channel_type`` differs from the type of the channel.
         """
         if channel_type != type_of(channel):
             raise ApiError("INVALID_INPUT", "You can't change the channelType field of a channel.")
         self._topics.put_channel(replace(channel, label=label))
 
     def delete_channel(self, channel: TopicDefinition) -> None:
-        """Delete a channel, its members with it."""
+        """Delete a channel and its members."""
         self._topics.remove_channel(channel.name)
 
     def create_member(
@@ -98,16 +98,16 @@ class ChannelRecords:
             raise ApiError("DUPLICATE_DEVELOPER_NAME", _TAKEN, fields=("DeveloperName",))
         if topic.name in channel.members:
             raise ApiError("DUPLICATE_VALUE", f"duplicate value found: {entity} is a member of {channel_name} already")
-        selection = self._checked(topic, Selection(full_name, expression, fields))
+        selection = self._validated(topic, Selection(full_name, expression, fields))
         members, selections = (*channel.members, topic.name), {**channel.selections, topic.name: selection}
         return MemberRecord(self._put(channel, members, selections), topic.name)
 
     def change_member(
         self, member: MemberRecord, channel_name: str, entity: str, expression: str, fields: tuple[str, ...]
     ) -> None:
-        """Change filter and enriched fields of a member.
+        """Change the filter and the enriched fields of a member.
 
-        :raises ApiError: if another channel or entity is asked for, or Salesforce would refuse the rest.
+        :raises ApiError: if the channel or the entity differs from the member's, or Salesforce would refuse the change.
         """
         if (channel_name, entity) != (name_of(member.channel), entity_of(member)):
             raise ApiError("INVALID_INPUT", "You can't change the eventChannel and selectedEntity fields of a member.")
@@ -115,11 +115,11 @@ class ChannelRecords:
         if topic is None:
             raise ApiError("INVALID_INPUT", f"The selectedEntity field is invalid: {entity}")
         changed = replace(member.selection, filter_expression=expression, enriched_fields=fields)
-        selections = {**member.channel.selections, member.topic: self._checked(topic, changed)}
+        selections = {**member.channel.selections, member.topic: self._validated(topic, changed)}
         self._put(member.channel, member.channel.members, selections)
 
     def delete_member(self, member: MemberRecord) -> None:
-        """Take a member out of its channel."""
+        """Remove a member from its channel."""
         channel = member.channel
         members = tuple(topic for topic in channel.members if topic != member.topic)
         self._put(channel, members, {topic: channel.selection(topic) for topic in members})
@@ -129,7 +129,7 @@ class ChannelRecords:
     ) -> TopicDefinition:
         return self._topics.put_channel(replace(channel, members=members, selections=selections))
 
-    def _checked(self, topic: TopicDefinition, selection: Selection) -> Selection:
+    def _validated(self, topic: TopicDefinition, selection: Selection) -> Selection:
         if topic.kind == "platform_event":
             if selection.enriched_fields:
                 raise ApiError("INVALID_INPUT", "Enriched fields are supported for change events only.")
@@ -147,20 +147,20 @@ class ChannelRecords:
 
 
 def name_of(channel: TopicDefinition) -> str:
-    """Return a channel's full name: ``Sales__chn``."""
+    """Return the full name of a channel: ``Sales__chn``."""
     return channel.name.rpartition("/")[2]
 
 
 def type_of(channel: TopicDefinition) -> str:
-    """Return ``event`` or ``data``."""
+    """Return the type of a channel: ``event`` or ``data``."""
     return channel.name.split("/")[1]
 
 
 def entity_of(member: MemberRecord) -> str:
-    """Return a member's selected entity: ``AccountChangeEvent``."""
+    """Return the selected entity of a member: ``AccountChangeEvent``."""
     return member.topic.rpartition("/")[2]
 
 
 def id_of(channel: TopicDefinition) -> str:
-    """Return the id of a channel's record: 18 characters, ``0YL...``."""
+    """Return the record id of a channel: 18 characters, ``0YL...``."""
     return derived(CHANNEL_PREFIX, channel.name)

@@ -1,7 +1,7 @@
-"""The records of custom channels and their members, checked as Salesforce checks them. Pure.
+"""Validation of records of custom channels and their members. Pure.
 
-Source: the Tooling API and Metadata API references of ``PlatformEventChannel`` and ``PlatformEventChannelMember``. The
-codes and texts of refusals are not in them, and are made up here after those of other objects.
+Source: the Tooling API and Metadata API references of ``PlatformEventChannel`` and ``PlatformEventChannelMember``. They
+do not document error codes and texts; those here imitate the errors of other objects.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*", re.ASCII)
 
 
 def check_name(name: object, *, suffix: str = "") -> str:
-    """Return the full name of a new record.
+    """Validate and return the full name of a new record.
 
-    :param suffix: what it has to end with.
-    :raises ApiError: if it is missing or cannot be one.
+    :param suffix: required ending of the name.
+    :raises ApiError: if the name is missing or invalid.
     """
     if name in (None, ""):
         raise ApiError("REQUIRED_FIELD_MISSING", "Required fields are missing: [FullName]", fields=("FullName",))
@@ -41,7 +41,7 @@ def check_name(name: object, *, suffix: str = "") -> str:
 def metadata_of(body: Mapping[str, Any], *required: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the elements of a request's Metadata that have a value.
 
-    :raises ApiError: if one is unknown or missing, or there is no Metadata.
+    :raises ApiError: if an element is unknown or missing, or the request has no Metadata.
     """
     metadata = body.get("Metadata")
     if not isinstance(metadata, Mapping):
@@ -57,7 +57,7 @@ def metadata_of(body: Mapping[str, Any], *required: str, optional: tuple[str, ..
 
 
 def channel_of(body: Mapping[str, Any]) -> tuple[str, str]:
-    """Return channel type and label in a request's Metadata.
+    """Return the channel type and the label in a request's Metadata.
 
     :raises ApiError: if Salesforce would refuse them.
     """
@@ -71,10 +71,10 @@ def channel_of(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def member_of(body: Mapping[str, Any], version: str) -> tuple[str, str, str, tuple[str, ...]]:
-    """Return channel, entity, filter expression and enriched fields in a request's Metadata.
+    """Return the channel, entity, filter expression and enriched fields in a request's Metadata.
 
-    :param version: the API version of the request: filters are there from 56.0 on, enriched fields from 51.0 on.
-    :raises ApiError: if Salesforce would refuse them whatever channels and entities there are.
+    :param version: the API version of the request. Filters exist from 56.0 on, enriched fields from 51.0 on.
+    :raises ApiError: if Salesforce would refuse them for any channels and entities.
     """
     number = float(version)
     optional = [name for name, first in (("enrichedFields", 51), ("filterExpression", 56)) if number >= first]

@@ -1,1 +1,1 @@
-"""The Streaming API of the local org: CometD long polling, PushTopics and generic channels."""
+"""Streaming API of the local org: CometD long polling, PushTopics and generic channels."""

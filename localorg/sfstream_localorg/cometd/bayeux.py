@@ -1,4 +1,4 @@
-"""The Bayeux messages of the Streaming API but ``/meta/connect``: handshake, subscribe, unsubscribe, disconnect."""
+"""Bayeux messages of the Streaming API except ``/meta/connect``: handshake, subscribe, unsubscribe, disconnect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfstream_localorg.cometd import replies
 from sfstream_localorg.cometd.filters import parse_filter
 from sfstream_localorg.cometd.replies import BayeuxError, Message
 from sfstream_localorg.cometd.responses import COOKIE
-from sfstream_localorg.cometd.sessions import CometdSession, Condition, Subscribed
+from sfstream_localorg.cometd.sessions import CometdSession, CometdSubscription, Condition
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Caller:
-    """Who sends messages. ``set_cookie`` is what the answer is to set, after a handshake."""
+    """Credentials of a client. ``set_cookie`` is the cookie that the response to a handshake sets."""
 
     token: str | None = field(repr=False)
     cookie: str | None = field(repr=False)
@@ -27,7 +27,7 @@ class Caller:
 
 
 class Bayeux:
-    """Answers messages for one org."""
+    """Message handler of one org."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
@@ -41,7 +41,7 @@ class Bayeux:
     def answer(self, message: Message, caller: Caller) -> Message:
         """Return the reply to a message.
 
-        :raises BayeuxError: if it is refused; nothing has changed.
+        :raises BayeuxError: if the message is refused; nothing was changed.
         """
         channel = str(message.get("channel", ""))
         if channel in self._answers:
@@ -50,9 +50,9 @@ class Bayeux:
         raise BayeuxError("404::Unknown channel" if channel.startswith("/meta/") else replies.PUBLISH_DENIED)
 
     def session(self, message: Message, caller: Caller) -> CometdSession:
-        """Return the session that a message belongs to.
+        """Return the session of a message.
 
-        :raises BayeuxError: if the token is not valid, the session is not there, or the cookie is not its own.
+        :raises BayeuxError: if the token is invalid, the session does not exist, or the cookie is of another session.
         """
         self.check_token(caller)
         session = self._org.cometd.get(message.get("clientId"))
@@ -65,7 +65,10 @@ class Bayeux:
         return session
 
     def check_token(self, caller: Caller) -> None:
-        """:raises BayeuxError: if the caller's token is missing, unknown or revoked."""
+        """Validate the caller's token.
+
+        :raises BayeuxError: if the token is missing, unknown or revoked.
+        """
         if caller.token is None:
             raise BayeuxError(replies.NO_TOKEN, advice=replies.ADVICE_NONE)
         if self._org.sessions.check(caller.token) is None:
@@ -96,12 +99,12 @@ class Bayeux:
         session = self.session(message, caller)
         names = message.get("subscription")
         listed = names if isinstance(names, list) else [names]
-        made = [self._subscribed(name, message) for name in listed]
+        made = [self._new_subscription(name, message) for name in listed]
         session.subscriptions |= {subscribed.name: subscribed for subscribed in made}
         session.wake.set()
         return replies.reply(message, subscription=names)
 
-    def _subscribed(self, name: object, message: Message) -> Subscribed:
+    def _new_subscription(self, name: object, message: Message) -> CometdSubscription:
         if not isinstance(name, str) or not name:
             raise BayeuxError("400::Channel name not specified")
         if not name.startswith("/"):
@@ -109,7 +112,9 @@ class Bayeux:
         channel, condition = _find_channel(self._org, name)
         if self._org.deliveries.left() == 0:
             raise BayeuxError(replies.LIMIT_EXCEEDED, advice=replies.ADVICE_NONE)
-        return Subscribed(name, channel, self._position(channel, (message.get("ext") or {}).get("replay")), condition)
+        return CometdSubscription(
+            name, channel, self._position(channel, (message.get("ext") or {}).get("replay")), condition
+        )
 
     def _position(self, channel: str, replay: Any) -> int:
         if not isinstance(replay, dict):
@@ -139,10 +144,9 @@ class Bayeux:
 
 
 def _find_channel(org: Org, name: str) -> tuple[str, Condition | None]:
-    """Return the channel that a client names, without its filter, and the filter.
+    """Split the name in a subscription into the channel and its filter. Wildcards are not supported.
 
-    :raises BayeuxError: if there is no such channel, or the filter is not one of it. There are no wildcards, and
-        letter case counts.
+    :raises BayeuxError: if the channel does not exist (names are case-sensitive), or the filter is invalid for it.
     """
     channel, question_mark, query = name.partition("?")
     if channel.startswith("/topic/"):

@@ -1,4 +1,4 @@
-"""The channels of the Streaming API: PushTopics and generic channels, which are records, and the org's other topics."""
+"""Channels that only the Streaming API has: PushTopics and generic channels. Records define them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
 class StreamingChannels:
-    """PushTopics and generic channels, kept in step with their records."""
+    """Index of PushTopics and generic channels, updated when their records change."""
 
     def __init__(self, entities: Entities) -> None:
         self._entities = entities
@@ -36,7 +36,7 @@ class StreamingChannels:
         return name in self._ids.values()
 
     def push_topic(self, channel: str) -> PushTopic | None:
-        """Return the active PushTopic behind ``/topic/...``."""
+        """Return the active PushTopic of the channel ``/topic/...``, ``None`` if there is none."""
         return next((topic for topic in self._push_topics.values() if topic.channel == channel), None)
 
     def generic_channel(self, record_id: str) -> str | None:
@@ -49,9 +49,9 @@ class StreamingChannels:
         return next((record_id for record_id, known in self._ids.items() if known == name), None)
 
     def check(self, record: StoredRecord, others: Iterable[StoredRecord]) -> None:
-        """Check a record to be written, if it is one of a channel.
+        """Validate a record before it is written, if it defines a channel.
 
-        :raises ApiError: if its name is taken or malformed, or its query is none of a PushTopic.
+        :raises ApiError: if its name is a duplicate or malformed, or its query is invalid for a PushTopic.
         """
         if record.is_deleted or record.entity not in (PUSH_TOPIC, STREAMING_CHANNEL):
             return
@@ -68,7 +68,7 @@ class StreamingChannels:
                 raise ApiError("DUPLICATE_VALUE", message, fields=("Name",))
 
     def events(self, changes: Sequence[Change], timestamp: int) -> list[BusEvent]:
-        """Return the PushTopics' events of one transaction.
+        """Return the PushTopic events of one transaction.
 
         :param timestamp: milliseconds since the epoch.
         """
@@ -76,7 +76,7 @@ class StreamingChannels:
         return [event for event in made if event is not None]
 
     def written(self, records: Iterable[StoredRecord]) -> None:
-        """Follow what was written to the records of channels, or is there at the start."""
+        """Update the index from records that were written, or that exist when the org starts."""
         for record in records:
             if record.entity not in (PUSH_TOPIC, STREAMING_CHANNEL):
                 continue

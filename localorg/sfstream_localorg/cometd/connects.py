@@ -1,4 +1,4 @@
-"""``/meta/connect``: held until there are events, the time is up, or the session ends."""
+"""Long polling of ``/meta/connect``: a request is held until events arrive, its time is up, or the session ends."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sfstream_localorg.cometd.sessions import CometdSession
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
-_LOOK_SECONDS = 1.0
-"""How soon it is noticed that a waiting client has gone: nothing else tells of that."""
+_CONNECTION_CHECK_SECONDS = 1.0
+"""Interval at which a held request checks the connection: aiohttp sends no signal when a client disconnects."""
 
 
 class ConnectionGoneError(Exception):
-    """The client has closed the connection, or shall lose it: nothing was taken from its session."""
+    """The client closed the connection, or a fault closes it. No events were removed from its session."""
 
 
 @dataclass
 class ConnectAnswer:
-    """What a ``/meta/connect`` is answered with: chunks of event messages, then the reply.
+    """Response to a ``/meta/connect``: chunks of event messages, then the reply.
 
-    :meth:`done` is to be called when the answer is on its way, or has failed.
+    The caller calls :meth:`done` after the response was sent, or has failed.
     """
 
     reply: Message
@@ -41,25 +41,25 @@ class ConnectAnswer:
 
 
 class Connects:
-    """Serves ``/meta/connect`` for one org."""
+    """Handler of ``/meta/connect`` for one org."""
 
     def __init__(self, org: Org, bayeux: Bayeux) -> None:
         self._org = org
         self._bayeux = bayeux
 
     async def answer(self, message: Message, caller: Caller, is_gone: Callable[[], bool]) -> ConnectAnswer:
-        """Hold the message as long as it takes and return its answer.
+        """Hold the message until events arrive or its time is up, and return the response.
 
-        :param is_gone: asked whether the client has closed the connection.
-        :raises BayeuxError: if it is refused, at once or while it is held.
-        :raises ConnectionGoneError: if the client went away.
+        :param is_gone: returns whether the client has closed the connection.
+        :raises BayeuxError: if the message is refused, immediately or while it is held.
+        :raises ConnectionGoneError: if the client closed the connection.
         """
         session = self._bayeux.session(message, caller)
         kind = message.get("connectionType")
         if kind != "long-polling":
             raise BayeuxError(f"400::Invalid connection type {kind}")
         number = self._org.cometd.hold(session)
-        ends_at = time.monotonic() + (0 if number == 1 else self._seconds(message))
+        ends_at = time.monotonic() + (0 if number == 1 else self._hold_seconds(message))
         try:
             chunks = await self._hold(session, number, caller, ends_at, is_gone)
         except BaseException:
@@ -73,35 +73,35 @@ class Connects:
     async def _hold(
         self, session: CometdSession, number: int, caller: Caller, ends_at: float, is_gone: Callable[[], bool]
     ) -> Iterator[list[bytes]] | None:
-        """Return the events to answer with, ``None`` if there are none and it is time to answer."""
+        """Wait for events and return them; return ``None`` if the request must be answered without events."""
         while True:
             session.wake.clear()
             if is_gone() or (session.drop_held and session.connects == number):
                 raise ConnectionGoneError
             if session.ended == "disconnected" or session.connects != number:
-                return None  # the client wants no more, or has sent another one: that one is served
+                return None  # the client has disconnected, or has sent a newer request, which replaces this one
             if session.ended is not None:
                 raise replies.session_ended(session.ended)
             self._bayeux.check_token(caller)
             with listening(self._org, session):
-                chunks = Delivery(self._org, session, self._most()).chunks()
+                chunks = Delivery(self._org, session, self._max_events()).chunks()
                 for chunk in chunks:
                     if chunk:
                         return itertools.chain([chunk], chunks)
-                    await asyncio.sleep(0)  # a filter may pass over very many events
+                    await asyncio.sleep(0)  # a filter may skip very many events
                 left = ends_at - time.monotonic()
                 if left <= 0:
                     return None
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, _LOOK_SECONDS)):
+                    async with asyncio.timeout(min(left, _CONNECTION_CHECK_SECONDS)):
                         await session.wake.wait()
 
-    def _seconds(self, message: Message) -> float:
-        """Return how long to hold a message: a client may ask for less (Bayeux, "advice", timeout in milliseconds)."""
-        asked, most = (message.get("advice") or {}).get("timeout"), self._org.knobs.cometd_connect_seconds
-        return min(most, asked / 1_000) if isinstance(asked, int | float) and asked >= 0 else most
+    def _hold_seconds(self, message: Message) -> float:
+        """Return the time to hold a message; a client may request less (Bayeux, "advice", timeout in milliseconds)."""
+        requested, most = (message.get("advice") or {}).get("timeout"), self._org.knobs.cometd_connect_seconds
+        return min(most, requested / 1_000) if isinstance(requested, int | float) and requested >= 0 else most
 
-    def _most(self) -> int | None:
+    def _max_events(self) -> int | None:
         quota = self._org.deliveries.left()
         if quota == 0:
             raise BayeuxError(replies.LIMIT_EXCEEDED, advice=replies.ADVICE_NONE)

@@ -1,4 +1,4 @@
-"""What a session is sent: its subscriptions' events in the order of the bus, a few hundred at a time."""
+"""Delivery of events to a CometD session: the events of its subscriptions in bus order, in chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from sfstream_localorg.cometd.payloads import to_json
-from sfstream_localorg.cometd.sessions import CometdSession, Subscribed
+from sfstream_localorg.cometd.sessions import CometdSession, CometdSubscription
 
 if TYPE_CHECKING:
     from sfstream_localorg.bus.event_bus import StoredEvent
@@ -18,9 +18,9 @@ _CHUNK = 500
 
 
 class Delivery:
-    """The events of one answer to a session: those on the bus when it begins, up to ``most``.
+    """Events of one response to a session: those on the bus when it begins, at most ``most``.
 
-    An event that was given out is not given again in the session, whether or not the client got it.
+    A session receives an event once, even if the client did not receive the response.
     """
 
     def __init__(self, org: Org, session: CometdSession, most: int | None) -> None:
@@ -31,7 +31,7 @@ class Delivery:
         self.count = 0
 
     def chunks(self) -> Iterator[list[bytes]]:
-        """Yield event messages as JSON; the caller may do other things between two chunks, of which some are empty."""
+        """Yield chunks of event messages as JSON; a chunk may be empty, so that the caller can yield to other tasks."""
         while self._left is None or self._left > 0:
             found, horizon = self._next()
             if self._left is not None and len(found) > self._left:
@@ -52,10 +52,10 @@ class Delivery:
         if self._left is not None:
             self._left -= number
 
-    def _next(self) -> tuple[list[tuple[Subscribed, StoredEvent, bytes]], int]:
-        """Return the next events of all subscriptions by position, and how far that is complete."""
+    def _next(self) -> tuple[list[tuple[CometdSubscription, StoredEvent, bytes]], int]:
+        """Return the next events of all subscriptions in order, and the position up to which they are complete."""
         horizon = self._through
-        found: list[tuple[Subscribed, StoredEvent]] = []
+        found: list[tuple[CometdSubscription, StoredEvent]] = []
         for subscription in self._session.subscriptions.values():
             if self._is_withheld(subscription):
                 continue
@@ -70,22 +70,22 @@ class Delivery:
         made = ((subscription, event, self._org.event_data(event)) for subscription, event in found)
         return [entry for entry in made if _matches(entry[0], entry[2])], horizon
 
-    def _is_withheld(self, subscription: Subscribed) -> bool:
+    def _is_withheld(self, subscription: CometdSubscription) -> bool:
         faults = self._org.faults
         return faults.is_silent(subscription.channel) or faults.delivery.is_stalled(subscription.channel)
 
-    def _message(self, subscription: Subscribed, event: StoredEvent, data: bytes) -> bytes:
+    def _message(self, subscription: CometdSubscription, event: StoredEvent, data: bytes) -> bytes:
         return b'{"data":%b,"channel":%b}' % (data, to_json(subscription.name).encode())
 
 
 @contextlib.contextmanager
 def listening(org: Org, session: CometdSession) -> Iterator[None]:
-    """Have a session woken whenever something is published to one of its channels."""
+    """Wake a session whenever an event is published to one of its channels, within the context."""
     with contextlib.ExitStack() as listeners:
         for subscription in session.subscriptions.values():
             listeners.enter_context(org.bus.listen(subscription.channel, session.wake))
         yield
 
 
-def _matches(subscription: Subscribed, data: bytes) -> bool:
+def _matches(subscription: CometdSubscription, data: bytes) -> bool:
     return subscription.condition is None or subscription.condition(json.loads(data))

@@ -1,4 +1,4 @@
-"""``POST /cometd/{version}``: the HTTP side of the Streaming API."""
+"""``POST /cometd/{version}``: HTTP endpoint of the Streaming API."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _DAMAGES = (faults.LOSE, faults.TRUNCATE, faults.BROKEN_MESSAGE)
 _HTML = "<html><head><title>Service Unavailable</title></head><body><h1>{status}</h1></body></html>"
-_LOOK_SECONDS = 0.05
+_CONNECTION_CHECK_SECONDS = 0.05
 
 
 def routes(org: Org) -> list[web.RouteDef]:
-    """Return the routes: with or without a version, a slash, and a message type behind it."""
+    """Return the routes; the version, a slash and a message type after it are optional."""
     endpoint = Endpoint(org)
     return [web.route("*", "/cometd{rest:(?:/.*)?}", endpoint.serve)]
 
 
 class Endpoint:
-    """Serves requests for one org."""
+    """Request handler of one org."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
@@ -42,13 +42,13 @@ class Endpoint:
         self._connects = Connects(org, self._bayeux)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer all messages of a request; ``/meta/connect`` last, since it may be held."""
+        """Process all messages of a request; ``/meta/connect`` last, since it may be held."""
         try:
             messages = await read_messages(request)
         except RefusedError as error:
             return web.Response(status=error.status, body=to_json([error.as_message()]).encode(), headers=HEADERS)
         log = [self._begin(message) for message in messages]
-        broken = await self._break(request, messages, log)
+        broken = await self._apply_request_faults(request, messages, log)
         if broken is not None:
             return broken
         caller = Caller(bearer_token(request.headers.get("Authorization")), request.cookies.get(COOKIE))
@@ -72,32 +72,32 @@ class Endpoint:
         kept = {name: value for name, value in detail.items() if value is not None}
         return self._org.request_log.begin("cometd", str(message.get("channel")), **kept)
 
-    async def _break(
+    async def _apply_request_faults(
         self, request: web.Request, messages: list[Message], log: list[Request]
     ) -> web.StreamResponse | None:
-        """Carry out the faults that keep a request from being served at all; ``None`` if there are none."""
+        """Apply the faults that replace the whole response, and return it; ``None`` if none applies."""
         for message, entry in zip(messages, log, strict=True):
-            if self._take(faults.REVOKE, message) is not None:
+            if self._take_fault(faults.REVOKE, message) is not None:
                 self._org.sessions.revoke(bearer_token(request.headers.get("Authorization")) or "")
-            if self._take(faults.DROP, message) is not None:
+            if self._take_fault(faults.DROP, message) is not None:
                 entry.outcome = "dropped"
                 return close(request)
-            if self._take(faults.BLACK_HOLE, message) is not None:
+            if self._take_fault(faults.BLACK_HOLE, message) is not None:
                 entry.outcome = "black hole"
-                while not _is_gone(request):  # noqa: ASYNC110 - aiohttp tells of no event for it
-                    await asyncio.sleep(_LOOK_SECONDS)
+                while not _is_gone(request):  # noqa: ASYNC110 - aiohttp has no event for a closed connection
+                    await asyncio.sleep(_CONNECTION_CHECK_SECONDS)
                 return web.Response()
-            http = self._take(faults.HTTP, message)
+            http = self._take_fault(faults.HTTP, message)
             if http is not None:
                 entry.outcome = str(http["status"])
                 return _http_error(http)
         return None
 
     def _answer(self, message: Message, caller: Caller, entry: Request, answer: Answer) -> None:
-        """Add the reply to a message, and after a subscribe the first events where a fault wants them there."""
+        """Add the reply to a message, and after a subscribe the first events if a fault requests them."""
         try:
-            self._refuse(message)
-            reply = self._advised(message, self._bayeux.answer(message, caller))
+            self._apply_refusal_fault(message)
+            reply = self._with_advice_fault(message, self._bayeux.answer(message, caller))
         except BayeuxError as error:
             entry.outcome = error.failure_reason or error.error
             answer.replies += [*error.before, replies.refusal(message, error)]
@@ -105,7 +105,7 @@ class Endpoint:
         entry.outcome = "OK"
         entry.detail["client_id"] = reply.get("clientId")
         answer.replies.append(reply)
-        if self._take(faults.EVENTS_IN_SUBSCRIBE, message) is not None:
+        if self._take_fault(faults.EVENTS_IN_SUBSCRIBE, message) is not None:
             session = self._bayeux.session(message, caller)
             delivery = Delivery(self._org, session, self._org.deliveries.left())
             answer.chunks = delivery.chunks()
@@ -115,7 +115,7 @@ class Endpoint:
     ) -> web.StreamResponse:
         entry.detail["events"] = 0
         try:
-            self._refuse(message)
+            self._apply_refusal_fault(message)
             served = await self._connects.answer(message, caller, lambda: _is_gone(request))
         except BayeuxError as error:
             entry.outcome = error.failure_reason or error.error
@@ -124,7 +124,7 @@ class Endpoint:
         except ConnectionGoneError:
             entry.outcome = "CANCELLED" if _is_gone(request) else "dropped"
             return close(request)
-        answer.chunks, answer.last = served.chunks, self._advised(message, served.reply)
+        answer.chunks, answer.last = served.chunks, self._with_advice_fault(message, served.reply)
         try:
             entry.outcome = "OK"
             return await self._respond(request, answer, message, has_events=served.has_events)
@@ -140,25 +140,28 @@ class Endpoint:
     ) -> web.StreamResponse:
         if has_events or message.get("channel") != replies.CONNECT:
             for damage in _DAMAGES:
-                parameters = self._take(damage, message)
+                parameters = self._take_fault(damage, message)
                 if parameters is not None:
                     return await write_damaged(request, answer, damage, parameters)
         return await write(request, answer)
 
-    def _refuse(self, message: Message) -> None:
-        """:raises BayeuxError: if a fault wants this message refused."""
-        fault = self._take(faults.FAIL, message)
+    def _apply_refusal_fault(self, message: Message) -> None:
+        """Apply the fault that refuses messages.
+
+        :raises BayeuxError: if the fault applies to this message.
+        """
+        fault = self._take_fault(faults.FAIL, message)
         if fault is not None:
             reason = fault["failure_reason"] or (None if fault["error"] else replies.TOO_BUSY)
             error = fault["error"] or replies.OVERLOADED.get(str(message.get("channel")), "503::Service unavailable")
             raise BayeuxError(error, advice=fault["advice"], failure_reason=reason)
 
-    def _advised(self, message: Message, reply: Message) -> Message:
-        fault = self._take(faults.ADVICE, message)
+    def _with_advice_fault(self, message: Message, reply: Message) -> Message:
+        fault = self._take_fault(faults.ADVICE, message)
         return reply if fault is None else {**reply, "advice": {**reply.get("advice", {}), **fault["advice"]}}
 
-    def _take(self, name: str, message: Message) -> dict[str, Any] | None:
-        """Return the parameters of a fault that strikes a message now, ``None`` if there is none."""
+    def _take_fault(self, name: str, message: Message) -> dict[str, Any] | None:
+        """Return the parameters of a fault that applies to a message, ``None`` if there is none."""
         subscription = message.get("subscription")
         names = [subscription] if isinstance(subscription, str) else []
         session = self._org.cometd.get(message.get("clientId"))
@@ -172,7 +175,7 @@ def _is_gone(request: web.Request) -> bool:
 
 
 def _http_error(parameters: dict[str, Any]) -> web.Response:
-    """Return what a web server or a proxy would say: a page for 503, a line for anything else."""
+    """Return the error of a web server or a proxy: an HTML page for 503, one line for other statuses."""
     status, text = parameters["status"], parameters["text"]
     if text is None and status == 503:
         return web.Response(status=status, text=_HTML.format(status=status), content_type="text/html")

@@ -1,4 +1,4 @@
-"""What shall go wrong with CometD calls, and how often. Decided here, carried out where calls are served."""
+"""Faults of CometD calls. This module decides when a fault applies; the endpoint applies it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _CHANNELS = (replies.HANDSHAKE, replies.CONNECT, replies.SUBSCRIBE, replies.UNSU
 
 @dataclass
 class CometdFault:
-    """One fault, which strikes messages of one meta ``channel`` (``*`` for all) that are about a ``topic``, or any.
+    """A fault that applies to messages of one meta ``channel`` (``*`` for all) about one ``topic`` (``None`` for all).
 
-    It strikes ``times`` times (``None``: until it is cleared), every ``every``-th message, each with a ``probability``.
-    ``parameters`` are the fault's own.
+    It applies ``times`` times (``None``: until it is cleared), to every ``every``-th message, with a ``probability``.
+    ``parameters`` are those of the kind of fault.
     """
 
     name: str
@@ -66,27 +66,27 @@ class CometdFault:
         self.rng = random.Random(self.seed)  # noqa: S311 - chance, not secrets
 
     def strikes(self) -> bool:
-        """Return whether the next message that the fault is for is struck."""
+        """Return whether the fault applies to the next matching message."""
         self.seen += 1
         return self.seen % self.every == 0 and (self.probability == 1 or self.rng.random() < self.probability)
 
 
 class CometdFaults:
-    """All faults of CometD calls in force."""
+    """All active faults of CometD calls."""
 
     def __init__(self) -> None:
         self._faults: list[CometdFault] = []
 
     @staticmethod
     def names() -> list[str]:
-        """Return what :meth:`add` knows."""
+        """Return the names of faults that :meth:`add` accepts."""
         return list(_FAULTS)
 
     def add(self, name: str, body: Mapping[str, Any]) -> None:
-        """Cause a fault from now on.
+        """Add a fault.
 
-        :param body: when it strikes, and its own parameters, as ``/admin`` was given them.
-        :raises ValueError: if the body does not describe one; nothing was changed.
+        :param body: body of the request to ``/admin``: when the fault applies, and its parameters.
+        :raises ValueError: if the body is invalid; nothing was changed.
         """
         channel, parameters = _FAULTS[name]
         unknown = set(body) - set(parameters) - set(_ALLOCATION)
@@ -99,9 +99,9 @@ class CometdFaults:
         self._faults.append(CometdFault(name, allocation.pop("channel", channel), given, **allocation))
 
     def take(self, name: str, channel: str, topics: Collection[str] = ()) -> dict[str, Any] | None:
-        """Return the parameters of a fault of this name that strikes a message now, and count it; else ``None``.
+        """Return the parameters of a fault of this name that applies to a message, and count it; else ``None``.
 
-        :param topics: what the message is about: what it subscribes to, or what its session subscribes to.
+        :param topics: the topics that the message or its session subscribes to.
         """
         for fault in list(self._faults):
             concerned = fault.channel in ("*", channel) and (fault.topic is None or fault.topic in topics)
@@ -115,11 +115,11 @@ class CometdFaults:
         return None
 
     def clear(self) -> None:
-        """Let everything work again."""
+        """Remove all faults."""
         self._faults.clear()
 
     def as_list(self) -> list[dict[str, Any]]:
-        """Return the faults in force, JSON-able."""
+        """Return the active faults as JSON values."""
         return [{key: value for key, value in asdict(fault).items() if key != "rng"} for fault in self._faults]
 
 

@@ -23,11 +23,12 @@ _NO_COLUMN = re.compile(r"No such column '([^']*)'")
 
 
 def parse_filter(text: str, topic: PushTopic) -> Condition:
-    """Return the condition behind the question mark of a channel name: SOQL comparisons joined by ``&``.
+    """Parse the condition after the question mark of a channel name: SOQL comparisons joined by ``&``.
 
-    It sees an event's ``sobject``, so it can compare fields of the ``SELECT`` only, and of a deleted record the id.
+    The condition reads an event's ``sobject``. So it can compare fields of the ``SELECT`` only, and only the id of a
+    deleted record.
 
-    :raises BayeuxError: 400 if it is malformed or names another field.
+    :raises BayeuxError: 400 if the condition is malformed or names another field.
     """
     entity = topic.query.entity
     try:

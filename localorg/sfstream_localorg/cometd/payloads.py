@@ -1,9 +1,9 @@
-"""Events as the JSON that the Streaming API carries, made from what is on the bus.
+"""Conversion of events on the bus to the JSON of the Streaming API.
 
-A platform event or change event is the Avro record of its gRPC twin, with dates as ISO 8601 text; change events leave
-out what is null, name their changed fields, have no ``nulledFields`` and ``diffFields`` (§3.1 of the notes), and hold
-the difference of a long text in an object (``{"diff": ...}``, Salesforce's guide to Change Data Capture). The event of
-a PushTopic or generic channel is on the bus as JSON already, but for its replay ID.
+The JSON of a platform event or change event has the fields of its Avro record, with dates as ISO 8601 text. Change
+events omit null fields, spell out their changed fields, have no ``nulledFields`` and ``diffFields`` (§3.1 of the
+notes), and carry the difference of a long text in an object (``{"diff": ...}``, Salesforce's guide to Change Data
+Capture). Events of PushTopics and generic channels are stored on the bus as JSON without the replay ID.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any
 from sfstream_localorg.bus.event_bus import StoredEvent
 from sfstream_localorg.bus.payloads import decode
 from sfstream_localorg.bus.schemas import SchemaRegistry
-from sfstream_localorg.records.bitmaps import spelled_out
+from sfstream_localorg.records.bitmaps import bitmap_fields
 
 to_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""The one way in which the Streaming API writes JSON."""
+"""JSON encoder of the Streaming API."""
 
 _REPLAY_ID = b'"replayId":null'
 _DAY = 86_400_000
 _EPOCH = date(1970, 1, 1).toordinal()
-_CHANGES_LEFT_OUT = ("nulledFields", "diffFields")
+_OMITTED_HEADER_FIELDS = ("nulledFields", "diffFields")
 
 Convert = Callable[[int], str]
 
 
 def json_event(created_date: str, *, type: str | None = None, **body: Any) -> bytes:
-    """Return the ``data`` of a PushTopic or generic event as it goes on the bus: its replay ID is not known yet.
+    """Return the ``data`` of a PushTopic or generic event for the bus, with a null in place of the replay ID.
 
     :param created_date: ISO 8601.
     :param type: ``created``, ``updated``, ``deleted`` or ``undeleted``.
@@ -43,7 +43,7 @@ def json_event(created_date: str, *, type: str | None = None, **body: Any) -> by
 
 
 def iso_moment(milliseconds: int) -> str:
-    """Return a moment as event messages write it: ``2026-11-21T09:30:00.250Z``."""
+    """Format a time as in event messages: ``2026-11-21T09:30:00.250Z``."""
     seconds, thousandths = divmod(milliseconds, 1000)
     return f"{_iso_second(seconds)}.{thousandths:03d}Z"
 
@@ -54,30 +54,30 @@ def _iso_second(seconds: int) -> str:
 
 
 class EventData:
-    """Makes the ``data`` of event messages, and keeps the newest of it for the next one who asks.
+    """Encoder of the ``data`` of event messages, with a cache of the newest results.
 
-    :param memory: bytes of JSON to keep.
+    :param memory: size of the cache, in bytes of JSON.
     """
 
     def __init__(self, schemas: SchemaRegistry, *, memory: int = 64 * 1024 * 1024) -> None:
         self._schemas = schemas
         self._memory = memory
         self._dates: dict[str, dict[str, Convert]] = {}
-        self._made: OrderedDict[tuple[int, bytes], bytes] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, bytes], bytes] = OrderedDict()
         self._size = 0
 
     def __call__(self, event: StoredEvent) -> bytes:
         """Return the JSON of an event's ``data``: always the same bytes for the same event."""
         if not event.schema_id:
-            # Our own words come first in these events: nothing that a user wrote stands before the replay ID.
+            # json_event writes the replay ID before any text of a user, so the first match is the placeholder.
             return event.payload.replace(_REPLAY_ID, b'"replayId":%d' % event.position, 1)
-        key = event.position, event.payload  # on a channel an event may be another than on its own topic
-        data = self._made.get(key)
+        key = event.position, event.payload  # a channel may change the payload of an event
+        data = self._cache.get(key)
         if data is None:
-            data = self._made[key] = self._make(event)
+            data = self._cache[key] = self._make(event)
             self._size += len(data)
             while self._size > self._memory:
-                self._size -= len(self._made.popitem(last=False)[1])
+                self._size -= len(self._cache.popitem(last=False)[1])
         return data
 
     def _make(self, event: StoredEvent) -> bytes:
@@ -86,7 +86,7 @@ class EventData:
         header = record.get("ChangeEventHeader")
         envelope: dict[str, Any] = {"replayId": event.position}
         if header is not None:
-            record = _change(record, header, schema)
+            record = _change_event_json(record, header, schema)
         else:
             envelope = {"EventUuid": event.event_id, **envelope, "EventApiName": self._schemas.name(event.schema_id)}
         for name, convert in self._converters(event.schema_id, schema).items():
@@ -103,12 +103,14 @@ class EventData:
         return self._dates[schema_id]
 
 
-def _change(record: Mapping[str, Any], header: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    changed = spelled_out(header["changedFields"], schema)
-    shown = {name: value for name, value in header.items() if name not in _CHANGES_LEFT_OUT}
-    body = {name: _given(value) for name, value in record.items() if value is not None and value is not header}
-    body |= {name: {"diff": record[name]} for name in spelled_out(header["diffFields"], schema)}
-    for name in changed:  # what became null is told by a null
+def _change_event_json(
+    record: Mapping[str, Any], header: Mapping[str, Any], schema: Mapping[str, Any]
+) -> dict[str, Any]:
+    changed = bitmap_fields(header["changedFields"], schema)
+    shown = {name: value for name, value in header.items() if name not in _OMITTED_HEADER_FIELDS}
+    body = {name: _without_nulls(value) for name, value in record.items() if value is not None and value is not header}
+    body |= {name: {"diff": record[name]} for name in bitmap_fields(header["diffFields"], schema)}
+    for name in changed:  # a changed field without a value became null
         parent, _, child = name.partition(".")
         if not child:
             body.setdefault(parent, None)
@@ -118,7 +120,7 @@ def _change(record: Mapping[str, Any], header: Mapping[str, Any], schema: Mappin
     return {"ChangeEventHeader": {**shown, "changedFields": changed}, **body}
 
 
-def _given(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """Return a value without the null parts of a compound field."""
     return {k: v for k, v in value.items() if v is not None} if isinstance(value, Mapping) else value
 

@@ -1,4 +1,4 @@
-"""Events of generic channels and PushTopics that are not caused by a record: pushed over REST or ``/admin``."""
+"""Events of generic channels and PushTopics that no record change causes: pushed over REST or ``/admin``."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _TYPES = ("created", "updated", "deleted", "undeleted")
 
 
 def generic_event(org: Org, channel: str, payload: Any, created_date: str | int | None = None) -> BusEvent:
-    """Return an event of a generic channel, ready to publish.
+    """Build an event of a generic channel.
 
-    :param created_date: ISO 8601 or milliseconds since the epoch; now if ``None``.
+    :param created_date: ISO 8601 or milliseconds since the epoch; the current time if ``None``.
     """
     return BusEvent(channel, "", json_event(_created(org, created_date), payload=payload))
 
 
-def given_event(org: Org, channel: str, event: Mapping[str, Any]) -> BusEvent:
-    """Return an event as ``/admin`` was given it.
+def event_from_request(org: Org, channel: str, event: Mapping[str, Any]) -> BusEvent:
+    """Build an event from a request to ``/admin``.
 
     :param event: ``payload`` for a generic channel, ``sobject`` and ``type`` for a PushTopic, ``createdDate`` for both;
-        or ``payload_json`` for a generic channel: text that is sent as it is.
-    :raises ValueError: if it has other keys, or values that no such event has.
+        or ``payload_json`` for a generic channel, a text that is sent unchanged.
+    :raises ValueError: if the event has other keys or invalid values.
     """
     if channel.startswith("/u/") and event.keys() == {"payload_json"}:
         event_json = json_event(_created(org, None), payload=None)

@@ -1,4 +1,4 @@
-"""PushTopics: a SOQL query whose matching changes are events. Pure."""
+"""PushTopics: a SOQL query; changes of records that match it become events. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOMENTS = ("DateTime", "CreatedDate")
 
 @dataclass(frozen=True)
 class PushTopic:
-    """A PushTopic record, understood. ``types`` are the event types it is notified for."""
+    """A parsed PushTopic record. ``types`` are the event types that it publishes."""
 
     name: str
     query: Query
@@ -34,15 +34,15 @@ class PushTopic:
 
     @property
     def channel(self) -> str:
-        """What clients subscribe to."""
+        """The channel that clients subscribe to."""
         return f"/topic/{self.name}"
 
     @classmethod
     def from_record(cls, content: Mapping[str, Any], entities: Entities) -> PushTopic:
-        """Return the PushTopic that a record describes.
+        """Parse a PushTopic record.
 
-        :raises ApiError: if the name is too long, the query is none that a PushTopic can have, or ``NotifyForFields``
-            is unknown.
+        :raises ApiError: if the name is too long, the query is invalid for a PushTopic, or ``NotifyForFields`` is
+            unknown.
         """
         name, notify = str(content["Name"]), content.get("NotifyForFields")
         if len(name) > LONGEST_NAME:
@@ -51,11 +51,11 @@ class PushTopic:
         if notify not in NOTIFY_FOR_FIELDS:
             message = f"Notify For Fields: bad value for restricted picklist field: {notify}"
             raise ApiError("INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST", message, fields=("NotifyForFields",))
-        types = {event for event in _OPERATIONS.values() if content.get(f"NotifyForOperation{_flag(event)}")}
+        types = {event for event in _OPERATIONS.values() if content.get(f"NotifyForOperation{_operation_name(event)}")}
         return cls(name, _query(str(content["Query"]), entities), notify, frozenset(types))
 
     def event(self, change: Change, timestamp: int) -> BusEvent | None:
-        """Return the event that a change of a record causes, ``None`` if it causes none.
+        """Return the event for a change of a record, ``None`` if the PushTopic publishes none for it.
 
         :param timestamp: milliseconds since the epoch.
         """
@@ -63,13 +63,13 @@ class PushTopic:
         record = StoredRecord(change.record_id, change.entity.name, dict(change.record), timestamp // 1000 * 1000)
         if event_type not in self.types or change.entity.name != self.query.entity.name:
             return None
-        if not self.query.matches(record) or not self._is_concerned(change):
+        if not self.query.matches(record) or not self._notifies(change):
             return None
         columns = ("Id",) if change.type == "DELETE" else self.query.columns
-        body = {name: _shown(change, record, name) for name in columns}
+        body = {name: _column_json(change, record, name) for name in columns}
         return BusEvent(self.channel, "", json_event(iso_moment(timestamp), type=event_type, sobject=body))
 
-    def _is_concerned(self, change: Change) -> bool:
+    def _notifies(self, change: Change) -> bool:
         if change.type != "UPDATE" or self.notify_for_fields == "All":
             return True
         selected, compared = set(self.query.columns), set(self.query.compared)
@@ -77,7 +77,7 @@ class PushTopic:
         return bool(watched & change.columns)
 
 
-def _flag(event_type: str) -> str:
+def _operation_name(event_type: str) -> str:
     return event_type.removesuffix("d").capitalize()
 
 
@@ -108,7 +108,7 @@ def _bad_query(reason: str, code: str = "INVALID_FIELD") -> ApiError:
     return ApiError(code, f"Invalid SOQL query of a PushTopic: {reason}", fields=("Query",))
 
 
-def _shown(change: Change, record: StoredRecord, name: str) -> Any:
+def _column_json(change: Change, record: StoredRecord, name: str) -> Any:
     if readable(change.entity)[name] in _MOMENTS:
         moment = stored_value(change.entity, record, name)
         return None if moment is None else iso_moment(moment)

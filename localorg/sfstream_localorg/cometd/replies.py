@@ -1,4 +1,4 @@
-"""Bayeux replies in Salesforce's words (§5 of the protocol notes). Pure."""
+"""Bayeux replies with Salesforce's texts (§5 of the protocol notes). Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TOO_BUSY = "503::Server is too busy. Please try your request again later."
 
 
 OVERLOADED = {HANDSHAKE: "403::Handshake denied"}
-"""The ``error`` beside which the real one (:data:`TOO_BUSY`) is in ``ext``."""
+"""The ``error`` of messages whose real error (:data:`TOO_BUSY`) is in ``ext``."""
 
 
 class BayeuxError(Exception):
-    """A message is refused: with Salesforce's ``error``, and an ``advice`` where it gives one.
+    """Refusal of a message, with Salesforce's ``error`` and, for some errors, an ``advice``.
 
-    :param failure_reason: the real cause, where ``error`` hides it (``ext.sfdc.failureReason``).
-    :param before: messages that go before the reply.
+    :param failure_reason: the real cause, if ``error`` hides it (``ext.sfdc.failureReason``).
+    :param before: messages to send before the reply.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class BayeuxError(Exception):
 
 
 def reply(message: Mapping[str, Any], **fields: Any) -> Message:
-    """Return the successful reply to a message. Its ``id`` is echoed only when there is one."""
+    """Return the successful reply to a message. It has the ``id`` of the message, if any."""
     answer = {**fields, "channel": message["channel"], "successful": True}
     return _echo(message, answer)
 
 
 def refusal(message: Mapping[str, Any], error: BayeuxError) -> Message:
-    """Return the reply to a message that is refused."""
+    """Return the reply to a refused message."""
     answer: Message = {"channel": message.get("channel"), "error": error.error, "successful": False}
     if error.failure_reason is not None:
         answer["ext"] = {"sfdc": {"failureReason": error.failure_reason}, "replay": True, "payload.format": True}
@@ -72,12 +72,12 @@ def refusal(message: Mapping[str, Any], error: BayeuxError) -> Message:
 
 
 def handshake_denied(reason: str) -> BayeuxError:
-    """Return the refusal of a handshake, whose cause Salesforce puts into ``ext``."""
+    """Return the refusal of a handshake, with the cause in ``ext`` as at Salesforce."""
     return BayeuxError("403::Handshake denied", advice={"reconnect": "none"}, failure_reason=reason)
 
 
 def session_ended(ending: Ending) -> BayeuxError:
-    """Return the error for a session that there is not, or no more."""
+    """Return the error for a session that is unknown or has ended."""
     if ending == "no_advice":
         return BayeuxError(UNKNOWN_CLIENT)
     if ending == "disconnect":
@@ -94,7 +94,7 @@ def invalid_replay_id(replay_id: object) -> BayeuxError:
 
 
 def missing_replay_id(channel: str, replay: Mapping[str, Any]) -> BayeuxError:
-    """Return the error for a replay map without the channel's name, which is the name without a filter."""
+    """Return the error for a replay map without the channel's name; that name has no filter."""
     given = ", ".join(f"{name}={replay_id}" for name, replay_id in replay.items())
     return BayeuxError(
         f"400::The replayId for channel {{{channel}}} wasn't found using the provided replay ID map {{{{{given}}}}}. "

@@ -12,12 +12,12 @@ from sfstream_localorg.cometd.replies import Message
 
 FIRST_VERSION = 37
 LARGEST_BODY = 32_768
-"""Bytes of one request."""
+"""Maximum size of a request in bytes."""
 _URI_FORMAT = "URI format: '/cometd/66.0'"
 
 
 class RefusedError(Exception):
-    """The request is refused as a whole, with an HTTP status and Salesforce's text."""
+    """Refusal of a whole request, with an HTTP status and Salesforce's text."""
 
     def __init__(self, status: int, error: str) -> None:
         super().__init__(error)
@@ -25,7 +25,7 @@ class RefusedError(Exception):
         self.error = error
 
     def as_message(self) -> Message:
-        """Return the message that says so."""
+        """Return the error as a Bayeux message."""
         return {
             "channel": replies.HANDSHAKE,
             "error": self.error,
@@ -35,9 +35,9 @@ class RefusedError(Exception):
 
 
 async def read_messages(request: web.Request) -> list[Message]:
-    """Return the messages of a request: a JSON array of them, or one alone.
+    """Return the messages of a request; the body is a JSON array of messages, or one message.
 
-    :raises RefusedError: for a wrong version or method, a body that is too large, or one that is no list of messages.
+    :raises RefusedError: for a wrong version or method, or a body that is too large or not a list of messages.
     """
     _check_version(request.match_info["rest"])
     if request.method != "POST":

@@ -1,4 +1,4 @@
-"""Write an answer to the wire: as it is read from the bus, or damaged as a fault wants it."""
+"""Writer of HTTP responses, undamaged or damaged by a fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BROKEN = {"json": b'{"data":{"event":{"replayId":', "shape": b'{"data":17,"chan
 
 @dataclass
 class Answer:
-    """The answer to a request: replies, then chunks of event messages, then the reply of the ``/meta/connect``.
+    """Response to a request: replies, then chunks of event messages, then the reply of the ``/meta/connect``.
 
     ``sent`` counts the events as they are written.
     """
@@ -32,7 +32,7 @@ class Answer:
     sent: int = 0
 
     def parts(self) -> Iterator[bytes]:
-        """Yield the body, a JSON array."""
+        """Yield the parts of the body, a JSON array."""
         head = ",".join(to_json(one) for one in self.replies)
         separator = "," if head else ""
         yield f"[{head}".encode()
@@ -46,12 +46,12 @@ class Answer:
 
 
 async def write(request: web.Request, answer: Answer) -> web.StreamResponse:
-    """Write an answer: however many events it has, a few hundred are in memory."""
+    """Write a response chunk by chunk, so that only a few hundred events are in memory."""
     response = _response(web.StreamResponse(headers=HEADERS), answer)
     await response.prepare(request)
     for part in answer.parts():
         await response.write(part)
-        await asyncio.sleep(0)  # a reader that keeps up must not keep others waiting
+        await asyncio.sleep(0)  # a fast reader must not block other tasks
     await response.write_eof()
     return response
 
@@ -59,7 +59,7 @@ async def write(request: web.Request, answer: Answer) -> web.StreamResponse:
 async def write_damaged(
     request: web.Request, answer: Answer, fault: str, parameters: dict[str, Any]
 ) -> web.StreamResponse:
-    """Write an answer as a fault damages it. Its events count as delivered to the session in every case."""
+    """Write a response that a fault damages. Its events always count as delivered to the session."""
     body = b"".join(_with_broken_message(answer, parameters) if fault == faults.BROKEN_MESSAGE else answer.parts())
     if fault == faults.BROKEN_MESSAGE:
         return _response(web.Response(body=body, headers=HEADERS), answer)
@@ -74,14 +74,14 @@ async def write_damaged(
 
 
 def close(request: web.Request) -> web.StreamResponse:
-    """Close the connection under a request; what is returned reaches nobody."""
+    """Close the connection of a request. The client does not receive the returned response."""
     if request.transport is not None:
         request.transport.close()
     return web.Response()
 
 
 def _with_broken_message(answer: Answer, parameters: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the body with something else in place of the middle one of the first chunk's messages."""
+    """Yield the body with a broken message in place of the middle message of the first chunk."""
     first = next(answer.chunks, [])
     if first:
         first[len(first) // 2] = _BROKEN[parameters["kind"]]

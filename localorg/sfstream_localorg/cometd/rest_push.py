@@ -1,4 +1,4 @@
-"""``/sobjects/StreamingChannel/{id}/push``: events into generic channels."""
+"""``/sobjects/StreamingChannel/{id}/push``: publish to generic channels."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 _PATH = "/sobjects/StreamingChannel/{record_id}/push"
 _LONGEST_PAYLOAD = 3000
-"""Characters."""
+"""Maximum length of a text payload in characters."""
 
 
 def routes(org: Org) -> list[web.RouteDef]:
-    """Return the routes: push events, and ask who listens."""
+    """Return the routes: push events, and list the online users."""
     return [route(org, "POST", _PATH, _push), route(org, "GET", _PATH, _describe)]
 
 
 async def _push(call: Call) -> Answer:
     """Publish ``{"pushEvents": [{"payload": ..., "userIds": []}]}``, all or none.
 
-    :raises ApiError: if there is no such channel, or the body does not have this form.
+    :raises ApiError: if the channel does not exist, or the body does not have this form.
     """
     channel = _channel(call)
     given = (await call.body()).get("pushEvents")
@@ -60,7 +60,7 @@ def _is_for(event: dict[str, Any], user: str) -> bool:
 
 
 def _result(call: Call, channel: str, event: dict[str, Any], user: str) -> dict[str, Any]:
-    """Salesforce counts the listeners when an event is for some users, and answers -1 when it is for all."""
+    """Return the result of one event. As at Salesforce, the count of listeners is -1 for an event without users."""
     users = event.get("userIds") or []
     listeners = call.org.cometd.listeners(channel)
     if not users:

@@ -1,4 +1,4 @@
-"""CometD sessions: who has shaken hands, what they subscribe to, and where they are on the bus. In memory only."""
+"""CometD sessions: clients after their handshake, their subscriptions and positions. In memory only."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_MOST_REMEMBERED = 1_000
+_MAX_ENDINGS = 1_000
 
 Condition = Callable[[Mapping[str, Any]], bool]
 Ending = Literal["disconnected", "handshake", "no_advice", "disconnect"]
-"""How a session ended: by its client; else what its client is told, which is "403::Unknown client" with the advice to
-shake hands again, without advice, or with the advice not to connect again behind a bare ``/meta/disconnect``."""
+"""End of a session. ``disconnected``: by its client. For the others, the client receives "403::Unknown client": with
+advice to repeat the handshake, without advice, or, after a bare ``/meta/disconnect``, with advice not to reconnect."""
 
 
 @dataclass
-class Subscribed:
-    """One subscription. ``name`` is as the client gave it, ``channel`` without its filter.
+class CometdSubscription:
+    """A subscription. ``name`` is the name that the client sent, ``channel`` is the name without its filter.
 
-    ``position`` is that of the last event sent or passed over; ``condition`` is asked for each event's ``data``.
+    ``position`` is the position of the last event sent or skipped. ``condition`` is the filter of the events' ``data``.
     """
 
     name: str
@@ -34,17 +34,17 @@ class Subscribed:
 
 @dataclass
 class CometdSession:
-    """One client between its handshake and its end.
+    """A client between its handshake and the end of its session.
 
-    ``deadline`` is when the session ends unless a ``/meta/connect`` comes, on the monotonic clock; ``None`` while one
-    is held. ``wake`` is set to have a held one look around, ``drop_held`` to have it lose its connection. ``connects``
-    counts them; the newest one is served.
+    ``deadline`` is the time on the monotonic clock at which the session ends without a new ``/meta/connect``; ``None``
+    while one is held. ``wake`` wakes the held request; ``drop_held`` closes its connection. ``connects`` counts the
+    ``/meta/connect`` requests; only the newest one is served.
     """
 
     client_id: str
     cookie: str = field(repr=False)
     deadline: float | None
-    subscriptions: dict[str, Subscribed] = field(default_factory=dict)
+    subscriptions: dict[str, CometdSubscription] = field(default_factory=dict)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     connects: int = 0
     delivered: int = 0
@@ -53,19 +53,19 @@ class CometdSession:
 
     @property
     def is_held(self) -> bool:
-        """Whether a ``/meta/connect`` is held."""
+        """True while a ``/meta/connect`` is held."""
         return self.connects > 0 and self.deadline is None
 
     def listens_to(self, channel: str | None) -> bool:
-        """Return whether the session subscribes to a channel, or, for ``None``, always true."""
+        """Return whether the session subscribes to a channel; true for ``None``."""
         return channel is None or any(s.channel == channel for s in self.subscriptions.values())
 
 
 class CometdSessions:
     """All CometD sessions of the org.
 
-    :param reconnect_seconds: how soon after an answer a client must connect again.
-    :param clock: monotonic seconds.
+    :param reconnect_seconds: returns the time within which a client must connect again after a response.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(self, reconnect_seconds: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,23 +83,23 @@ class CometdSessions:
         return len(self._sessions)
 
     def begin(self) -> CometdSession:
-        """Return the session of a new client."""
+        """Create a session for a new client."""
         client_id = "".join(secrets.choice(_DIGITS) for _ in range(26))
         session = CometdSession(client_id, secrets.token_urlsafe(18), self._clock() + self._reconnect_seconds())
         self._sessions[client_id] = session
         return session
 
     def get(self, client_id: object) -> CometdSession | None:
-        """Return a live session, ``None`` if there is none of this id."""
+        """Return an active session by its id, ``None`` if it does not exist."""
         self._sweep()
         return self._sessions.get(client_id) if isinstance(client_id, str) else None
 
     def ending(self, client_id: object) -> Ending:
-        """Return how the session of this id ended; for one that never was, as if it had timed out."""
+        """Return the ending of the session with this id; that of a timeout for an unknown session."""
         return self._endings.get(client_id, "handshake") if isinstance(client_id, str) else "handshake"
 
     def hold(self, session: CometdSession) -> int:
-        """Note that a ``/meta/connect`` has come, and return its number; an older one held is to end."""
+        """Record a new ``/meta/connect`` and return its number; an older held request ends."""
         session.connects += 1
         session.deadline = None
         session.drop_held = False
@@ -107,32 +107,32 @@ class CometdSessions:
         return session.connects
 
     def release(self, session: CometdSession, number: int) -> None:
-        """Note that a ``/meta/connect`` is answered: the next one must come in time."""
+        """Record the response to a ``/meta/connect``, and set the deadline of the next one."""
         if session.connects == number:
             session.deadline = self._clock() + self._reconnect_seconds()
 
     def end(self, session: CometdSession, ending: Ending) -> None:
-        """End a session and its subscriptions; a held ``/meta/connect`` is answered."""
+        """End a session and its subscriptions, and wake its held ``/meta/connect``."""
         session.ended = ending
         self._sessions.pop(session.client_id, None)
         self._endings[session.client_id] = ending
-        if len(self._endings) > _MOST_REMEMBERED:
+        if len(self._endings) > _MAX_ENDINGS:
             self._endings.popitem(last=False)
         session.wake.set()
 
     def drop_held(self, channel: str | None) -> None:
-        """Have the sessions of a channel (all for ``None``) lose the connections of held ``/meta/connect``."""
+        """Close the connections of held ``/meta/connect`` requests of a channel's sessions, of all for ``None``."""
         for session in self:
             if session.is_held and session.listens_to(channel):
                 session.drop_held = True
                 session.wake.set()
 
     def listeners(self, channel: str) -> int:
-        """Return how many sessions subscribe to a channel."""
+        """Return the number of sessions that subscribe to a channel."""
         return sum(session.listens_to(channel) for session in self)
 
     def wake(self) -> None:
-        """Have every held ``/meta/connect`` look around."""
+        """Wake all held ``/meta/connect`` requests, so that they check for endings and faults."""
         for session in self._sessions.values():
             session.wake.set()
 

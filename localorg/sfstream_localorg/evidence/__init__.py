@@ -1,6 +1,6 @@
-"""The one table of what the local org does and how it is known that Salesforce does so: documented, observed, inferred.
+"""Behaviours of the local org, with the evidence that Salesforce behaves the same: documented, observed, inferred.
 
-The live check looks values up here; its page lists what is inferred.
+The live check looks up values here. Its page lists the inferred behaviours.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BEHAVIOURS: tuple[Behaviour, ...] = (*pubsub.BEHAVIOURS, *managed.BEHAVIOURS, *s
 
 @lru_cache(maxsize=4096)
 def evidence_of(path: str) -> Behaviour:
-    """Return the behaviour that a value at ``path`` of a live check's answers shows.
+    """Return the behaviour shown by the value at ``path`` in the answers of a live check.
 
-    :raises LookupError: if the table has none.
+    :raises LookupError: if the table has no behaviour for this path.
     """
     found = [behaviour for behaviour in BEHAVIOURS if behaviour.covers(path)]
     if not found:

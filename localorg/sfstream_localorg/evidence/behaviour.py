@@ -1,4 +1,4 @@
-"""A behaviour of the local org, and how it is known that Salesforce behaves so."""
+"""A behaviour of the local org, and the evidence that Salesforce behaves the same."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Literal
 Evidence = Literal["documented", "observed", "inferred"]
 
 UNPROBED = "-"
-"""The path of what no probe asks for."""
+"""Path of behaviours without a probe."""
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One row of the table.
+    """A row of the table.
 
-    :param path: of the values in a live check's answers that show it; ``*`` is any part of one, and what is below a
-        path belongs to it. :data:`UNPROBED` where no probe asks.
-    :param evidence: ``documented`` by Salesforce (or in the proto), ``observed`` at an org by somebody who tells of it
-        in public, ``inferred`` by us: nobody says so.
-    :param statement: what the local org does.
-    :param source: where it is documented or told of; empty where it is inferred.
+    :param path: path of the values in a live check's answers that show the behaviour. ``*`` matches one part, and a
+        path includes the values below it. :data:`UNPROBED` if no probe shows it.
+    :param evidence: ``documented`` by Salesforce (or in the proto), ``observed`` at an org in a public report,
+        ``inferred`` by this project without a source.
+    :param statement: the behaviour of the local org.
+    :param source: the documentation or the report; empty for inferred behaviours.
     """
 
     path: str
@@ -31,16 +31,16 @@ class Behaviour:
 
     @property
     def is_unprobed(self) -> bool:
-        """Whether no probe asks for it."""
+        """True if no probe shows the behaviour."""
         return self.path == UNPROBED
 
     def covers(self, path: str) -> bool:
-        """Return whether a value at ``path`` shows it."""
+        """Return whether the value at ``path`` shows the behaviour."""
         parts = (re.escape(part).replace(r"\*", r"[^.]+") for part in self.path.split("."))
         return not self.is_unprobed and re.fullmatch(rf"{r'[.]'.join(parts)}(?:[.].*)?", path) is not None
 
     @property
     def precision(self) -> tuple[int, int]:
-        """How narrow its path is, by the parts that it names: of several that cover a value, the narrowest is meant."""
+        """Precision of the path by its named parts. The most precise behaviour that covers a value applies."""
         parts = self.path.split(".")
         return len(parts) - parts.count("*"), len(parts)

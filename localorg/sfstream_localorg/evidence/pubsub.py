@@ -1,4 +1,4 @@
-"""Of the Pub/Sub API, but managed subscriptions."""
+"""Behaviours of the Pub/Sub API, without managed subscriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WOLVERINE = "decision records of github.com/meyc-v1/wolverinefxcontrib-salesforc
 FORCEDOTCOM = "github.com/forcedotcom/pub-sub-api"
 
 BEHAVIOURS = (
-    # How calls are refused.
+    # Refusals of calls.
     Behaviour(
         "*.*.error_code", "documented", "refusals have an `error-code` trailer with the code of the guide", ERRORS
     ),
@@ -36,10 +36,12 @@ BEHAVIOURS = (
     Behaviour(
         "header_refusals.tenant_of_15_characters.status",
         "observed",
-        "a `tenantid` of 15 characters is taken",
+        "a `tenantid` of 15 characters is accepted",
         f"{POZIL}, its code",
     ),
-    Behaviour("topic_refusals", "documented", "what is not there is refused with the code of the guide", ERRORS),
+    Behaviour(
+        "topic_refusals", "documented", "unknown topics and schemas are refused with the code of the guide", ERRORS
+    ),
     Behaviour("topic_refusals.empty_topic", "documented", "an empty name is `topic.validation.empty`", ERRORS),
     Behaviour(
         "topic_refusals.unknown_topic.status", "observed", "`topic.not.found` is NOT_FOUND", f"{POZIL}, its own tests"
@@ -70,7 +72,7 @@ BEHAVIOURS = (
     Behaviour(
         "subscribe_refusals.replay_id_never_given",
         "inferred",
-        "a replay ID that the bus has not come to yet is `subscription.fetch.replayid.corrupted`",
+        "a replay ID that the bus has not issued yet is `subscription.fetch.replayid.corrupted`",
     ),
     Behaviour(
         "subscribe_refusals.malformed_replay_id",
@@ -93,8 +95,14 @@ BEHAVIOURS = (
         "expired_replay_id.trailers", "observed", "trailers are `error-code`, `rpc-id`, `type`", f"{POZIL}/issues/52"
     ),
     Behaviour("publish_refusals", "documented", "publishing is refused with the codes of the guide", ERRORS),
-    Behaviour("publish_refusals.no_event", "inferred", "no event is `publish.event.count.invalid`, INVALID_ARGUMENT"),
-    Behaviour("publish_refusals.empty_topic", "inferred", "no topic is `publish.topic.validation.empty`"),
+    Behaviour(
+        "publish_refusals.no_event",
+        "inferred",
+        "a request without events is `publish.event.count.invalid`, INVALID_ARGUMENT",
+    ),
+    Behaviour(
+        "publish_refusals.empty_topic", "inferred", "a request without a topic is `publish.topic.validation.empty`"
+    ),
     Behaviour("publish_refusals.change_event", "inferred", "publishing change events is `topic.meta.permission`"),
     Behaviour(
         "publish_refusals.unreadable_payload", "inferred", "a payload that its schema cannot read fails in its result"
@@ -112,11 +120,14 @@ BEHAVIOURS = (
         f"{GUIDE}, Pub/Sub API Allocations",
     ),
     Behaviour(
-        UNPROBED, "observed", "`service.unavailable` comes as INTERNAL", f"{POZIL}/issues/52 and {POZIL}/issues/64"
+        UNPROBED,
+        "observed",
+        "`service.unavailable` has the status INTERNAL",
+        f"{POZIL}/issues/52 and {POZIL}/issues/64",
     ),
     Behaviour(UNPROBED, "inferred", "`subscription.limit.exceeded` is RESOURCE_EXHAUSTED"),
     Behaviour(UNPROBED, "inferred", "publishing above the hourly limit fails each event with `LIMIT_EXCEEDED`"),
-    Behaviour(UNPROBED, "inferred", "a revoked token ends open streams at once, with `service.auth.error`"),
+    Behaviour(UNPROBED, "inferred", "a revoked token ends open streams immediately, with `service.auth.error`"),
     # Topics, schemas, events.
     Behaviour("topics", "documented", "GetTopic of events and channels, with a schema ID", PROTO),
     Behaviour("topics.*.tenant", "observed", "`tenant_guid` is `core/prod/` and the org's ID", f"{POZIL}/issues/52"),
@@ -131,37 +142,52 @@ BEHAVIOURS = (
     Behaviour(
         "schemas.fields.Order_Number__c.doc", "inferred", "the `doc` of a text is `Data:Text:` and the field's ID"
     ),
-    Behaviour("schemas.same_over_rest", "documented", "`eventSchema` of REST, COMPACT, is the same", "REST API guide"),
-    Behaviour("published_events", "documented", "an event is delivered as published; its key comes back", PROTO),
+    Behaviour(
+        "schemas.same_over_rest",
+        "documented",
+        "`eventSchema` of REST with COMPACT returns the same schema",
+        "REST API guide",
+    ),
+    Behaviour("published_events", "documented", "an event is delivered as published; the result has its key", PROTO),
     Behaviour(
         "published_events.created_date",
         "inferred",
-        f"the publisher's `CreatedDate` is kept; {FORCEDOTCOM}/issues/42 says that it appears to be ignored",
+        f"the publisher's `CreatedDate` is unchanged; according to {FORCEDOTCOM}/issues/42 it appears to be ignored",
     ),
-    Behaviour("published_events.created_by", "inferred", "the publisher's `CreatedById` is kept"),
-    Behaviour("published_events.payload_unchanged", "inferred", "the bytes of the payload are kept"),
-    Behaviour("published_events.event_id_is_given", "inferred", "the event's ID is the one that the publisher gave"),
+    Behaviour("published_events.created_by", "inferred", "the publisher's `CreatedById` is unchanged"),
+    Behaviour("published_events.payload_unchanged", "inferred", "the bytes of the payload are unchanged"),
+    Behaviour("published_events.event_id_is_given", "inferred", "the event's ID is the publisher's ID"),
     Behaviour("replay_ids", "documented", "replay IDs are opaque; CUSTOM resumes strictly after one", PROTO),
     Behaviour("replay_ids.bytes", "observed", "a replay ID has 10 bytes", f"{POZIL}/issues/36"),
     Behaviour(
         "replay_ids.last_two_bytes", "observed", "the last two bytes of a replay ID are zero", f"{POZIL}/issues/59"
     ),
-    Behaviour("replay_ids.first_8_bytes_do", "observed", "the first 8 bytes are taken too", f"{POZIL}, its own tests"),
+    Behaviour(
+        "replay_ids.first_8_bytes_do", "observed", "the first 8 bytes are accepted too", f"{POZIL}, its own tests"
+    ),
     Behaviour("replay_ids.rising", "documented", "replay IDs rise", f"{GUIDE}, Event Message Durability"),
     Behaviour(
-        "replay_ids.owed_of_500_asked", "documented", "at most 100 events are owed at a time", f"{GUIDE}, Flow Control"
+        "replay_ids.owed_of_500_asked",
+        "documented",
+        "at most 100 events are outstanding at a time",
+        f"{GUIDE}, Flow Control",
     ),
     Behaviour("replay_ids.latest_is_last_event", "inferred", "`latest_replay_id` with events is the last one's"),
-    Behaviour("replay_ids.of_another_topic", "inferred", "a replay ID of another topic of the org is taken"),
+    Behaviour("replay_ids.of_another_topic", "inferred", "a replay ID of another topic of the org is accepted"),
     # Time.
-    Behaviour("silent_stream", "inferred", "calls beside a silent stream are answered as ever"),
-    Behaviour("silent_stream.initial_metadata", "inferred", "initial metadata come with the first response"),
-    Behaviour("empty_responses", "documented", "an empty response comes within 270 s while events are owed", PROTO),
-    Behaviour("empty_responses.first", "observed", "the first empty response comes after about 120 s", WOLVERINE),
+    Behaviour("silent_stream", "inferred", "calls beside a silent stream get normal responses"),
+    Behaviour("silent_stream.initial_metadata", "inferred", "initial metadata are sent with the first response"),
+    Behaviour(
+        "empty_responses",
+        "documented",
+        "an empty response arrives within 270 s while requested events are pending",
+        PROTO,
+    ),
+    Behaviour("empty_responses.first", "observed", "the first empty response arrives after about 120 s", WOLVERINE),
     Behaviour(
         "empty_responses.second",
         "observed",
-        "another empty response comes about 120 s after the last response",
+        "another empty response arrives about 120 s after the last response",
         WOLVERINE,
     ),
     Behaviour("empty_responses.replay_id_bytes", "documented", "an empty response has a `latest_replay_id`", PROTO),
@@ -185,8 +211,8 @@ BEHAVIOURS = (
     Behaviour(
         "filtered_backlog.empty_responses_before_it",
         "inferred",
-        "no empty response comes before the first event that matches, however many before it do not; Salesforce "
-        "Knowledge 005321562 can be read otherwise, and the fault `seek` sends them",
+        "no empty response is sent before the first matching event, for any number of events before it; Salesforce "
+        "Knowledge 005321562 allows another interpretation, and the fault `seek` sends empty responses",
     ),
     Behaviour(
         UNPROBED,
@@ -194,9 +220,12 @@ BEHAVIOURS = (
         "with the fault `seek`, empty responses advance the replay ID before the events that follow it are sent",
     ),
     Behaviour(
-        "idle_stream.after", "documented", "a stream that is owed nothing ends after 60 s", f"{GUIDE}, Flow Control"
+        "idle_stream.after",
+        "documented",
+        "a stream without pending requested events ends after 60 s",
+        f"{GUIDE}, Flow Control",
     ),
-    Behaviour("idle_stream", "inferred", "a stream that is owed nothing ends with status OK"),
+    Behaviour("idle_stream", "inferred", "a stream without pending requested events ends with status OK"),
     Behaviour("idle_publish_stream.after", "documented", "a PublishStream without a request ends after 70 s", PROTO),
     Behaviour(
         "idle_publish_stream",
@@ -204,7 +233,7 @@ BEHAVIOURS = (
         "an idle PublishStream ends with `publish.stream.sweeper.timeout`, DEADLINE_EXCEEDED",
     ),
     *(
-        Behaviour(f"pings_{seconds}_s", "inferred", f"HTTP/2 pings every {seconds} s are borne with")
+        Behaviour(f"pings_{seconds}_s", "inferred", f"HTTP/2 pings every {seconds} s are accepted")
         for seconds in (45, 10, 1)
     ),
     Behaviour(
@@ -216,11 +245,11 @@ BEHAVIOURS = (
         "a stream may end by a reset without a status",
         f"{FORCEDOTCOM}/issues/28",
     ),
-    Behaviour(UNPROBED, "documented", "events are kept for 72 hours", f"{GUIDE}, Event Message Durability"),
+    Behaviour(UNPROBED, "documented", "events are retained for 72 hours", f"{GUIDE}, Event Message Durability"),
     Behaviour(
         UNPROBED,
         "documented",
-        "standard-volume platform events are kept for 24 hours",
+        "standard-volume platform events are retained for 24 hours",
         "Platform Events guide, Standard-Volume Platform Events",
     ),
     # Change events.
@@ -233,13 +262,20 @@ BEHAVIOURS = (
         "the schema ID of a channel is that of its first member",
     ),
     Behaviour(
-        "change_events.topics.*.schema_id_is_the_entitys", "inferred", "events on channels have that of the entity"
+        "change_events.topics.*.schema_id_is_the_entitys",
+        "inferred",
+        "events on channels have the schema ID of their entity",
     ),
-    Behaviour("change_events.topics.channel.events", "documented", "a filter leaves out what it does not match", CDC),
+    Behaviour(
+        "change_events.topics.channel.events",
+        "documented",
+        "events that do not match the filter are not delivered",
+        CDC,
+    ),
     Behaviour(
         "change_events.topics.channel.industry_of_the_update",
         "documented",
-        "an enriched field comes with its value though it did not change",
+        "an event has the value of an enriched field that did not change",
         "Change Data Capture guide, Enrich Change Events",
     ),
     Behaviour("change_events.same_replay_ids", "observed", "an event has one replay ID on all topics", WOLVERINE),
@@ -249,17 +285,19 @@ BEHAVIOURS = (
         "change_events.header.commit_number_above_2_53", "observed", "commit numbers are large", f"{POZIL}, README"
     ),
     Behaviour("change_events.update", "documented", "bitmaps name the fields", f"{GUIDE}, Deserialization"),
-    Behaviour("change_events.update.changed", "inferred", "`changedFields` has `LastModifiedDate`, and what is nulled"),
-    Behaviour("change_events.update.nulled", "inferred", "`nulledFields` has what became null"),
-    Behaviour("change_events.update.compound_field", "inferred", "of a compound field what did not change is null"),
+    Behaviour(
+        "change_events.update.changed", "inferred", "`changedFields` has `LastModifiedDate` and the nulled fields"
+    ),
+    Behaviour("change_events.update.nulled", "inferred", "`nulledFields` has the fields that became null"),
+    Behaviour("change_events.update.compound_field", "inferred", "unchanged parts of a compound field are null"),
     Behaviour(
         UNPROBED,
         "inferred",
         "a long text is a diff unless over a quarter of its lines changed, the lengths "
         "differ by over half, or the diff is not shorter; line numbers of a diff that only adds or removes",
     ),
-    Behaviour(UNPROBED, "inferred", "a filter looks at the latest values of a record, also when events are replayed"),
-    Behaviour(UNPROBED, "inferred", "a gap event is filtered by what its record has; one of no record passes"),
-    Behaviour(UNPROBED, "inferred", "events of a removed member that were published before are not delivered any more"),
+    Behaviour(UNPROBED, "inferred", "a filter compares the latest values of a record, also for replayed events"),
+    Behaviour(UNPROBED, "inferred", "a gap event is filtered by the values of its record; without a record it passes"),
+    Behaviour(UNPROBED, "inferred", "events of a removed member are no longer delivered, also if published before"),
     Behaviour(UNPROBED, "documented", "more than 100,000 changes in a transaction are a GAP_OVERFLOW event", CDC),
 )

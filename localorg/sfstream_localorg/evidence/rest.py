@@ -1,4 +1,4 @@
-"""Of REST and the Tooling API."""
+"""Behaviours of the REST API and the Tooling API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ POZIL = "github.com/pozil/pub-sub-api-node-client"
 
 BEHAVIOURS = (
     Behaviour("rest_refusals", "documented", "a refusal is an array with `errorCode` and `message`", REST),
-    Behaviour("rest_refusals.*.messages", "inferred", "texts of refusals, where the guide does not show them"),
+    Behaviour("rest_refusals.*.messages", "inferred", "the texts of refusals that the guide does not show"),
     Behaviour("rest_refusals.limits", "documented", "the allocations of events in `/limits`", "REST API guide, Limits"),
     Behaviour("rest_refusals.limit_header", "documented", "`Sforce-Limit-Info` on every answer", "REST API guide"),
     Behaviour(
-        "rest_refusals.managed_in_plain_query", "documented", "outside Tooling queries it is `INVALID_TYPE`", TOOLING
+        "rest_refusals.managed_in_plain_query",
+        "documented",
+        "a managed subscription outside Tooling queries is `INVALID_TYPE`",
+        TOOLING,
     ),
     Behaviour("tooling_refusals", "inferred", "the codes of Tooling's refusals are those of other objects"),
     Behaviour("tooling_refusals.*.messages", "inferred", "texts of Tooling's refusals are the local org's own"),
@@ -48,7 +51,7 @@ BEHAVIOURS = (
         "Bulk API 2.0 and Bulk API Developer Guide",
     ),
     Behaviour(
-        UNPROBED, "documented", "hard deletion takes the permission Bulk API Hard Delete", "Bulk API Developer Guide"
+        UNPROBED, "documented", "hard deletion requires the permission Bulk API Hard Delete", "Bulk API Developer Guide"
     ),
     Behaviour(UNPROBED, "inferred", "texts of Bulk API 1's refusals; a hard deletion is a DELETE event"),
     Behaviour(UNPROBED, "documented", "no token has an `expires_in`", "OAuth guide"),

@@ -1,4 +1,4 @@
-"""Of the Streaming API (CometD)."""
+"""Behaviours of the Streaming API (CometD)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ COMETD = "github.com/cometd/cometd"
 
 BEHAVIOURS = (
     Behaviour("cometd_session", "observed", "replies of a session, as clients' logs show them", f"{COMETD}/issues/775"),
-    Behaviour("cometd_session.handshake.ext", "observed", "the handshake tells of `replay`", f"{COMETD}/issues/775"),
-    Behaviour("cometd_session.first_connect.after", "inferred", "the first connect is answered at once"),
+    Behaviour(
+        "cometd_session.handshake.ext", "observed", "the reply to the handshake has `replay`", f"{COMETD}/issues/775"
+    ),
+    Behaviour("cometd_session.first_connect.after", "inferred", "the first connect gets an immediate reply"),
     Behaviour(
         "cometd_session.first_connect.advice", "documented", "timeout 110,000, interval 0, retry", f"{GUIDE}, Timeouts"
     ),
@@ -49,7 +51,7 @@ BEHAVIOURS = (
     Behaviour(
         "cometd_refusals.unknown_event",
         "observed",
-        "an event that is not there is `403:denied_by_security_policy:create_denied`",
+        "an unknown event is `403:denied_by_security_policy:create_denied`",
         f"{EMP}/issues/17",
     ),
     Behaviour(
@@ -59,7 +61,7 @@ BEHAVIOURS = (
         f"{EMP}/issues/39",
     ),
     Behaviour(
-        "cometd_refusals.replay_id_never_given", "inferred", "a replay ID that the bus has not come to is refused"
+        "cometd_refusals.replay_id_never_given", "inferred", "a replay ID that the bus has not issued is refused"
     ),
     Behaviour("cometd_refusals.unknown_meta_channel", "documented", "`404::Unknown channel`", ERRORS),
     Behaviour("cometd_refusals.publishing", "inferred", "publishing is `403:denied_by_security_policy:publish_denied`"),
@@ -75,14 +77,14 @@ BEHAVIOURS = (
     Behaviour(
         "cometd_late_connect.error", "observed", "a session that ended is `403::Unknown client`", f"{EMP}/issues/4"
     ),
-    Behaviour(UNPROBED, "inferred", "events count as delivered once handed out, also where the answer is lost"),
-    Behaviour(UNPROBED, "inferred", "a change event leaves out what is null unless it became null"),
-    Behaviour(UNPROBED, "inferred", "the event of a deletion on a PushTopic has the `Id` alone"),
-    Behaviour(UNPROBED, "documented", "PushTopic and generic events are kept for 24 hours", f"{GUIDE}, Durability"),
+    Behaviour(UNPROBED, "inferred", "events count as delivered once sent, also if the response is lost"),
+    Behaviour(UNPROBED, "inferred", "a change event omits null fields unless they became null"),
+    Behaviour(UNPROBED, "inferred", "the event of a deletion on a PushTopic has only the `Id`"),
+    Behaviour(UNPROBED, "documented", "PushTopic and generic events are retained for 24 hours", f"{GUIDE}, Durability"),
     Behaviour(
         UNPROBED,
         "documented",
-        "with the fault `stall_delivery`, polls are answered without the events that are stored",
+        "with the fault `stall_delivery`, replies to polls have no events although events are stored",
         "help.salesforce.com, knowledge article 005321562",
     ),
     Behaviour(

@@ -1,4 +1,4 @@
-"""The OAuth grants of the token endpoint: who may log in, and with which words Salesforce refuses (§4.1)."""
+"""OAuth grants of the token endpoint: validation of requests, and Salesforce's error texts (§4.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SALESFORCE_LOGIN_HOSTS = ("https://login.salesforce.com", "https://test.salesfo
 
 
 class GrantRefusedError(Exception):
-    """The token endpoint answers 400 with ``error`` and ``error_description``."""
+    """Refusal of a token request: 400 with ``error`` and ``error_description``."""
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(f"{error}: {description}")
@@ -28,12 +28,12 @@ class GrantRefusedError(Exception):
 
 
 class Grant:
-    """One token request, checked against the org.
+    """A token request, validated against the org.
 
-    :param form: the body's fields, with ``client_id`` and ``client_secret`` from HTTP Basic where they came so.
+    :param form: the fields of the body; ``client_id`` and ``client_secret`` may come from HTTP Basic.
     :param audiences: URLs of this org that a JWT may name as its audience.
-    :param on_login_host: the request came to a login or test host instead of My Domain.
-    :param now: seconds since the epoch.
+    :param on_login_host: whether the request was sent to a login or test host instead of My Domain.
+    :param now: the current time in seconds since the epoch.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Grant:
         self.refresh_token: str | None = None
 
     def username(self) -> str:
-        """Return the user that the request may act for.
+        """Return the user of the granted session.
 
-        :raises GrantRefusedError: with Salesforce's error name and description.
+        :raises GrantRefusedError: if the request is refused, with Salesforce's error name and description.
         """
         grants: dict[str, Callable[[], str]] = {
             "client_credentials": self._client_credentials,
@@ -103,7 +103,7 @@ class Grant:
 
     def _claims(self, assertion: str) -> dict[str, Any]:
         key_file = self._org.data_dir / PUBLIC_KEY_FILE
-        # Expiry and audience are checked by the caller: clients send exp as text, and the refusals differ.
+        # The caller checks expiry and audience, because clients send exp as text and the errors differ.
         options: Any = {f"verify_{claim}": False for claim in ("exp", "aud", "iss", "sub", "iat", "nbf", "jti")}
         try:
             claims: dict[str, Any] = jwt.decode(assertion, key_file.read_bytes(), algorithms=["RS256"], options=options)
@@ -112,7 +112,7 @@ class Grant:
         return claims
 
     def check_client(self, *, secret_required: bool) -> None:
-        """Check client id and secret; a secret that is not required must still be right when given.
+        """Validate the client id and secret. An optional secret must be correct if it is sent.
 
         :raises GrantRefusedError: ``invalid_client_id`` or ``invalid_client``.
         """
@@ -139,7 +139,7 @@ def password_is_right(org: Org, username: str, password: str) -> bool:
 
 
 def basic_credentials(authorization: str | None) -> tuple[str, str] | None:
-    """Return client id and secret of an HTTP Basic ``Authorization`` header, ``None`` where it is not one."""
+    """Return client id and secret of an HTTP Basic ``Authorization`` header, ``None`` for another header."""
     scheme, _, encoded = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -26,11 +26,11 @@ _HTML_503 = (
 
 @dataclass
 class TokenFaults:
-    """What the token endpoint does wrong on purpose; set over ``POST /admin/oauth``, forgotten on a restart.
+    """Faults of the token endpoint, set over ``POST /admin/oauth`` until a restart.
 
-    ``fail_next`` requests fail with ``fail_error`` (an OAuth error name, answered as 400), or as an HTML page with
-    status 503 where it is ``None``. After them ``empty_next`` requests answer an empty access token.
-    ``login_host`` makes every host play ``login.salesforce.com``, where client credentials are refused; hosts named
+    The next ``fail_next`` requests fail with ``fail_error`` (an OAuth error name, status 400), or with an HTML page and
+    status 503 if it is ``None``. The ``empty_next`` requests after them return an empty access token. With
+    ``login_host``, every host behaves like ``login.salesforce.com``, which refuses client credentials; hosts named
     ``login.…`` and ``test.…`` always do. ``requests`` counts the token requests since the start.
     """
 
@@ -42,9 +42,9 @@ class TokenFaults:
 
 
 def base_url(org: Org, request: web.BaseRequest) -> str:
-    """Return the instance URL in the scheme that the caller used, and with the name ``localhost`` if it used that.
+    """Return the instance URL with the scheme of the request, and with the host ``localhost`` if the request used it.
 
-    Clients of the Streaming API may keep cookies of named hosts only, not of IP addresses (aiohttp's do so).
+    Some clients of the Streaming API, for example aiohttp, store cookies of named hosts only, not of IP addresses.
     """
     url = org.https_instance_url if request.scheme == "https" else org.instance_url
     return f"{request.scheme}://{request.host}" if request.url.host == "localhost" else url
@@ -129,9 +129,9 @@ class _OAuth:
         session = self._session(request)
         if session is None:
             return web.Response(status=403, text="Bad_OAuth_Token")
-        asked = (request.match_info["org_id"][:15], request.match_info["user_id"][:15])
-        if asked != (session.org_id[:15], session.user_id[:15]):
-            return web.Response(status=403, text="Wrong_Org" if asked[0] != session.org_id[:15] else "No_Access")
+        requested = (request.match_info["org_id"][:15], request.match_info["user_id"][:15])
+        if requested != (session.org_id[:15], session.user_id[:15]):
+            return web.Response(status=403, text="Wrong_Org" if requested[0] != session.org_id[:15] else "No_Access")
         user = self._user(request, session)
         user["id"] = self._identity_url(request, session)
         user["asserted_user"] = True
@@ -213,7 +213,7 @@ class _OAuth:
         return web.json_response(asdict(self._faults) | {"sessions": len(self._org.sessions)})
 
     async def faults_set(self, request: web.Request) -> web.Response:
-        """Set some of the faults: a JSON object with the names and types of :class:`TokenFaults`."""
+        """Set some of the faults. The body is a JSON object with names and types of :class:`TokenFaults`."""
         known = asdict(self._faults)
         try:
             wanted = dict(await request.json())
@@ -229,12 +229,12 @@ class _OAuth:
         return await self.faults_get(request)
 
     async def refresh_token_create(self, request: web.Request) -> web.Response:
-        """Give a refresh token, in place of the browser that the OAuth web server flow would need."""
+        """Issue a refresh token without the browser that the OAuth web server flow needs."""
         token = self._org.sessions.issue_refresh_token(self._org.username, client_id=self._org.client_id)
         return web.json_response({"refresh_token": token}, status=201)
 
     async def consumer_secret_rotate(self, request: web.Request) -> web.Response:
-        """Give the external client app another secret, until the org is started again. Tokens and streams go on."""
+        """Replace the secret of the external client app until a restart. Tokens and streams stay valid."""
         self._org.identity = replace(self._org.identity, client_secret=secrets.token_hex(32).upper())
         return web.json_response({"client_secret": self._org.client_secret}, status=201)
 

@@ -1,7 +1,7 @@
-"""Access tokens and refresh tokens of the local org, kept in SQLite so that they survive a restart.
+"""Access tokens and refresh tokens of the local org, stored in SQLite so that they survive a restart.
 
-Tokens look like Salesforce's (§4.1 of the protocol notes): the 15-character org id, ``!AR8`` and random text, 112
-characters in all. They never expire by themselves; they end by being revoked, as an administrator, a password
+Tokens have the form of Salesforce's tokens (§4.1 of the protocol notes): the 15-character org id, ``!AR8`` and random
+text, 112 characters in total. They do not expire; they end when they are revoked, as an administrator, a password
 change or the ``/admin`` API would do it.
 """
 
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS refresh_token (
 
 @dataclass(frozen=True)
 class Session:
-    """Who a token speaks for. ``issued_at`` is in seconds since the epoch; the token itself stays out of the repr."""
+    """An access token and its user. ``issued_at`` is in seconds since the epoch. The repr omits the token."""
 
     token: str = field(repr=False)
     username: str
@@ -43,7 +43,7 @@ class Session:
 
 @dataclass(frozen=True)
 class RefreshToken:
-    """A grant to issue further access tokens, as the OAuth web server flow would have left it with a client."""
+    """A refresh token, as a client receives it from the OAuth web server flow."""
 
     token: str = field(repr=False)
     username: str
@@ -51,11 +51,11 @@ class RefreshToken:
 
 
 class Sessions:
-    """All live tokens of one org. Safe to use from several threads; every change is durable when the call returns.
+    """All valid tokens of one org. Thread-safe; every change is durable when the call returns.
 
-    :param database: path of the SQLite file, or an open connection (made with ``check_same_thread=False``).
+    :param database: path of the SQLite file, or an open connection (created with ``check_same_thread=False``).
     :param org_id: 15 or 18 characters.
-    :param clock: seconds since the epoch.
+    :param clock: returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Sessions:
         return len(self._live)
 
     def user_id(self, username: str) -> str:
-        """Return the 18-character id of a user; names differ from each other by more than letter case."""
+        """Return the 18-character id of a user; user names are case-insensitive."""
         return derived("005", f"{self.org_id}/{username.lower()}")
 
     def issue(self, username: str, *, client_id: str = "", refresh_token: str | None = None) -> str:
-        """Return a new access token for a user; older ones stay valid, as at Salesforce."""
+        """Issue an access token for a user. Older tokens stay valid, as at Salesforce."""
         token = self._new_token()
         session = Session(token, username, self.user_id(username), self.org_id, client_id, self._clock(), refresh_token)
         with self._lock, self._database:
@@ -99,7 +99,7 @@ class Sessions:
         return token
 
     def issue_refresh_token(self, username: str, *, client_id: str) -> str:
-        """Return a refresh token, which at Salesforce a user would grant in the browser."""
+        """Issue a refresh token, which at Salesforce a user would grant in the browser."""
         token = "5Aep861" + "".join(secrets.choice(_ALPHABET) for _ in range(80))
         with self._lock, self._database:
             self._database.execute(
@@ -109,11 +109,11 @@ class Sessions:
         return token
 
     def check(self, token: str | None) -> Session | None:
-        """Return the session of a token, ``None`` if it is blank, unknown or revoked. One dictionary look-up."""
+        """Return the session of a token, ``None`` if it is empty, unknown or revoked."""
         return self._live.get(token) if token else None
 
     def check_refresh_token(self, token: str) -> RefreshToken | None:
-        """Return whom a refresh token speaks for, ``None`` if it is unknown or revoked."""
+        """Return a refresh token with its user and client, ``None`` if it is unknown or revoked."""
         with self._lock:
             row = self._database.execute(
                 "SELECT token, username, client_id FROM refresh_token WHERE token = ?", (token,)
@@ -121,7 +121,7 @@ class Sessions:
         return RefreshToken(*row) if row else None
 
     def revoke(self, token: str) -> bool:
-        """End one access token, or one refresh token with every access token it gave. Return whether it existed."""
+        """Revoke an access token, or a refresh token and its access tokens. Return whether it existed."""
         with self._lock, self._database:
             ended = [t for t, session in self._live.items() if token in (t, session.refresh_token)]
             self._database.executemany("DELETE FROM session WHERE token = ?", [(t,) for t in ended])
@@ -131,7 +131,7 @@ class Sessions:
         return bool(ended or refreshing)
 
     def revoke_all(self, *, refresh_tokens: bool = False) -> int:
-        """End every access token (and every refresh token if asked); return how many access tokens that were."""
+        """Revoke all access tokens, optionally also all refresh tokens; return the number of access tokens."""
         with self._lock, self._database:
             self._database.execute("DELETE FROM session")
             if refresh_tokens:
@@ -141,7 +141,7 @@ class Sessions:
         return ended
 
     def close(self) -> None:
-        """Close the database, unless it was given as an open connection."""
+        """Close the database, unless the caller opened it."""
         if self._owned:
             self._database.close()
 
@@ -150,6 +150,6 @@ class Sessions:
 
 
 def bearer_token(authorization: str | None) -> str | None:
-    """Return the token of an ``Authorization`` header; Salesforce takes ``Bearer`` and ``OAuth`` alike."""
+    """Return the token of an ``Authorization`` header with the scheme ``Bearer`` or ``OAuth``, as Salesforce does."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() or None if scheme.lower() in ("bearer", "oauth") else None

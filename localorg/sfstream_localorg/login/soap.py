@@ -1,7 +1,7 @@
-"""SOAP ``login()``, which older clients use: ``POST /services/Soap/u/{version}`` (§4.1 and §7.3).
+"""SOAP ``login()`` for older clients: ``POST /services/Soap/u/{version}`` (§4.1 and §7.3).
 
-The children of ``result`` and ``userInfo`` come in the vendor's order, because Salesforce's own Python sample picks
-them by position. As announced for Salesforce, versions from 65.0 on do not have ``login()``.
+The children of ``result`` and ``userInfo`` have Salesforce's order, because Salesforce's Python sample reads them by
+position. As announced by Salesforce, versions from 65.0 on do not have ``login()``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SESSION_SECONDS = 7200
 
 
 class SoapFaultError(Exception):
-    """``login()`` answers status 500 with this exception code and message."""
+    """Refusal of ``login()``: status 500 with an exception code and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -35,7 +35,7 @@ class SoapFaultError(Exception):
 
 
 def routes(org: Org) -> list[web.RouteDef]:
-    """Return the route of ``login()``; the path may carry the org id, as ``serverUrl`` does."""
+    """Return the routes of ``login()``; the path may end with the org id, as in ``serverUrl``."""
 
     async def login(request: web.Request) -> web.Response:
         try:
@@ -61,7 +61,7 @@ def _login(org: Org, request: web.Request, envelope: str) -> str:
 
 def _credentials(envelope: str) -> tuple[str, str]:
     try:
-        # Expat limits entity expansion itself since 2.4.1, and the server limits the size of a body.
+        # Safe for untrusted XML: Expat limits entity expansion since 2.4.1, and the server limits the body size.
         root = ElementTree.fromstring(envelope)  # noqa: S314
     except ElementTree.ParseError:
         raise SoapFaultError("UNKNOWN_EXCEPTION", "The request is not well-formed XML") from None

@@ -1,7 +1,7 @@
-"""Commits of a managed subscription: what is wrong with one, and how they are acknowledged. Pure.
+"""Commits of a managed subscription: their errors and acknowledgements. Pure.
 
-Source: "ManagedSubscribe RPC Method" of the Pub/Sub API guide, and the comments of its proto file. The texts of commit
-errors are not documented; the kinds are.
+Source: "ManagedSubscribe RPC Method" of the Pub/Sub API guide, and the comments of its proto file. The kinds of commit
+errors are documented, their texts are not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ COMMIT_ERRORS: dict[str, str] = {
     OLDER: "The Replay ID to commit is older than the last committed Replay ID.",
     FAILED: "The commit of the Replay ID failed. Try again.",
 }
-"""The text of each kind of commit error."""
+"""Texts of commit errors by kind."""
 
 
 @dataclass(frozen=True)
 class CommitResult:
-    """What came of a commit request. ``process_time`` is in milliseconds since the epoch; ``error`` is a kind."""
+    """Result of a commit request. ``process_time`` is in milliseconds since the epoch; ``error`` is a kind of error."""
 
     request_id: str
     replay_id: bytes
@@ -36,7 +36,7 @@ class CommitResult:
     error: str | None = None
 
     def as_response(self) -> pb.CommitReplayResponse:
-        """Return the answer to the request."""
+        """Return the response to the commit request."""
         error = None if self.error is None else pb.Error(code=pb.COMMIT, msg=COMMIT_ERRORS[self.error])
         return pb.CommitReplayResponse(
             commit_request_id=self.request_id, replay_id=self.replay_id, error=error, process_time=self.process_time
@@ -45,7 +45,7 @@ class CommitResult:
 
 @dataclass
 class _Answer:
-    """An answer to send: to the last of ``commits`` commits that it acknowledges, the first of which came at ``at``."""
+    """A pending acknowledgement. ``commits`` counts its commits; ``result`` is of the last, ``at`` of the first."""
 
     result: CommitResult
     at: float
@@ -53,7 +53,7 @@ class _Answer:
 
 
 class Acknowledgements:
-    """Answers that are owed. One acknowledges all commits before it, back to the last that failed."""
+    """Queue of pending acknowledgements. One acknowledges all commits before it, back to the last failed one."""
 
     def __init__(self) -> None:
         self._answers: deque[_Answer] = deque()
@@ -62,9 +62,9 @@ class Acknowledgements:
         return bool(self._answers)
 
     def add(self, result: CommitResult, at: float) -> None:
-        """Owe an answer.
+        """Add the result of a commit to the queue.
 
-        :param at: seconds, on the clock that :meth:`due_at` is asked about.
+        :param at: arrival of the commit in seconds, on the same clock as the result of :meth:`due_at`.
         """
         last = self._answers[-1] if self._answers else None
         if last is not None and last.result.error is None and result.error is None:
@@ -73,10 +73,10 @@ class Acknowledgements:
             self._answers.append(_Answer(result, at))
 
     def due_at(self, every: int, seconds: float) -> float | None:
-        """Return when the next answer is to be sent; ``None`` if none is owed.
+        """Return the time to send the next acknowledgement; ``None`` if the queue is empty.
 
-        :param every: send a success at once when it acknowledges this many commits,
-        :param seconds: or when the first of them has waited this long. A failure never waits.
+        :param every: number of commits after which a success is sent without delay. A failure is never delayed.
+        :param seconds: longest delay of a success, from the arrival of its first commit.
         """
         if not self._answers:
             return None
@@ -85,5 +85,5 @@ class Acknowledgements:
         return first.at + seconds if waits else first.at
 
     def take(self) -> CommitResult:
-        """Return the next answer; it is owed no more."""
+        """Remove the next acknowledgement from the queue and return it."""
         return self._answers.popleft().result

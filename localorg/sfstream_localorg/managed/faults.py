@@ -1,4 +1,4 @@
-"""What shall go wrong with the commits of managed subscriptions. Decided here, carried out where they are served."""
+"""Faults of commits of managed subscriptions. This module decides when a fault applies; the stream applies it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ENDING = ("how", "code", "status", "message")
 
 @dataclass
 class CommitFault:
-    """Strikes the next ``times`` commits of a subscription, after it let ``after`` of them pass.
+    """A fault of the next ``times`` commits of a subscription, after ``after`` commits without a fault.
 
-    ``developer_name`` is ``None`` for every subscription. ``error`` is the kind of a refusal; ``ending`` is how the
-    stream ends, ``None`` for one that goes on.
+    ``developer_name`` is ``None`` for every subscription. ``error`` is the kind of error of a refusal. ``ending`` is
+    the end of the stream, ``None`` if the stream continues.
     """
 
     name: str
@@ -33,22 +33,22 @@ class CommitFault:
 
 
 class ManagedFaults:
-    """All faults of commits in force."""
+    """All active faults of commits."""
 
     def __init__(self) -> None:
         self._faults: list[CommitFault] = []
 
     @staticmethod
     def names() -> list[str]:
-        """Return what :meth:`add` knows."""
+        """Return the names of faults that :meth:`add` accepts."""
         return list(_NAMES)
 
     def add(self, name: str, body: Mapping[str, Any]) -> None:
-        """Cause a fault from now on.
+        """Add a fault.
 
-        :param body: ``developer_name``, ``times``, ``after``; ``error`` of a refusal; how the stream ends otherwise:
-            ``how`` is ``"reset"`` by default, and ``"none"`` for a stream that goes on.
-        :raises ValueError: if the body does not describe one; nothing was changed.
+        :param body: ``developer_name``, ``times``, ``after``; for a refusal ``error``; for other faults the end of the
+            stream, where ``how`` is ``"reset"`` by default, and ``"none"`` if the stream continues.
+        :raises ValueError: if the body is invalid; nothing was changed.
         """
         own = ("error",) if name == REFUSE_COMMIT else _ENDING
         known = ("developer_name", "times", "after", *own)
@@ -61,7 +61,7 @@ class ManagedFaults:
         self._faults.append(fault)
 
     def take(self, developer_name: str) -> CommitFault | None:
-        """Return the fault that strikes a commit of this subscription now, and count it; ``None`` if none does."""
+        """Return the fault that applies to a commit of this subscription, and count it; ``None`` if none applies."""
         for fault in self._faults:
             if fault.developer_name not in (None, developer_name):
                 continue
@@ -75,11 +75,11 @@ class ManagedFaults:
         return None
 
     def clear(self) -> None:
-        """Let every commit pass."""
+        """Remove all faults."""
         self._faults.clear()
 
     def as_list(self) -> list[dict[str, Any]]:
-        """Return the faults in force, JSON-able."""
+        """Return the active faults as JSON values."""
         return [asdict(fault) for fault in self._faults]
 
 

@@ -1,4 +1,4 @@
-"""Which managed subscription a ManagedSubscribe request is about, and what is wrong with it."""
+"""Validation of ManagedSubscribe requests, and their errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def first_request(org: Org, request: pb.ManagedFetchRequest) -> ManagedRecord:
     """Return the subscription that a stream's first request names, by its id or by its developer name.
 
-    :raises CallEnded: if it names none or two, one that the Pub/Sub API does not know, or asks for what only later
-        requests may.
+    :raises CallEnded: if the request names no subscription, or both an id and a developer name; if the Pub/Sub API does
+        not see the subscription; or if the request has elements that only later requests may have.
     """
     name, given_id = request.developer_name, request.subscription_id
     if bool(given_id) == bool(name):
@@ -40,7 +40,7 @@ def first_request(org: Org, request: pb.ManagedFetchRequest) -> ManagedRecord:
 def checked_id(text: str) -> str:
     """Return a record id in its 18-character form.
 
-    :raises CallEnded: if it is not one of a managed subscription.
+    :raises CallEnded: if it is not the id of a managed subscription.
     """
     try:
         record_id = to_18(text)
@@ -52,11 +52,11 @@ def checked_id(text: str) -> str:
 
 
 def stopped(record: ManagedRecord) -> CallEnded:
-    """Return the end of a stream whose subscription is in the state STOP."""
+    """Return the error for a subscription in the state STOP."""
     message = f"The managed subscription {record.developer_name} is stopped."
     return refused("managed.subscription.config.stopped", "FAILED_PRECONDITION", message)
 
 
 def invalid(code: str, message: str) -> CallEnded:
-    """Return the refusal of a request; ``code`` is the error code behind ``managed.subscription.``."""
+    """Return the refusal of a request; ``code`` is the error code without ``managed.subscription.``."""
     return refused(f"managed.subscription.{code}", "INVALID_ARGUMENT", message)

@@ -1,4 +1,4 @@
-"""The Metadata of a ManagedEventSubscription, checked as Salesforce checks it. Pure.
+"""Metadata of a ManagedEventSubscription, with Salesforce's validation. Pure.
 
 Source: the Tooling API and Metadata API references of ``ManagedEventSubscription``.
 """
@@ -30,7 +30,7 @@ _REQUIRED = ("topicName", "state")
 
 @dataclass(frozen=True)
 class ManagedSettings:
-    """What a managed subscription does: the elements of its Metadata."""
+    """Settings of a managed subscription: the elements of its Metadata."""
 
     label: str
     topic_name: str
@@ -47,12 +47,12 @@ class ManagedSettings:
     def from_metadata(
         cls, metadata: object, *, full_name: str, version: str, is_topic: Callable[[str], bool]
     ) -> ManagedSettings:
-        """Return the settings in a request's Metadata, with Salesforce's defaults for what is left out.
+        """Return the settings in a request's Metadata, with Salesforce's defaults for missing elements.
 
-        :param full_name: the label where none is given.
-        :param version: the API version of the request, for where none is given.
-        :param is_topic: whether the Pub/Sub API has a topic of this name.
-        :raises ApiError: if an element is missing, unknown or has a value it cannot have.
+        :param full_name: default of the label.
+        :param version: the API version of the request, the default of the version.
+        :param is_topic: returns whether the Pub/Sub API has a topic of this name.
+        :raises ApiError: if an element is missing or unknown, or has an invalid value.
         """
         if not isinstance(metadata, Mapping):
             raise ApiError("JSON_PARSER_ERROR", "Metadata must be a JSON object")
@@ -65,7 +65,10 @@ class ManagedSettings:
         return settings
 
     def check(self) -> None:
-        """:raises ApiError: if an element has a value that Salesforce refuses."""
+        """Validate the values.
+
+        :raises ApiError: if an element has a value that Salesforce refuses.
+        """
         if self.state == "PAUSE":
             message = "You can create a managed event subscription state field only to RUN or STOP"
             raise ApiError("INVALID_INPUT", message)
@@ -75,15 +78,18 @@ class ManagedSettings:
         _check_length("Label", self.label)
 
     def check_change(self, settings: ManagedSettings) -> None:
-        """:raises ApiError: if ``settings`` name another topic: a subscription is on one topic for life."""
+        """Validate a change to other settings. The topic of a subscription cannot change.
+
+        :raises ApiError: if ``settings`` name another topic.
+        """
         if settings.topic_name != self.topic_name:
             raise ApiError("INVALID_INPUT", "You can't change the topicName field of a managed event subscription")
 
 
 def check_full_name(name: object) -> str:
-    """Return the name of a new subscription.
+    """Validate and return the name of a new subscription.
 
-    :raises ApiError: if it is missing or cannot be a developer name.
+    :raises ApiError: if the name is missing or invalid as a developer name.
     """
     if name in (None, ""):
         raise ApiError("REQUIRED_FIELD_MISSING", "Required fields are missing: [FullName]", fields=("FullName",))

@@ -1,4 +1,7 @@
-"""Who uses a managed subscription: one stream at a time, and nobody for a while after it. Pure."""
+"""Slots of managed subscriptions: one stream may use a subscription at a time. Pure.
+
+A slot stays occupied for some time after its stream ended.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Slot:
-    """``left_at`` is on the slots' clock, ``None`` while the stream is there."""
+    """An occupied slot. ``left_at`` is the end of its stream by the slots' clock, ``None`` while it is active."""
 
     holder: object
     left_at: float | None = None
@@ -16,11 +19,11 @@ class _Slot:
 
 
 class Slots:
-    """The slots of all managed subscriptions, by record id. In memory: a restart of the org frees them.
+    """Slots of all managed subscriptions, by record id. In memory only: a restart of the org frees them.
 
-    :param release_seconds: how long a slot stays taken after its stream ended.
-    :param half_open_seconds: the same after its client vanished without closing the connection.
-    :param clock: seconds, never set back.
+    :param release_seconds: returns the time for which a slot stays occupied after its stream ended.
+    :param half_open_seconds: returns the same time after a client vanished without closing the connection.
+    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -36,20 +39,20 @@ class Slots:
         self._slots: dict[str, _Slot] = {}
 
     def take(self, record_id: str, holder: object) -> bool:
-        """Return whether ``holder`` has the slot now; it has not while the slot is another's."""
+        """Occupy a slot for ``holder``; return false if the slot is not free."""
         if self.state(record_id) != "free":
             return False
         self._slots[record_id] = _Slot(holder)
         return True
 
     def leave(self, record_id: str, holder: object) -> None:
-        """Note that a stream ended. The slot of a vanished client stays as it is: nobody noticed."""
+        """Record the end of a stream. The slot of a vanished client does not change: its end is not noticed."""
         slot = self._slots.get(record_id)
         if slot is not None and slot.holder is holder and slot.left_at is None:
             slot.left_at = self._clock()
 
     def vanish(self, record_id: str) -> bool:
-        """Note that the network to a stream's client was cut, unnoticed; return whether there was a stream."""
+        """Record the unnoticed loss of the connection to a stream's client; return false if no stream is active."""
         slot = self._slots.get(record_id)
         if slot is None or slot.left_at is not None:
             return False
@@ -57,14 +60,14 @@ class Slots:
         return True
 
     def freed_at(self, record_id: str, holder: object) -> float | None:
-        """Return when the slot of a vanished client is freed, ``None`` if the client is there."""
+        """Return the time at which the slot of an ended stream becomes free, ``None`` if the stream is active."""
         slot = self._slots.get(record_id)
         if slot is None or slot.holder is not holder or slot.left_at is None:
             return None
         return slot.left_at + (self._half_open_seconds() if slot.is_half_open else self._release_seconds())
 
     def state(self, record_id: str) -> str:
-        """Return ``"free"``, ``"active"``, ``"held"`` after a stream's end, or ``"half_open"``."""
+        """Return the state of a slot: ``free``, ``active``, ``held`` (after the end of a stream) or ``half_open``."""
         slot = self._slots.get(record_id)
         if slot is None:
             return "free"

@@ -1,4 +1,4 @@
-"""One ManagedSubscribe call: a subscription whose position the org keeps, moved by the client's commits."""
+"""ManagedSubscribe call: the org stores the position of the subscription, and the client's commits advance it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ManagedStream(Subscription):
-    """Serves one managed stream. ``record`` is its subscription once the first request has come."""
+    """Server side of one managed stream. ``record`` is its subscription, ``None`` before the first request."""
 
     def __init__(self, org: Org, context: Any, rpc_id: str, token: str) -> None:
         super().__init__(org, context, rpc_id, token)
@@ -46,9 +46,9 @@ class ManagedStream(Subscription):
         self._vanished = False
 
     async def serve(self) -> None:
-        """Serve until the client is done.
+        """Serve the stream until the client ends it.
 
-        :raises CallEnded: when the stream ends otherwise.
+        :raises CallEnded: if the stream ends for another reason.
         """
         try:
             await super().serve()
@@ -75,7 +75,7 @@ class ManagedStream(Subscription):
             raise refused(*LIMIT_EXCEEDED)
 
     def _resume(self, record: ManagedRecord, settings: ManagedSettings) -> int:
-        """Return where the stream starts: after what was committed, else as the record's settings say."""
+        """Return the start position: the committed position if it is valid, else that of the replay preset."""
         preset = settings.default_replay
         if record.committed is not None:
             try:
@@ -85,13 +85,13 @@ class ManagedStream(Subscription):
         return self._org.bus.earliest(self.topic) if preset == EARLIEST else self._org.bus.tip()
 
     def _has_backlog(self, first: Any) -> bool:
-        record = self._served()
+        record = self._active_record()
         return record.committed is not None or record.settings.default_replay == EARLIEST
 
     def _accept(self, request: pb.ManagedFetchRequest) -> None:
         if self._vanished:
             return
-        record = self._served()
+        record = self._active_record()
         same = (request.developer_name or record.developer_name, checked_id(request.subscription_id or record.id))
         if same != (record.developer_name, record.id) or request.auth_refresh:
             raise invalid("fetch.request.invalid", "The request names another managed subscription.")
@@ -104,28 +104,28 @@ class ManagedStream(Subscription):
         if request.num_requested < least:
             message = "The number of requested events must be greater than zero, or zero with a commit request."
             raise invalid("fetch.request.events.invalid", message)
-        self._owe(request.num_requested)
+        self._add_pending(request.num_requested)
 
     def _take_commit(self, record: ManagedRecord, request: pb.CommitReplayRequest) -> None:
         self.commits += 1
         self._last_commit = time.monotonic()
         fault = self._org.faults.managed.take(record.developer_name)
         if fault is not None and fault.name == LOSE_COMMIT:
-            self._end_by(fault)
+            self._end_with(fault)
             return
         error = fault.error if fault is not None and fault.name == REFUSE_COMMIT else self._commit(record, request)
         if fault is not None and fault.name == LOSE_ACKNOWLEDGEMENT:
-            self._end_by(fault)
+            self._end_with(fault)
             return
         result = CommitResult(request.commit_request_id, request.replay_id, int(self._org.now() * 1000), error)
         self._acknowledgements.add(result, self._last_commit)
 
-    def _end_by(self, fault: CommitFault) -> None:
+    def _end_with(self, fault: CommitFault) -> None:
         if fault.ending is not None:
             self.end(fault.ending)
 
     def _commit(self, record: ManagedRecord, request: pb.CommitReplayRequest) -> str | None:
-        """Store the position of a commit request, and return ``None``; or return what is wrong with it."""
+        """Store the position of a commit request and return ``None``, or return the kind of error."""
         if not request.replay_id:
             return MISSING
         try:
@@ -135,12 +135,12 @@ class ManagedStream(Subscription):
         if record.committed is not None and position < record.committed:
             return OLDER
         if position != record.committed:
-            if not self._was_delivered(position):
+            if not self._is_delivered(position):
                 return NOT_DELIVERED
             self._org.managed.commit(record, position)
         return None
 
-    def _was_delivered(self, position: int) -> bool:
+    def _is_delivered(self, position: int) -> bool:
         if position in self._confirmed:
             return True
         is_past = self._start_position < position <= self._position
@@ -148,7 +148,7 @@ class ManagedStream(Subscription):
 
     def _check_ending(self) -> None:
         super()._check_ending()
-        record = self._served()
+        record = self._active_record()
         settings = self._org.managed.visible(record)
         if settings is None:
             message = f"The managed subscription {record.developer_name} was deleted."
@@ -159,43 +159,43 @@ class ManagedStream(Subscription):
             seconds = f"{self._org.knobs.managed_commit_seconds:g}"
             message = f"No CommitReplayRequests sent in the last {seconds} seconds. Closing managed subscription."
             raise CallEnded(code="", status="DEADLINE_EXCEEDED", message=message)
-        if self._vanished and time.monotonic() >= self._freed_at():
+        if self._vanished and time.monotonic() >= self._slot_freed_at():
             raise CallEnded(code="", status="UNAVAILABLE", message="keepalive watchdog timeout")
 
     def serves(self, developer_name: str) -> bool:
-        """Return whether this is a stream of the subscription with a developer name."""
+        """Return whether the subscription of this stream has this developer name."""
         return self.record is not None and self.record.developer_name == developer_name
 
     def vanish(self) -> None:
-        """Cut the network to the client without anybody noticing: nothing more is sent, and the slot stays taken."""
-        self._vanished = self._org.managed.slots.vanish(self._served().id)
+        """Simulate an unnoticed loss of the connection: the stream sends nothing more, and the slot stays occupied."""
+        self._vanished = self._org.managed.slots.vanish(self._active_record().id)
         self.wake.set()
 
-    def _freed_at(self) -> float:
-        return self._org.managed.slots.freed_at(self._served().id, self) or 0.0
+    def _slot_freed_at(self) -> float:
+        return self._org.managed.slots.freed_at(self._active_record().id, self) or 0.0
 
     def _commit_deadline(self) -> float:
         return self._last_commit + self._org.knobs.managed_commit_seconds
 
-    def _is_mute(self) -> bool:
+    def _is_silenced(self) -> bool:
         return self._vanished or self._org.faults.is_silent(self.topic)
 
     def _next_frames(self) -> list[bytes]:
         return [] if self._vanished else super()._next_frames()
 
     def _acknowledge_at(self) -> float:
-        """Return when the next acknowledgement is due, on the monotonic clock; infinite if none is owed."""
+        """Return the time of the next acknowledgement on the monotonic clock; infinite if none is pending."""
         knobs = self._org.knobs
         due_at = self._acknowledgements.due_at(knobs.managed_ack_every, knobs.managed_ack_seconds)
-        if due_at is None or self._is_mute():
+        if due_at is None or self._is_silenced():
             return math.inf
         return 0.0 if self._half_closed else due_at
 
-    def _has_answer(self) -> bool:
+    def _has_extra_fields(self) -> bool:
         return self._acknowledge_at() <= time.monotonic()
 
-    def _answer(self) -> bytes:
-        if not self._has_answer():
+    def _extra_fields(self) -> bytes:
+        if not self._has_extra_fields():
             return b""
         response = self._acknowledgements.take().as_response()
         return pb.ManagedFetchResponse(commit_response=response).SerializeToString()
@@ -210,19 +210,19 @@ class ManagedStream(Subscription):
 
     def _deadline(self) -> float:
         if self._vanished:
-            return min(self._freed_at(), self._commit_deadline())
-        return min(super()._deadline(), self._commit_deadline(), self._acknowledge_at(), self._change_at())
+            return min(self._slot_freed_at(), self._commit_deadline())
+        return min(super()._deadline(), self._commit_deadline(), self._acknowledge_at(), self._change_visible_at())
 
-    def _change_at(self) -> float:
-        """Return when a change of the subscription takes effect, on the monotonic clock; infinite if none is to."""
-        seconds = self._org.managed.seconds_until_visible(self._served())
+    def _change_visible_at(self) -> float:
+        """Return the time on the monotonic clock when a change of the subscription takes effect; infinite if none."""
+        seconds = self._org.managed.seconds_until_visible(self._active_record())
         return time.monotonic() + seconds if seconds > 0 else math.inf
 
     async def _time_out(self) -> None:
         if not self._vanished and time.monotonic() >= super()._deadline():
             await super()._time_out()
 
-    def _served(self) -> ManagedRecord:
+    def _active_record(self) -> ManagedRecord:
         if self.record is None:
             raise RuntimeError("the first request has not come")
         return self.record

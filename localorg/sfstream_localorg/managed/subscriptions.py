@@ -1,4 +1,4 @@
-"""Managed event subscriptions: their records, and the position that each has committed. Durable."""
+"""Managed event subscriptions: their records and committed positions, stored in the database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfstream_localorg.managed.slots import Slots
 
 KEY_PREFIX = "18x"
 MOST_RECORDS = 200
-"""Per org."""
+"""Maximum number of managed subscriptions in an org."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS managed_subscription (
@@ -33,8 +33,8 @@ _SELECT = (
 class ManagedRecord:
     """One ManagedEventSubscription. Times are in seconds since the epoch.
 
-    ``seen`` are the settings that the Pub/Sub API goes by until ``visible_at``, ``None`` if it knows none.
-    ``committed`` is the position of the last replay ID committed, ``None`` if there is none.
+    ``seen`` are the settings that the Pub/Sub API uses until ``visible_at``, ``None`` for a new record.
+    ``committed`` is the position of the last committed replay ID, ``None`` without a commit.
     """
 
     number: int
@@ -49,16 +49,16 @@ class ManagedRecord:
 
     @property
     def id(self) -> str:
-        """18 characters, ``18x...``."""
+        """Record id: 18 characters, ``18x...``."""
         return numbered(KEY_PREFIX, self.number)
 
 
 class ManagedSubscriptions:
-    """All managed subscriptions of one org. A change reaches the Pub/Sub API when it becomes visible there.
+    """All managed subscriptions of one org. The Pub/Sub API sees changes after a delay.
 
-    :param visibility: how many seconds that takes.
-    :param clock: seconds since the epoch.
-    :param slots: who streams from which subscription.
+    :param visibility: returns the delay in seconds.
+    :param clock: returns the time in seconds since the epoch.
+    :param slots: the slots of the subscriptions.
     """
 
     def __init__(
@@ -73,20 +73,20 @@ class ManagedSubscriptions:
 
     def __iter__(self) -> Iterator[ManagedRecord]:
         """Iterate over the records that the Tooling API shows, oldest first."""
-        return iter([record for record in self._settled() if not record.is_deleted])
+        return iter([record for record in self._apply_visible_changes() if not record.is_deleted])
 
     def get(self, record_id: str) -> ManagedRecord | None:
-        """Return the record with an 18-character id, ``None`` if there is none."""
+        """Return the record with an 18-character id, ``None`` if it does not exist."""
         return next((record for record in self if record.id == record_id), None)
 
     def named(self, developer_name: str) -> ManagedRecord | None:
-        """Return the record with a developer name in any letter case, ``None`` if there is none."""
+        """Return the record with a developer name, ``None`` if it does not exist. The name is case-insensitive."""
         return next((one for one in self if one.developer_name.lower() == developer_name.lower()), None)
 
     def create(self, developer_name: str, settings: ManagedSettings) -> ManagedRecord:
         """Create a record.
 
-        :raises ApiError: if there is one of this name, or the org has as many as it can have.
+        :raises ApiError: if a record has this name, or the org has the maximum number of records.
         """
         if self.named(developer_name) is not None:
             message = "The developer name you provided is already in use. Choose a different name."
@@ -106,53 +106,53 @@ class ManagedSubscriptions:
         return record
 
     def update(self, record: ManagedRecord, settings: ManagedSettings) -> None:
-        """Replace a record's settings.
+        """Replace the settings of a record.
 
-        :raises ApiError: if they name another topic.
+        :raises ApiError: if the new settings name another topic.
         """
         record.settings.check_change(settings)
         record.seen, record.settings = self.visible(record), settings
-        self._changed(record)
+        self._write_change(record)
 
     def delete(self, record: ManagedRecord) -> None:
-        """Delete a record, and with it what it has committed."""
+        """Delete a record and its committed position."""
         record.seen, record.is_deleted = self.visible(record), True
-        self._changed(record)
+        self._write_change(record)
 
     def visible(self, record: ManagedRecord) -> ManagedSettings | None:
-        """Return the settings that the Pub/Sub API goes by now, ``None`` where it does not know the record.
+        """Return the settings that the Pub/Sub API uses now, ``None`` if it does not see the record.
 
-        To shorten the delay hastens changes made before; to lengthen it does not undo what has been visible.
+        A shorter delay also applies to earlier changes; a longer delay does not hide changes that were visible.
         """
         if self.seconds_until_visible(record) > 0:
             return record.seen
         return None if record.is_deleted else record.settings
 
     def seconds_until_visible(self, record: ManagedRecord) -> float:
-        """Return when the Pub/Sub API will see a record's last change: 0 or less if it does."""
+        """Return the seconds until the Pub/Sub API sees the last change of a record; 0 or less if it does."""
         return min(record.visible_at, record.changed_at + self._visibility()) - self._clock()
 
     def find(self, *, record_id: str = "", developer_name: str = "") -> ManagedRecord | None:
-        """Return the record that the Pub/Sub API knows by an 18-character id or by a developer name."""
-        for record in self._settled():
+        """Return the record that the Pub/Sub API sees under an 18-character id or a developer name, else ``None``."""
+        for record in self._apply_visible_changes():
             is_meant = record.id == record_id if record_id else record.developer_name == developer_name
             if is_meant and self.visible(record) is not None:
                 return record
         return None
 
     def commit(self, record: ManagedRecord, position: int) -> None:
-        """Store a position. Durable against the end of the process when it returns."""
+        """Store a committed position. It survives a killed process when the call returns."""
         record.committed = position
         self._write(record)
 
-    def _changed(self, record: ManagedRecord) -> None:
+    def _write_change(self, record: ManagedRecord) -> None:
         record.changed_at = self._clock()
         record.visible_at = record.changed_at + self._visibility()
         self._write(record)
-        self._settled()
+        self._apply_visible_changes()
 
-    def _settled(self) -> list[ManagedRecord]:
-        """Carry out what becomes visible: a stopped subscription loses its position, a deleted one is gone."""
+    def _apply_visible_changes(self) -> list[ManagedRecord]:
+        """Apply changes that are now visible: discard positions of stopped subscriptions, remove deleted records."""
         for record in list(self._records.values()):
             settings = self.visible(record)
             if record.is_deleted and settings is None:

@@ -1,4 +1,4 @@
-"""Positions of empty responses on a stream that has not been sent the events of its backlog."""
+"""Positions of empty responses on a stream that has not yet sent the events of its backlog."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CHUNK = 100
 
 
 class Backlog:
-    """The backlog of one stream. Each position that it returns lies before the events not yet delivered.
+    """Backlog of one stream. All its positions precede the events not yet delivered.
 
-    :param seeks: the stream begins at a replay ID or at the earliest event, not at the end.
+    :param seeks: whether the stream starts at a replay ID or at the earliest event, not at the end.
     """
 
     def __init__(self, org: Org, topic: str, *, seeks: bool) -> None:
@@ -27,15 +27,15 @@ class Backlog:
 
     @property
     def is_seeking(self) -> bool:
-        """True while empty responses have to be sent before the first event."""
+        """True while the stream must send empty responses before the first event."""
         return self._responses > 0 and self._org.faults.delivery.seek(self._topic) is not None
 
     def next_position(self, position: int) -> int:
         """Return the position of the next empty response of a stream that is at ``position``.
 
-        While the stream seeks, it lies on the way to the first event that is delivered: positions of other topics'
-        events and of events that the channel's filter drops, or positions without an event. A stalled stream stays,
-        unless its position cannot be resumed from, as at the earliest event.
+        While the stream seeks, this position lies between ``position`` and the first event to deliver. It may be the
+        position of an event of another topic or of an event that the channel's filter drops, or have no event. The
+        position of a stalled stream does not change, unless a client cannot resume from it, as at the earliest event.
         """
         bus, event = self._org.bus, self._first_event(position)
         if self._org.faults.delivery.is_stalled(self._topic):

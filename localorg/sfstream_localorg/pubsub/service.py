@@ -1,4 +1,4 @@
-"""The Pub/Sub API over gRPC: every RPC of ``eventbus.v1.PubSub``."""
+"""Pub/Sub API over gRPC: all RPCs of ``eventbus.v1.PubSub``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", 1000),
-    # Clients may ping as often as they like, also without a call: the real service's limits are not known.
+    # Unlimited pings, also without a call, because the limits of the real service are not known.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 0),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -34,7 +34,7 @@ OPTIONS = [
 
 
 class PubSubService:
-    """Answers calls for one org."""
+    """Handler of gRPC calls for one org."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
@@ -47,22 +47,22 @@ class PubSubService:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "GetTopic": unary(self._guarded("GetTopic", self._get_topic), pb.TopicRequest.FromString, topic_info),
+                "GetTopic": unary(self._handler("GetTopic", self._get_topic), pb.TopicRequest.FromString, topic_info),
                 "GetSchema": unary(
-                    self._guarded("GetSchema", self._get_schema), pb.SchemaRequest.FromString, schema_info
+                    self._handler("GetSchema", self._get_schema), pb.SchemaRequest.FromString, schema_info
                 ),
-                # Publish requests stay bytes until their size has been looked at.
-                "Publish": unary(self._guarded("Publish", self._publish), None, published),
-                "PublishStream": stream(self._guarded("PublishStream", self._publish_stream), None, published),
-                # Responses are put together from events that are already serialised.
-                "Subscribe": stream(self._guarded("Subscribe", self._subscribe), pb.FetchRequest.FromString, None),
+                # Publish requests are parsed after their size was checked.
+                "Publish": unary(self._handler("Publish", self._publish), None, published),
+                "PublishStream": stream(self._handler("PublishStream", self._publish_stream), None, published),
+                # Responses consist of events that are already serialised.
+                "Subscribe": stream(self._handler("Subscribe", self._subscribe), pb.FetchRequest.FromString, None),
                 "ManagedSubscribe": stream(
-                    self._guarded("ManagedSubscribe", self._managed_subscribe), pb.ManagedFetchRequest.FromString, None
+                    self._handler("ManagedSubscribe", self._managed_subscribe), pb.ManagedFetchRequest.FromString, None
                 ),
             },
         )
 
-    def _guarded(self, rpc: str, serve: Callable[[Any, Any, _Call], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
+    def _handler(self, rpc: str, serve: Callable[[Any, Any, _Call], Awaitable[Any]]) -> Callable[[Any, Any], Any]:
         async def serve_call(request: Any, context: Any) -> Any:
             call = _Call(self._org, rpc)
             try:
@@ -174,7 +174,7 @@ class PubSubService:
             raise refused("topic.meta.permission", "PERMISSION_DENIED", f"You cannot publish to {topic.name}.")
         if not request.events:
             raise refused("publish.event.count.invalid", "INVALID_ARGUMENT", "The request has no events.")
-        errors = [self._problem(topic, event) for event in request.events]
+        errors = [self._publish_error(topic, event) for event in request.events]
         left = self._org.publications.left()
         for index, error in enumerate(errors):
             if error is None and left is not None:
@@ -197,8 +197,8 @@ class PubSubService:
         call.entry.detail["events"] = call.entry.detail.get("events", 0) + len(accepted)
         return pb.PublishResponse(results=results, schema_id=self._org.topics.schema_id(topic), rpc_id=call.rpc_id)
 
-    def _problem(self, topic: TopicDefinition, event: pb.ProducerEvent) -> str | None:
-        """Return why an event cannot be published, ``None`` if it can. Older schemas of the topic are accepted."""
+    def _publish_error(self, topic: TopicDefinition, event: pb.ProducerEvent) -> str | None:
+        """Return the error of an invalid event, ``None`` if it is valid. Older schemas of the topic are valid."""
         if len(event.payload) > self._org.knobs.event_bytes:
             return f"The event of {len(event.payload)} bytes exceeds {self._org.knobs.event_bytes} bytes."
         if self._org.schemas.name(event.schema_id) != topic.event_name:
@@ -211,7 +211,7 @@ class PubSubService:
 
 
 class _Call:
-    """One call: its id, its line in the request log, and who makes it."""
+    """One call: its id, its entry in the request log, and its access token."""
 
     def __init__(self, org: Org, rpc: str) -> None:
         self._org = org
@@ -220,7 +220,10 @@ class _Call:
         self.token = ""
 
     def authenticate(self, context: Any) -> None:
-        """:raises CallEnded: if the metadata are blank or malformed, or the token is not a live session's."""
+        """Validate the metadata of the call.
+
+        :raises CallEnded: if the metadata are empty or malformed, or the token is not valid.
+        """
         metadata = dict(context.invocation_metadata() or ())
         self.token = str(metadata.get("accesstoken", ""))
         tenant = str(metadata.get("tenantid", ""))
@@ -232,7 +235,7 @@ class _Call:
             raise refused("service.auth.error", "UNAUTHENTICATED", "The access token is invalid or expired.")
 
     def _is_instance_url(self, text: str) -> bool:
-        """Return whether ``text`` is scheme and host of this org: one that lies before it on this machine, too."""
+        """Return whether ``text`` has the scheme and host of this org, or of a local proxy (a loopback address)."""
         parts = urlsplit(text)
         hosts = {urlsplit(url).hostname for url in (self._org.instance_url, self._org.https_instance_url)}
         is_url = parts.scheme in ("http", "https") and parts.path in ("", "/") and not parts.query

@@ -1,4 +1,4 @@
-"""One Subscribe call: what the client is owed, what it is sent, and when the stream ends."""
+"""Subscribe call: flow control, delivery of events, and the end of the stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT_EXCEEDED = (
 
 
 class Subscription:
-    """Serves one stream. Events go out as soon as they are there and owed, in the order of the bus."""
+    """Server side of one stream. It sends requested events as soon as they are available, in the order of the bus."""
 
     def __init__(self, org: Org, context: Any, rpc_id: str, token: str) -> None:
         self._org = org
@@ -43,14 +43,14 @@ class Subscription:
         self.delivered = 0
 
     def end(self, ending: CallEnded) -> None:
-        """End the stream from outside."""
+        """End the stream, from another task."""
         self._ending = ending
         self.wake.set()
 
     async def serve(self) -> None:
-        """Serve until the client is done.
+        """Serve the stream until the client ends it.
 
-        :raises CallEnded: when the stream ends otherwise.
+        :raises CallEnded: if the stream ends for another reason.
         """
         first = await self._context.read()
         if first is grpc.aio.EOF:
@@ -86,7 +86,7 @@ class Subscription:
             raise refused(*LIMIT_EXCEEDED)
 
     def _has_backlog(self, first: Any) -> bool:
-        """Return whether the first request begins the stream elsewhere than at the end."""
+        """Return whether the stream starts at an earlier position than the end."""
         return bool(first.replay_preset != pb.LATEST)
 
     def _resume_position(self, replay_id: bytes) -> int:
@@ -116,9 +116,9 @@ class Subscription:
             self.end(ending)
 
     def _accept(self, request: Any) -> None:
-        """Take a request that came after the first.
+        """Process a request after the first one.
 
-        :raises CallEnded: if the stream ends because of it.
+        :raises CallEnded: if the request is invalid, which ends the stream.
         """
         if request.topic_name and request.topic_name != self.topic:
             raise refused(
@@ -135,9 +135,9 @@ class Subscription:
                 "INVALID_ARGUMENT",
                 "The number of requested events must be greater than zero.",
             )
-        self._owe(request.num_requested)
+        self._add_pending(request.num_requested)
 
-    def _owe(self, events: int) -> None:
+    def _add_pending(self, events: int) -> None:
         self._pending = min(self._org.knobs.credit_cap, self._pending + events)
 
     async def _write_responses(self) -> None:
@@ -145,7 +145,7 @@ class Subscription:
             self.wake.clear()
             self._check_ending()
             frames = self._next_frames()
-            if frames or self._has_answer():
+            if frames or self._has_extra_fields():
                 await self._respond(frames)
             elif self._is_done():
                 return
@@ -155,12 +155,12 @@ class Subscription:
     def _is_done(self) -> bool:
         return self._half_closed and not self._pending
 
-    def _has_answer(self) -> bool:
-        """Return whether a response is owed even if there are no events."""
+    def _has_extra_fields(self) -> bool:
+        """Return whether a response must be sent even without events."""
         return False
 
-    def _answer(self) -> bytes:
-        """Return what a response has besides events, serialised."""
+    def _extra_fields(self) -> bytes:
+        """Return the serialised additional fields of the next response."""
         return b""
 
     def _check_ending(self) -> None:
@@ -171,13 +171,13 @@ class Subscription:
         if self._org.faults.events_until_drop(self.topic, self.delivered) == 0:
             raise self._org.faults.take_drop(self.topic, self.delivered)
 
-    def _has_to_wait(self) -> bool:
-        """Return whether events are withheld: the topic is stalled, or the stream still seeks."""
+    def _is_withheld(self) -> bool:
+        """Return whether events are withheld, because the topic is stalled or the stream still seeks."""
         is_seeking = self._backlog is not None and self._backlog.is_seeking
         return is_seeking or self._org.faults.delivery.is_stalled(self.topic)
 
     def _next_frames(self) -> list[bytes]:
-        if not self._pending or self._org.faults.is_silent(self.topic) or self._has_to_wait():
+        if not self._pending or self._org.faults.is_silent(self.topic) or self._is_withheld():
             return []
         knobs = self._org.knobs
         until_drop = self._org.faults.events_until_drop(self.topic, self.delivered)
@@ -186,7 +186,7 @@ class Subscription:
         frames: list[bytes] = []
         while not frames:
             position, read = self._org.bus.read(self.topic, self._position, max(1, min(bounds)), knobs.response_bytes)
-            # One event may become several on a channel: they have one replay ID, and go out together.
+            # A channel may deliver one event as several with one replay ID; they are sent in one response.
             frames = self._org.channel_delivery.frames(self.topic, read)
             if frames and quota == 0:
                 raise refused(*LIMIT_EXCEEDED)
@@ -204,21 +204,21 @@ class Subscription:
             rpc_id=self._rpc_id,
             pending_num_requested=self._pending,
         )
-        await self._context.write(b"".join((*frames, rest.SerializeToString(), self._answer())))
+        await self._context.write(b"".join((*frames, rest.SerializeToString(), self._extra_fields())))
         self._last_response = time.monotonic()
 
     async def _wait(self) -> None:
-        """Wait until something changes; say that the stream lives, or end it, when it is time to."""
+        """Wait for a wake-up; at the deadline, send an empty response or end the stream."""
         try:
-            # Not wait_for, which on Python 3.11 swallows a client's cancellation that comes together with a wake.
+            # Not wait_for: on Python 3.11 it loses a client's cancellation that arrives together with a wake-up.
             async with asyncio.timeout(max(0.0, self._deadline() - time.monotonic())):
                 await self.wake.wait()
         except TimeoutError:
-            if not self.wake.is_set():  # else in the same instant: there may be events, which a keepalive would skip
+            if not self.wake.is_set():  # a wake-up at the deadline may mean events, which an empty response would skip
                 await self._time_out()
 
     def _deadline(self) -> float:
-        """Return until when the stream may wait for something to change, on the monotonic clock."""
+        """Return the latest time to wait for a wake-up, on the monotonic clock."""
         knobs = self._org.knobs
         if not self._pending:
             return self._last_response + knobs.client_idle_seconds
@@ -231,7 +231,7 @@ class Subscription:
             raise CallEnded("reset" if self._org.knobs.client_idle_end == "reset" else "end")
         if self._org.faults.is_silent(self.topic):
             self._last_response = time.monotonic()
-        elif self._backlog is not None and self._has_to_wait():
+        elif self._backlog is not None and self._is_withheld():
             self._position = self._backlog.next_position(self._position)
             await self._respond([])
         else:
@@ -249,5 +249,5 @@ def topic_not_found(org: Org, name: str) -> CallEnded:
 
 
 def tenant_guid(org: Org) -> str:
-    """Return the org's name as Salesforce writes it on the event bus."""
+    """Return the tenant name of the org on the event bus."""
     return f"core/prod/{org.org_id}"

@@ -1,11 +1,11 @@
-"""Change events of one transaction, as Change Data Capture writes them (§3 of the protocol notes). Pure.
+"""Change events of one transaction, in the form of Change Data Capture (§3 of the protocol notes). Pure.
 
-- CREATE and UNDELETE carry the full record, DELETE nothing; UPDATE carries the changed fields, all others null.
-- ``changedFields`` names the fields of an UPDATE, ``LastModifiedDate`` among them; ``nulledFields`` those of them that
-  became null; ``diffFields`` those whose value is the difference to the former text.
+- CREATE and UNDELETE carry the full record, DELETE no fields. UPDATE carries the changed fields; all others are null.
+- ``changedFields`` selects the changed fields of an UPDATE, including ``LastModifiedDate``; ``nulledFields`` the fields
+  that became null; ``diffFields`` the fields whose value is the difference to the previous text.
 - The same change to several records of one entity is one event with several ``recordIds``.
-- A GAP event has a header and nothing else.
-- A transaction has only so many changes in events; the rest is one GAP_OVERFLOW for each entity in it.
+- A GAP event has only a header.
+- The number of changes in one transaction is limited; further changes become one GAP_OVERFLOW event for each entity.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OVERFLOW_RECORD_ID = "000000000000000AAA"
 
 @dataclass(frozen=True)
 class Change:
-    """What happened to one record.
+    """Change of one record.
 
-    :param record: its state afterwards.
-    :param columns: those that an UPDATE changed.
-    :param before: its state before an UPDATE.
+    :param record: the record after the change.
+    :param columns: columns that an UPDATE changed.
+    :param before: the record before an UPDATE.
     """
 
     type: ChangeType
@@ -42,13 +42,13 @@ class Change:
 
     @property
     def size(self) -> int:
-        """How many changes it is towards an overflow: of an update each field counts (Salesforce's guide)."""
+        """Number of changes for the overflow limit; each field of an update counts (Salesforce's guide)."""
         return max(1, len(self.columns))
 
     def diffs(self, characters: int | None) -> dict[str, str]:
-        """Return the texts of an UPDATE that are sent as the difference to the former text, by column.
+        """Return the differences to the previous texts of an UPDATE, by column, where the event carries a difference.
 
-        :param characters: the shortest text that is sent so; ``None`` for none at all.
+        :param characters: minimum length of a text that is sent as a difference; ``None`` for never.
         """
         if characters is None:
             return {}
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What all events of one transaction share. ``timestamp`` is in milliseconds since the epoch."""
+    """Common header values of the events of one transaction. ``timestamp`` is in milliseconds since the epoch."""
 
     key: str
     timestamp: int
@@ -75,32 +75,32 @@ class Transaction:
 
 @dataclass(frozen=True)
 class ChangeEvent:
-    """One event, ready to be written with its entity's schema."""
+    """A change event with its decoded values."""
 
     entity: Entity
     values: dict[str, Any]
 
     def encode(self, parsed_schema: Any) -> bytes:
-        """Return the event as schemaless Avro."""
+        """Encode the event as schemaless Avro."""
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, parsed_schema, self.values)
         return buffer.getvalue()
 
     def as_gap(self) -> ChangeEvent:
-        """Return the gap event that Salesforce sends in place of this one when it cannot be made."""
+        """Return the gap event that Salesforce sends if it cannot create this event."""
         header = self.values["ChangeEventHeader"]
-        gap = header | _no_fields() | {"changeType": f"GAP_{header['changeType']}"}
+        gap = header | _empty_bitmaps() | {"changeType": f"GAP_{header['changeType']}"}
         return ChangeEvent(self.entity, {"ChangeEventHeader": gap} | self.entity.body({}))
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How changes become events.
+    """Rules for the conversion of changes to events.
 
-    :param lost: asked for each event whether a gap event goes in its place.
-    :param overflow_changes: the most changes of a transaction that are sent one by one.
-    :param diff_text_characters: the shortest text that may be sent as the difference to the former one; ``None`` for
-        no text at all.
+    :param lost: returns for each event whether a gap event replaces it.
+    :param overflow_changes: maximum number of changes of a transaction that are sent individually.
+    :param diff_text_characters: minimum length of a text that may be sent as the difference to the previous text;
+        ``None`` for never.
     """
 
     lost: Callable[[Entity], bool] = lambda _: False
@@ -109,9 +109,9 @@ class Rules:
 
 
 def change_events(changes: Iterable[Change], transaction: Transaction, rules: Rules | None = None) -> list[ChangeEvent]:
-    """Return the events of a transaction in order, identical changes merged, numbered from 1."""
+    """Return the events of a transaction in order, numbered from 1, with identical changes merged."""
     rules = rules or Rules()
-    sent, overflowed = _within(changes, rules.overflow_changes)
+    sent, overflowed = _split_overflow(changes, rules.overflow_changes)
     merged: dict[str, tuple[Entity, dict[str, Any], dict[str, Any]]] = {}
     for change in sent:
         diffs = change.diffs(rules.diff_text_characters)
@@ -121,7 +121,7 @@ def change_events(changes: Iterable[Change], transaction: Transaction, rules: Ru
         first["recordIds"].append(change.record_id)
     events = []
     for number, (entity, header, body) in enumerate(merged.values(), 1):
-        event = ChangeEvent(entity, {"ChangeEventHeader": header | _shared(transaction, number)} | body)
+        event = ChangeEvent(entity, {"ChangeEventHeader": header | _transaction_header(transaction, number)} | body)
         events.append(event.as_gap() if rules.lost(entity) else event)
     for entity in overflowed:
         events.append(overflow_event(entity, transaction, len(events) + 1))
@@ -129,22 +129,22 @@ def change_events(changes: Iterable[Change], transaction: Transaction, rules: Ru
 
 
 def overflow_event(entity: Entity, transaction: Transaction, number: int = 1) -> ChangeEvent:
-    """Return the event that says that an entity had more changes in one transaction than are sent one by one."""
-    return _without_fields(entity, [OVERFLOW_RECORD_ID], "GAP_OVERFLOW", transaction, number)
+    """Return the GAP_OVERFLOW event of an entity with more changes in one transaction than are sent individually."""
+    return _header_only_event(entity, [OVERFLOW_RECORD_ID], "GAP_OVERFLOW", transaction, number)
 
 
 def all_records_event(entity: Entity, transaction: Transaction, change_type: str) -> ChangeEvent:
-    """Return the event that says that all records of an entity changed and not how: its record id is ``001*``.
+    """Return the event for an unspecified change of all records of an entity. Its record id is ``001*``.
 
-    Salesforce sends it as an UPDATE when the type of a custom field is changed and its data is lost.
+    Salesforce sends it with ``UPDATE`` when the type of a custom field is changed and its data is lost.
 
-    :param change_type: ``UPDATE``, or one of a gap event.
+    :param change_type: ``UPDATE``, or the change type of a gap event.
     """
-    return _without_fields(entity, [f"{entity.key_prefix}*"], change_type, transaction, 1)
+    return _header_only_event(entity, [f"{entity.key_prefix}*"], change_type, transaction, 1)
 
 
-def _within(changes: Iterable[Change], most: int) -> tuple[Sequence[Change], Sequence[Entity]]:
-    """Return the changes that are sent one by one, and the entities of those beyond, each once."""
+def _split_overflow(changes: Iterable[Change], most: int) -> tuple[Sequence[Change], Sequence[Entity]]:
+    """Split changes into those sent individually, and the distinct entities of the changes beyond ``most``."""
     sent: list[Change] = []
     overflowed: dict[str, Entity] = {}
     total = 0
@@ -157,16 +157,16 @@ def _within(changes: Iterable[Change], most: int) -> tuple[Sequence[Change], Seq
     return sent, list(overflowed.values())
 
 
-def _without_fields(
+def _header_only_event(
     entity: Entity, record_ids: list[str], change_type: str, transaction: Transaction, number: int
 ) -> ChangeEvent:
     header = {"entityName": entity.name, "recordIds": record_ids, "changeType": change_type}
-    header |= _shared(transaction, number) | _no_fields()
+    header |= _transaction_header(transaction, number) | _empty_bitmaps()
     return ChangeEvent(entity, {"ChangeEventHeader": header} | entity.body({}))
 
 
 def _header(change: Change, diffs: Record) -> dict[str, Any]:
-    header = {"entityName": change.entity.name, "changeType": change.type, **_no_fields()}
+    header = {"entityName": change.entity.name, "changeType": change.type, **_empty_bitmaps()}
     if change.type == "UPDATE":
         header["changedFields"] = change.entity.bitmap(change.columns)
         nulled = [column for column in change.columns if change.record.get(column) is None]
@@ -181,11 +181,11 @@ def _body(change: Change, diffs: Record) -> dict[str, Any]:
     return change.entity.body({**change.record, **diffs}, change.columns if change.type == "UPDATE" else None)
 
 
-def _no_fields() -> dict[str, Any]:
+def _empty_bitmaps() -> dict[str, Any]:
     return {"nulledFields": [], "diffFields": [], "changedFields": []}
 
 
-def _shared(transaction: Transaction, number: int) -> dict[str, Any]:
+def _transaction_header(transaction: Transaction, number: int) -> dict[str, Any]:
     return {
         "changeOrigin": transaction.origin,
         "transactionKey": transaction.key,

@@ -1,8 +1,8 @@
-"""Fields that an org computes when a record is read: formulas and roll-up summaries.
+"""Computed fields, evaluated when a record is read: formulas and roll-up summaries.
 
-They change without a change event and without ``SystemModstamp``, as at Salesforce, and nobody can write them. Their
-definitions have the names of the Metadata API's ``CustomField``. A formula is a field of the record or of its parent
-(``Account.Industry``, ``Account__r.Name``), or that times a number (``Amount__c * 1.2``); a roll-up summary is a
+Their values change without a change event and without ``SystemModstamp``, as at Salesforce. They are read-only. Their
+definitions use the names of the Metadata API's ``CustomField``. A formula is a field of the record or of its parent
+(``Account.Industry``, ``Account__r.Name``), optionally times a number (``Amount__c * 1.2``). A roll-up summary is a
 ``sum`` or ``count`` over child records.
 """
 
@@ -27,13 +27,13 @@ _TYPES = ("Text", "Double", "Currency", "Boolean", "DateOnly", "DateTime")
 
 @dataclass(frozen=True)
 class ComputedField:
-    """A formula field, or a roll-up summary.
+    """A formula field or a roll-up summary.
 
-    :param type: of its values: ``Text``, ``Double``, ``Currency``, ``Boolean``, ``DateOnly`` or ``DateTime``.
-    :param formula: ``None`` for a roll-up summary.
+    :param type: type of the values: ``Text``, ``Double``, ``Currency``, ``Boolean``, ``DateOnly`` or ``DateTime``.
+    :param formula: the formula, ``None`` for a roll-up summary.
     :param summary_operation: ``"sum"`` or ``"count"``.
-    :param summary_foreign_key: the child's field that names the parent: ``Opportunity.AccountId``.
-    :param summarized_field: ``Opportunity.Amount``; ``None`` for ``"count"``.
+    :param summary_foreign_key: field of the child that refers to the parent: ``Opportunity.AccountId``.
+    :param summarized_field: field to sum: ``Opportunity.Amount``; ``None`` for ``"count"``.
     """
 
     name: str
@@ -45,10 +45,10 @@ class ComputedField:
 
     @classmethod
     def from_request(cls, body: Mapping[str, Any]) -> ComputedField | None:
-        """Return the computed field that a request to add a field defines, ``None`` if it is one that users fill.
+        """Parse a request to add a field; return ``None`` if the field is not computed.
 
-        :raises KeyError: if something is missing.
-        :raises ValueError: if the definition is not one that is known here.
+        :raises KeyError: if an element is missing.
+        :raises ValueError: if the definition is not supported.
         """
         if "formula" not in body and "summaryOperation" not in body:
             return None
@@ -67,19 +67,19 @@ class ComputedField:
 
 
 class ComputedFields:
-    """The computed fields of one org. Their definitions are durable in its database."""
+    """Computed fields of one org. Their definitions are stored in its database."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         database.executescript(_TABLE)
 
     def __iter__(self) -> Iterator[tuple[str, ComputedField]]:
-        """Yield the name of the entity and the field, oldest first."""
+        """Yield pairs of entity name and field, oldest first."""
         for entity, text in self._database.execute("SELECT entity, definition FROM computed_field ORDER BY number"):
             yield entity, ComputedField(**json.loads(text))
 
     def add(self, entity: str, field: ComputedField) -> None:
-        """Keep a definition."""
+        """Store a definition."""
         with self._database:
             self._database.execute(
                 "INSERT INTO computed_field (entity, definition) VALUES (?, ?)", (entity, json.dumps(asdict(field)))
@@ -89,7 +89,7 @@ class ComputedFields:
 def with_values(
     fields: Iterable[ComputedField], records: Iterable[StoredRecord], store: RecordStore
 ) -> list[StoredRecord]:
-    """Return records with the values that computed fields have now."""
+    """Return records with the current values of computed fields."""
     values = {
         field.name: _summary(field, store) if field.formula is None else _formula(field, store) for field in fields
     }

@@ -1,6 +1,6 @@
-"""The sObject types of the local org, and those of their fields that were added while it ran.
+"""sObject types of the local org, and the custom fields and objects added at run time.
 
-Account and Contact are field for field what was captured from a real org, that org's own custom fields included.
+Account and Contact have exactly the fields captured from a real org, including that org's custom fields.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ Name:Text OwnerId:EntityId Description:StringPlusClob IsDynamic:Boolean {_AUDIT}
 """
 
 
-OWN_OBJECT = f"""
+CUSTOM_OBJECT = f"""
 OwnerId:EntityId Name:Text {_AUDIT}
 """
-"""Fields that each custom object of one's own has before those that it was defined with."""
+"""Fields that a custom object has in addition to its defined fields."""
 
 _EXTERNAL = ":external"
 _REFERENCE = ":to="
-"""Marks of an external ID and of the object that a field refers to, here and in the database."""
+"""Markers of an external ID and of the referenced object, in the definitions above and in the database."""
 
 
 def _fields(text: str) -> tuple[Field, ...]:
@@ -126,7 +126,7 @@ _CUSTOM_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", re.ASCII)
 
 
 class Entities:
-    """All entities of one org. Makes their change-event topics; added fields are durable in the org's database."""
+    """All entities of one org. Defines their change-event topics; added fields are stored in the org's database."""
 
     def __init__(self, database: sqlite3.Connection, topics: TopicRegistry) -> None:
         self._database = database
@@ -141,7 +141,7 @@ class Entities:
             )
         self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
         for number, name in database.execute("SELECT number, name FROM own_object ORDER BY number"):
-            self._entities[name] = _own_object(number, name)
+            self._entities[name] = _custom_object(number, name)
         for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
             self._entities[entity] = self._entities[entity].with_field(_field(name, kind))
         self._computed = ComputedFields(database)
@@ -158,40 +158,40 @@ class Entities:
         return [entity for entity in self if entity.has_change_events]
 
     def get(self, name: str) -> Entity | None:
-        """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
+        """Return the entity ``name``, ``None`` if it does not exist. The name is case-insensitive."""
         return next((entity for entity in self if entity.name.lower() == name.lower()), None)
 
     def of_topic(self, topic: str) -> Entity:
-        """Return the entity whose change events a topic carries."""
+        """Return the entity of a change-event topic."""
         return next(entity for entity in self.captured() if entity.topic == topic)
 
     def of_record(self, record_id: str) -> Entity | None:
-        """Return the entity that a record id belongs to by its first three characters."""
+        """Return the entity of a record id by its key prefix, ``None`` if it is unknown."""
         return next((entity for entity in self if record_id.startswith(entity.key_prefix)), None)
 
     def add_field(self, entity: str, field: Field) -> str:
-        """Add a custom field to an entity; later change events have a new schema id, which is returned.
+        """Add a custom field to an entity; return the new schema id, which later change events have.
 
-        :raises ValueError: if there is no such entity, the field is there already, or its name is not a custom
-            field's. Nothing was changed.
+        :raises ValueError: if the entity does not exist, the field exists, or its name is not valid for a custom
+            field. Nothing was changed.
         """
-        known = self._to_grow(entity)
+        known = self._extensible_entity(entity)
         self._check_custom(field)
         self._check_reference(known, field)
-        return self._grow(known, [field])
+        return self._add_fields(known, [field])
 
     def define_object(self, name: str, fields: Sequence[Field]) -> str:
-        """Create a custom object with fields, or add those that an object does not have; return its new schema id.
+        """Create a custom object with fields, or add the missing fields to an object; return its new schema id.
 
-        :raises ValueError: if the name or a field is not one that Salesforce could have, or a field is there with
-            another type. Nothing was changed.
+        :raises ValueError: if the name or a field is invalid at Salesforce, or a field exists with another type.
+            Nothing was changed.
         """
         known = self.get(name)
         is_new = known is None
         if known is None:
             if not _CUSTOM_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is not the name of a custom object, such as Invoice__c")
-            known = _own_object(self._next_object(), name)
+            known = _custom_object(self._next_object(), name)
         if not known.has_change_events:
             raise ValueError(f"{name} cannot have fields of one's own")
         former = {field.name: field for field in known.fields}
@@ -202,9 +202,9 @@ class Entities:
         for field in new:
             self._check_custom(field)
             self._check_reference(known, field)
-        return self._grow(known, new, is_new=is_new)
+        return self._add_fields(known, new, is_new=is_new)
 
-    def _grow(self, known: Entity, fields: Sequence[Field], *, is_new: bool = False) -> str:
+    def _add_fields(self, known: Entity, fields: Sequence[Field], *, is_new: bool = False) -> str:
         grown = known
         for field in fields:
             grown = grown.with_field(field)
@@ -236,17 +236,17 @@ class Entities:
             raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
 
     def add_computed_field(self, entity: str, field: ComputedField) -> None:
-        """Add a formula field or a roll-up summary to an entity; its change events stay as they are.
+        """Add a formula field or a roll-up summary to an entity, without a change to its change events.
 
-        :raises ValueError: as :meth:`add_field` does. Nothing was changed.
+        :raises ValueError: for the reasons of :meth:`add_field`. Nothing was changed.
         """
-        known = self._to_grow(entity)
+        known = self._extensible_entity(entity)
         if not _CUSTOM_NAME.fullmatch(field.name):
             raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
         self._entities[known.name] = known.with_computed(field)
         self._computed.add(known.name, field)
 
-    def _to_grow(self, entity: str) -> Entity:
+    def _extensible_entity(self, entity: str) -> Entity:
         known = self.get(entity)
         if known is None or not known.has_change_events:
             names = ", ".join(one.name for one in self.captured())
@@ -254,6 +254,6 @@ class Entities:
         return known
 
 
-def _own_object(number: int, name: str) -> Entity:
-    """Return a new custom object. Key prefixes follow that of ``Shipment__c``: ``a01``, ``a02``."""
-    return Entity(name, f"a{numbered('a00', number)[13:15]}", _fields(OWN_OBJECT))
+def _custom_object(number: int, name: str) -> Entity:
+    """Return a new custom object. Its key prefix follows that of ``Shipment__c``: ``a01``, ``a02``."""
+    return Entity(name, f"a{numbered('a00', number)[13:15]}", _fields(CUSTOM_OBJECT))

@@ -1,4 +1,4 @@
-"""One sObject type: its fields, its Avro change-event schema, and records turned into event bodies and bitmaps."""
+"""sObject type: its fields, its Avro change-event schema, and the conversion of records to event bodies and bitmaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfstream_localorg.records.computed_fields import ComputedField
 from sfstream_localorg.records.fields import Column, Field
 
 Record = Mapping[str, Any]
-"""A record's values by column name: text, float, int, bool, or milliseconds since the epoch (or since midnight)."""
+"""Values of a record by column name: text, float, int, bool, or milliseconds since the epoch (or since midnight)."""
 
 CHANGE_TYPES = (
     *("CREATE", "UPDATE", "DELETE", "UNDELETE"),
@@ -49,11 +49,11 @@ class Entity:
     """An sObject type.
 
     :param key_prefix: the first three characters of its record ids.
-    :param fields: in the order of the change event; position 0 there is the header.
+    :param fields: fields in the order of the change event, where position 0 is the header.
     :param required: columns that a new record must have.
-    :param initial: what a new record has where it was given nothing, by column.
-    :param has_change_events: whether Change Data Capture covers it.
-    :param computed: fields that no change event carries, by name.
+    :param initial: default values of a new record, by column.
+    :param has_change_events: whether the entity has change events.
+    :param computed: computed fields by name; change events do not carry them.
     """
 
     name: str
@@ -66,22 +66,22 @@ class Entity:
 
     @property
     def event_name(self) -> str:
-        """The API name of its change event: ``AccountChangeEvent``, ``Shipment__ChangeEvent``."""
+        """API name of its change event: ``AccountChangeEvent``, ``Shipment__ChangeEvent``."""
         return self.name.removesuffix("c") + "ChangeEvent" if self.name.endswith("__c") else f"{self.name}ChangeEvent"
 
     @property
     def topic(self) -> str:
-        """The topic that carries its change events."""
+        """Topic of its change events."""
         return f"/data/{self.event_name}"
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """Every value that a change event can carry, by its name in REST."""
+        """Columns of a change event, by their names in REST."""
         return {column.name: column for at, field in enumerate(self.fields, 1) for column in field.columns(at)}
 
     @cached_property
     def compounds(self) -> dict[str, tuple[Field, tuple[str, ...]]]:
-        """Each compound field by its name, with the names of the columns of its parts."""
+        """Compound fields by name, with the column names of their parts."""
         return {
             field.name: (field, tuple(column.name for column in field.columns(at) if column.part is not None))
             for at, field in enumerate(self.fields, 1)
@@ -89,17 +89,17 @@ class Entity:
         }
 
     def with_field(self, field: Field) -> Entity:
-        """Return the entity with one more field at the end.
+        """Return the entity with an additional field at the end.
 
-        :raises ValueError: if it has a column of that name already.
+        :raises ValueError: if the entity already has a column with that name.
         """
         self._check_new({column.name for column in field.columns(0)} | {field.name})
         return replace(self, fields=(*self.fields, field))
 
     def with_computed(self, field: ComputedField) -> Entity:
-        """Return the entity with one more field that is computed.
+        """Return the entity with an additional computed field.
 
-        :raises ValueError: if it has a column of that name already.
+        :raises ValueError: if the entity already has a column with that name.
         """
         self._check_new({field.name})
         return replace(self, computed={**self.computed, field.name: field})
@@ -111,12 +111,12 @@ class Entity:
         return {"type": "record", "name": self.event_name, "namespace": "com.sforce.eventbus", "fields": fields}
 
     def body(self, record: Record, columns: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the fields of a change event, header aside: of all columns, or of some with all else null."""
+        """Return the fields of a change event without the header. With ``columns``, all other columns are null."""
         kept = {name: value for name, value in record.items() if columns is None or name in columns}
         return {field.name: self._value(field, kept) for field in self.fields}
 
     def bitmap(self, columns: Collection[str]) -> list[str]:
-        """Return the header's bitmap entries that name these columns."""
+        """Return the bitmaps that select these columns."""
         top: set[int] = set()
         nested: dict[int, set[int]] = {}
         for column in (self.columns[name] for name in columns):

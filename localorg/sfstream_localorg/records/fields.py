@@ -1,6 +1,6 @@
-"""Field types of sObjects: how each looks in an Avro change event, in describe, and as columns in REST.
+"""Field types of sObjects: their forms in Avro change events, in describe results, and as REST columns.
 
-The Avro types and ``doc`` texts are those of schemas captured from a real org.
+The Avro types and ``doc`` texts were captured from schemas of a real org.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sfstream_localorg.identifiers import derived
 
 @dataclass(frozen=True)
 class FieldType:
-    """A scalar type: Avro type, ``doc`` text, and the type that describe names."""
+    """A scalar type: Avro type, ``doc`` text, and type in describe results."""
 
     avro: str
     doc: str
@@ -23,7 +23,7 @@ class FieldType:
 
 @dataclass(frozen=True)
 class CompoundType:
-    """A field made of named parts, a nested record in Avro. ``or_text``: it may also be one text."""
+    """A field with named parts, a nested record in Avro. With ``or_text``, the value may also be a text."""
 
     doc: str
     parts: tuple[tuple[str, str], ...]
@@ -31,7 +31,7 @@ class CompoundType:
 
     @property
     def record_name(self) -> str:
-        """The name of the Avro record."""
+        """Name of the Avro record."""
         return self.doc.removeprefix("Data:")
 
 
@@ -73,9 +73,9 @@ COMPOUND_TYPES: dict[str, CompoundType] = {
 
 @dataclass(frozen=True)
 class Column:
-    """One value of a record as REST names it: a field, or a part of a compound field.
+    """A column of a record in REST: a field, or a part of a compound field.
 
-    ``position`` is the field's in the Avro record, ``part`` the part's inside the compound field.
+    ``position`` is the position of the field in the Avro record, ``part`` the position inside the compound field.
     """
 
     name: str
@@ -96,18 +96,18 @@ TYPE_NAMES = {
     "MultiselectPicklist": "MultiEnum",
     **dict.fromkeys(("Lookup", "MasterDetail"), "EntityId"),
 }
-"""Types of the Metadata API's CustomField whose fields have another type here; the others have the same name."""
+"""Types of the Metadata API's CustomField with another name here; the other types have the same name."""
 
 EXTERNAL_ID_TYPES = ("Text", "Email", "Double")
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an entity: its name in change events and the name of its type here.
+    """A field of an entity, with its name in change events and its type.
 
-    :param external_id: whether other systems know the record by it, so that records can be upserted by it.
-    :param reference_to: the object that a field of type ``EntityId`` refers to; empty where none is named.
-    :raises ValueError: if there is no such type, or an external ID or a reference cannot be of that type.
+    :param external_id: whether the field is an external ID, so that records can be upserted by it.
+    :param reference_to: the object that a field of type ``EntityId`` refers to; empty if not defined.
+    :raises ValueError: if the type is unknown, or not allowed for an external ID or a reference.
     """
 
     name: str
@@ -126,11 +126,11 @@ class Field:
 
     @classmethod
     def from_request(cls, body: Mapping[str, Any]) -> Field:
-        """Return the field that a request or a topics file defines.
+        """Parse the definition of a field in a request or a topics file.
 
         :param body: ``name``, ``type`` (of ``CustomField`` or of a change event), ``externalId``, ``referenceTo``.
-        :raises KeyError: if something is missing.
-        :raises ValueError: if there is no such type, or it cannot have what the body asks for.
+        :raises KeyError: if an element is missing.
+        :raises ValueError: if the type is unknown, or not allowed for the other elements.
         """
         if unknown := set(body) - {"name", "type", "externalId", "referenceTo"}:
             raise ValueError(f"a field has no {', '.join(sorted(map(str, unknown)))}")
@@ -140,11 +140,11 @@ class Field:
 
     @property
     def compound(self) -> CompoundType | None:
-        """The field's compound type, ``None`` for a scalar."""
+        """Compound type of the field, ``None`` for a scalar field."""
         return COMPOUND_TYPES.get(self.type)
 
     def columns(self, position: int) -> list[Column]:
-        """Return the columns that REST shows and takes for the field at ``position`` of the Avro record."""
+        """Return the REST columns of the field, which is at ``position`` of the Avro record."""
         if self.compound is None:
             return [Column(self.name, self.type, position)]
         parts = [
@@ -161,9 +161,9 @@ class Field:
         return part
 
     def avro(self, entity: str, defined: set[str]) -> dict[str, Any]:
-        """Return the field as an Avro record has it.
+        """Return the Avro definition of the field.
 
-        :param defined: names of the records defined so far in the schema; a new one is added, a known one referred to.
+        :param defined: names of the records already defined in the schema, which are referenced; new names are added.
         """
         if self.compound is None:
             kind = FIELD_TYPES[self.type]

@@ -1,4 +1,4 @@
-"""Records of sObjects in the org's database."""
+"""Storage of sObject records in the org's database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NUL
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record as stored. ``system_modstamp`` is in milliseconds since the epoch; columns without a key are null."""
+    """A stored record. ``system_modstamp`` is in milliseconds since the epoch; columns not in ``content`` are null."""
 
     id: str
     entity: str
@@ -29,25 +29,25 @@ class StoredRecord:
 
 
 class RecordStore:
-    """Read and write records. Writes belong to a transaction of the caller: only :meth:`remove` commits."""
+    """Table of records. Writes belong to a transaction of the caller; only :meth:`remove` commits."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         database.executescript(_TABLES)
 
     def get(self, record_id: str) -> StoredRecord | None:
-        """Return a record, deleted ones included, by its 18-character id; ``None`` if there never was one."""
+        """Return a record, also a deleted one, by its 18-character id; ``None`` if it never existed."""
         row = self._database.execute(f"{_SELECT} WHERE id = ?", (record_id,)).fetchone()
         return _stored(row) if row else None
 
     def all(self, entity: str, *, include_deleted: bool = False) -> list[StoredRecord]:
-        """Return an entity's records by id."""
+        """Return the records of an entity, sorted by id."""
         condition = "" if include_deleted else " AND NOT is_deleted"
         rows = self._database.execute(f"{_SELECT} WHERE entity = ?{condition} ORDER BY id", (entity,))
         return [_stored(row) for row in rows]
 
     def find(self, entity: str, column: str, values: Sequence[str | float]) -> list[StoredRecord]:
-        """Return the records of an entity, deleted ones aside, with one of these values in a column, in any case."""
+        """Return the records of an entity, without deleted ones, with a column in ``values`` (case-insensitive)."""
         places = ", ".join("?" * len(values))
         condition = f"entity = ? AND NOT is_deleted AND json_extract(content, ?) COLLATE NOCASE IN ({places})"
         path = f'$."{column}"'
@@ -62,17 +62,17 @@ class RecordStore:
         )
 
     def remove(self, record_ids: Iterable[str]) -> None:
-        """Remove deleted records for good, in a transaction of its own."""
+        """Remove deleted records from the database, in a separate transaction."""
         with self._database:
             self._database.executemany("DELETE FROM record WHERE id = ? AND is_deleted", [(one,) for one in record_ids])
 
     def counter(self, name: str, start: int) -> int:
-        """Return the last value of a counter, ``start`` if it has none."""
+        """Return the last value of a counter, ``start`` for a new counter."""
         row = self._database.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else start
 
     def set_counter(self, name: str, value: int) -> None:
-        """Remember the last value of a counter."""
+        """Store the last value of a counter."""
         self._database.execute("INSERT OR REPLACE INTO counter (name, value) VALUES (?, ?)", (name, value))
 
 

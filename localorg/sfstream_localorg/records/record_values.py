@@ -1,4 +1,4 @@
-"""Which values a record may be given, and how REST shows a record."""
+"""Validation of record values, and the REST form of records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from sfstream_localorg.records.values import from_json, to_json
 READ_ONLY = frozenset({"CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById"})
 _NAME_PARTS = ("Salutation", "FirstName", "LastName")
 SYSTEM_COLUMNS = {"Id": "EntityId", "IsDeleted": "Boolean", "SystemModstamp": "DateTime"}
-"""Columns that every record has in REST but no change event carries."""
+"""Columns of all records in REST that change events do not carry."""
 
 
 def accept(entity: Entity, values: Mapping[str, Any], *, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the values of a request by column, in stored form. ``before`` is the record that they are to change.
+    """Validate the values of a request, and return them by column in stored form.
 
+    :param before: the record that the values change.
     :raises ApiError: for an unknown or read-only column, or a value of the wrong type.
     """
     columns = {name.lower(): column for name, column in entity.columns.items()}
@@ -27,7 +28,7 @@ def accept(entity: Entity, values: Mapping[str, Any], *, before: Mapping[str, An
         if name.lower() == "attributes":
             continue
         column = columns.get(name.lower())
-        if column is None and name.lower() not in _visible(entity):
+        if column is None and name.lower() not in _readable_names(entity):
             raise ApiError("INVALID_FIELD", f"No such column '{name}' on sobject of type {entity.name}")
         if column is None or column.name in READ_ONLY:
             raise _not_writable(name)
@@ -37,13 +38,13 @@ def accept(entity: Entity, values: Mapping[str, Any], *, before: Mapping[str, An
 
 
 def defaults(entity: Entity, user_id: str) -> dict[str, Any]:
-    """Return what a new record has where it was given nothing: false for checkboxes, the user as its owner."""
+    """Return the default values of a new record: false for checkboxes, the user as its owner, and the entity's own."""
     content: dict[str, Any] = {name: False for name, column in entity.columns.items() if column.type == "Boolean"}
     return content | ({"OwnerId": user_id} if "OwnerId" in entity.columns else {}) | dict(entity.initial)
 
 
-def missing(entity: Entity, content: Mapping[str, Any]) -> None:
-    """Check that a record has what its entity requires; a person account needs a last name, not a name.
+def check_required(entity: Entity, content: Mapping[str, Any]) -> None:
+    """Check the required columns of a record. A person account requires a last name, not a name.
 
     :raises ApiError: ``REQUIRED_FIELD_MISSING``.
     """
@@ -56,7 +57,7 @@ def missing(entity: Entity, content: Mapping[str, Any]) -> None:
 
 
 def readable(entity: Entity) -> dict[str, str]:
-    """Return every column that REST can show, compound and computed fields included, with its type's name."""
+    """Return the type names of all REST columns by column, including compound and computed fields."""
     columns = {name: column.type for name, column in entity.columns.items()}
     compound = {name: field.type for name, (field, _) in entity.compounds.items()}
     computed = {name: field.type for name, field in entity.computed.items()}
@@ -64,26 +65,26 @@ def readable(entity: Entity) -> dict[str, str]:
 
 
 def show(entity: Entity, record: StoredRecord, names: Iterable[str]) -> dict[str, Any]:
-    """Return columns of a record as REST shows them.
+    """Return columns of a record in the REST form.
 
-    :param names: keys of :func:`readable`.
+    :param names: names of the columns, keys of :func:`readable`.
     """
-    return {name: _shown(entity, record, name) for name in names}
+    return {name: _json_value(entity, record, name) for name in names}
 
 
 def stored_value(entity: Entity, record: StoredRecord, name: str) -> Any:
-    """Return one column in stored form: what conditions and sorting compare."""
+    """Return one column in stored form, which conditions and sorting compare."""
     if name in SYSTEM_COLUMNS:
         return {"Id": record.id, "IsDeleted": record.is_deleted, "SystemModstamp": record.system_modstamp}[name]
     if name == "Name" and _is_person(entity, record.content):
         parts = (record.content.get("FirstName"), record.content.get("LastName"))
         return " ".join(part for part in parts if part)
     column = entity.columns.get(name)
-    # A checkbox is never null: a record from before the field was added has it unchecked, and no event says so.
+    # A checkbox is never null: records created before the field was added show false, without a change event.
     return record.content.get(name, False if column and column.type == "Boolean" else None)
 
 
-def _shown(entity: Entity, record: StoredRecord, name: str) -> Any:
+def _json_value(entity: Entity, record: StoredRecord, name: str) -> Any:
     if name in entity.compounds and name != "Name":
         return _compound(entity, record, name)
     column = entity.columns.get(name) or entity.computed.get(name)
@@ -99,12 +100,12 @@ def _compound(entity: Entity, record: StoredRecord, name: str) -> dict[str, Any]
     return shown if any(value is not None for value in values) else None
 
 
-def _visible(entity: Entity) -> set[str]:
+def _readable_names(entity: Entity) -> set[str]:
     return {name.lower() for name in readable(entity)}
 
 
 def _check_name(entity: Entity, content: Mapping[str, Any], accepted: Mapping[str, Any]) -> None:
-    """An account is a business or a person for life: it has a name, or the parts of one, never both."""
+    """Refuse a name together with parts of a name: an account is a business or a person, and this never changes."""
     if _switchable(entity) and _is_person(entity, content) and content.get("Name") is not None:
         raise _not_writable(next(name for name in ("Name", *_NAME_PARTS) if name in accepted))
 

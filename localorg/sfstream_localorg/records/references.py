@@ -1,6 +1,6 @@
-"""Which objects the reference fields of the local org's entities refer to. Pure.
+"""Reference fields of entities and the objects they refer to. Pure.
 
-A lookup field that was added without an object refers to none in particular, so no query can follow it.
+A lookup field added without ``referenceTo`` has no defined target, so a query cannot follow it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TARGETS = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference field: its column (``OwnerId``), the relationship's name (``Owner``) and the object meant."""
+    """A reference field: its column (``OwnerId``), its relationship name (``Owner``) and its target object."""
 
     column: str
     relationship: str
@@ -26,7 +26,7 @@ class Reference:
 
 
 def references(entity: Entity) -> dict[str, Reference]:
-    """Return the references of an entity by the name of the relationship in lower case."""
+    """Return the references of an entity by relationship name in lower case."""
     targets = _TARGETS | {field.name: field.reference_to for field in entity.fields if field.reference_to}
     named = [column for column in entity.columns if column in targets]
     found = [Reference(column, _relationship(column), targets[column]) for column in named]

@@ -1,10 +1,10 @@
-"""Create, update, delete and undelete records; every committed transaction is change events on the bus.
+"""Create, update, delete and undelete records, and publish a change event for each change.
 
-Records and their change events are rows of one SQLite file and are written in one SQLite transaction: neither can
-exist without the other, whenever the process ends.
+Records and their change events are written in one SQLite transaction, so neither exists without the other, even after
+a killed process.
 
 Not modelled: validation rules, picklist values, referential integrity, cascading deletes, sharing, triggers, and
-fields that Salesforce derives from others (``Opportunity.IsClosed``). An update that changes nothing is no event.
+fields that Salesforce derives from others (``Opportunity.IsClosed``). An update without a change publishes no event.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sfstream_localorg.records.computed_fields import with_values
 from sfstream_localorg.records.entities import Entities
 from sfstream_localorg.records.entity import Entity, Record
 from sfstream_localorg.records.record_store import RecordStore, StoredRecord
-from sfstream_localorg.records.record_values import accept, defaults, missing, stored_value
+from sfstream_localorg.records.record_values import accept, check_required, defaults, stored_value
 
 _FIRST_COMMIT_NUMBER = 2**53
-"""Real commit numbers may exceed what a JavaScript number can hold; here they always do."""
+"""Real commit numbers may exceed the largest exact integer of JavaScript; here they always do."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One record's part of a request. ``record_id`` is ``None`` for a new one; ``values`` are as JSON gave them."""
+    """Requested change of one record. ``record_id`` is ``None`` for a new record; ``values`` are JSON values."""
 
     type: ChangeType
     entity: Entity
@@ -51,35 +51,35 @@ class Operation:
 
 
 class RecordWatcher(Protocol):
-    """What the Streaming API has to do with records: some are its own, and all may be told about."""
+    """Observer of record changes. The Streaming API implements it, because records define its channels and events."""
 
     def check(self, record: StoredRecord, others: Iterable[StoredRecord]) -> None:
-        """Check a record that is to be written.
+        """Validate a record before it is written.
 
-        :param others: those to be written in the same transaction.
-        :raises ApiError: if it is not a sound one of its kind.
+        :param others: the other records of the same transaction.
+        :raises ApiError: if the record is invalid.
         """
 
     def events(self, changes: Sequence[Change], timestamp: int) -> list[BusEvent]:
-        """Return the events that changes cause besides change events.
+        """Return the events to publish in addition to change events.
 
-        :param timestamp: of the transaction, in milliseconds since the epoch.
+        :param timestamp: time of the transaction in milliseconds since the epoch.
         """
 
     def written(self, records: Iterable[StoredRecord]) -> None:
-        """Note what was written."""
+        """Process records after they were written."""
 
 
 class SObjects:
-    """The records of one org.
+    """All records of one org.
 
     :param database: the connection of the bus.
-    :param clock: seconds since the epoch.
-    :param event_bytes: the largest event; a larger change becomes a GAP event, as at Salesforce.
+    :param clock: returns the time in seconds since the epoch.
+    :param event_bytes: returns the maximum size of an event; a larger change becomes a GAP event, as at Salesforce.
     :param overflow_changes: see :class:`~sfstream_localorg.records.change_events.Rules`.
-    :param diff_text_characters: see there.
-    :param watcher: asked about every record before it is written, and told afterwards.
-    :param rng: decides which changes become GAP events, where :attr:`gap_percent` asks for some.
+    :param diff_text_characters: see :class:`~sfstream_localorg.records.change_events.Rules`.
+    :param watcher: validates each record before it is written, and is notified afterwards.
+    :param rng: selects the changes that become GAP events, if :attr:`gap_percent` is not zero.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class SObjects:
         self._store = RecordStore(database)
 
     def get(self, entity: Entity, record_id: str) -> StoredRecord:
-        """Return a record that is not deleted.
+        """Return a record.
 
-        :raises ApiError: ``NOT_FOUND`` or ``ENTITY_IS_DELETED``, status 404.
+        :raises ApiError: status 404 with ``NOT_FOUND``, or with ``ENTITY_IS_DELETED`` for a deleted record.
         """
         stored = self._store.get(record_id)
         if stored is None or stored.entity != entity.name:
@@ -122,31 +122,31 @@ class SObjects:
         return shown
 
     def content(self, record_id: str) -> Record | None:
-        """Return the values that a record has, or had when it was deleted, by column; ``None`` if there never was one.
+        """Return the values of a record by column, without computed fields; ``None`` if it never existed.
 
-        Those of formula fields are not among them.
+        For a deleted record, these are the last values.
         """
         stored = self._store.get(record_id)
         return None if stored is None else stored.content
 
     def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
-        """Return an entity's records by id."""
+        """Return the records of an entity, sorted by id."""
         records = self._store.all(entity.name, include_deleted=include_deleted)
         return with_values(entity.computed.values(), records, self._store)
 
     def find(self, entity: Entity, column: str, values: Sequence[str | float]) -> list[StoredRecord]:
-        """Return the records, deleted ones aside, with one of these values in a column, in any letter case, by id."""
+        """Return records, without deleted ones, with a column in ``values`` (case-insensitive), sorted by id."""
         return self._store.find(entity.name, column, values)
 
     def commit(
         self, operations: Sequence[Operation], *, user_id: str, origin: str, all_or_none: bool = True
     ) -> list[str | ApiError]:
-        """Carry out operations as one transaction; return each one's record id, or why it was refused.
+        """Execute operations in one transaction; return the record id or the error of each.
 
-        :param origin: the events' ``changeOrigin``.
-        :param all_or_none: one refusal undoes all; else the others are committed.
+        :param origin: ``changeOrigin`` of the events.
+        :param all_or_none: whether one error rolls back all operations. Otherwise the valid ones are committed.
         """
-        work = _Work(self._store, int(self._clock() * 1000), user_id, self._watcher)
+        work = _PendingTransaction(self._store, int(self._clock() * 1000), user_id, self._watcher)
         results: list[str | ApiError] = []
         for operation in operations:
             try:
@@ -158,35 +158,35 @@ class SObjects:
         if work.changes:
             transaction = self._transaction(work.now, user_id, origin)
             captured = [change for change in work.changes if change.entity.has_change_events]
-            rules = Rules(self._is_lost, self._overflow_changes(), self._diff_text_characters())
+            rules = Rules(self._becomes_gap, self._overflow_changes(), self._diff_text_characters())
             self._publish(change_events(captured, transaction, rules), transaction, work)
         return results
 
     def remove(self, record_ids: Iterable[str]) -> None:
-        """Remove deleted records for good, as from the recycle bin; no event shows it."""
+        """Remove deleted records from the database, like emptying the recycle bin. This publishes no event."""
         self._store.remove(record_ids)
 
     def lose_changes(self, entity: Entity, percent: float, seed: int | None = None) -> None:
-        """Send this share of an entity's change events as GAP events from now on.
+        """Replace this percentage of an entity's later change events with GAP events.
 
-        :param seed: makes the choice among the changes to come, of all entities, one that can be repeated.
+        :param seed: seed of the random choice, which makes it repeatable for all entities.
         """
         self.gap_percent[entity.name] = percent
         if seed is not None:
             self._rng = random.Random(seed)  # noqa: S311 - chance, not secrets
 
     def overflow(self, entity: Entity, *, user_id: str) -> bytes:
-        """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction; return its replay ID."""
-        return self._announce(user_id, lambda transaction: overflow_event(entity, transaction))
+        """Publish a GAP_OVERFLOW event, as for more than 100,000 changes in one transaction; return its replay ID."""
+        return self._publish_single(user_id, lambda transaction: overflow_event(entity, transaction))
 
     def all_changed(self, entity: Entity, change_type: str, *, user_id: str) -> bytes:
-        """Publish an event for all records of an entity (``001*``), none of which is changed; return its replay ID.
+        """Publish an event about all records of an entity (``001*``) without changing them; return its replay ID.
 
-        :param change_type: ``UPDATE``, as after a lossy change of a field's type, or one of a gap event.
+        :param change_type: ``UPDATE``, as after a lossy change of a field's type, or the change type of a gap event.
         """
-        return self._announce(user_id, lambda transaction: all_records_event(entity, transaction, change_type))
+        return self._publish_single(user_id, lambda transaction: all_records_event(entity, transaction, change_type))
 
-    def _announce(self, user_id: str, event: Callable[[Transaction], ChangeEvent]) -> bytes:
+    def _publish_single(self, user_id: str, event: Callable[[Transaction], ChangeEvent]) -> bytes:
         transaction = self._transaction(int(self._clock() * 1000), user_id, "")
         (replay_id,) = self._publish([event(transaction)], transaction, None)
         return replay_id
@@ -195,10 +195,12 @@ class SObjects:
         number = self._store.counter("commit", _FIRST_COMMIT_NUMBER) + 1
         return Transaction(str(uuid.uuid4()), now, number, user_id, origin)
 
-    def _is_lost(self, entity: Entity) -> bool:
+    def _becomes_gap(self, entity: Entity) -> bool:
         return self._rng.random() * 100 < self.gap_percent.get(entity.name, 0)
 
-    def _publish(self, events: Sequence[ChangeEvent], transaction: Transaction, work: _Work | None) -> list[bytes]:
+    def _publish(
+        self, events: Sequence[ChangeEvent], transaction: Transaction, work: _PendingTransaction | None
+    ) -> list[bytes]:
         def write() -> None:
             self._store.set_counter("commit", transaction.number)
             if work is not None:
@@ -207,7 +209,7 @@ class SObjects:
         published = [self._bus_event(event) for event in events]
         if work is not None and self._watcher is not None:
             published += self._watcher.events(work.changes, work.now)
-        replay_ids = self._bus.publish(published, together_with=write)
+        replay_ids = self._bus.publish(published, within_transaction=write)
         if work is not None and self._watcher is not None:
             self._watcher.written(work.records)
         return replay_ids
@@ -218,11 +220,11 @@ class SObjects:
         payload = event.encode(schema)
         if len(payload) > self._event_bytes():
             payload = event.as_gap().encode(schema)
-        # Change events have no id of their own (§3.1), and their channels are the bus's business.
+        # Change events have no event id (§3.1), and the bus adds their channels.
         return BusEvent(event.entity.topic, schema_id, payload)
 
 
-class _Work:
+class _PendingTransaction:
     """The changes of one transaction before it is committed."""
 
     def __init__(self, store: RecordStore, now: int, user_id: str, watcher: RecordWatcher | None) -> None:
@@ -237,13 +239,13 @@ class _Work:
 
     @property
     def records(self) -> list[StoredRecord]:
-        """What is to be written."""
+        """Records to write."""
         return list(self._records.values())
 
     def do(self, operation: Operation) -> str:
-        """Add one operation and return its record's id.
+        """Add an operation and return the id of its record.
 
-        :raises ApiError: if it is refused; the work is as before.
+        :raises ApiError: if the operation is refused; the transaction is unchanged.
         """
         if operation.type == "CREATE":
             return self._create(operation.entity, operation.values)
@@ -252,11 +254,13 @@ class _Work:
             self._update(operation.entity, stored, operation.values)
         else:
             is_deleted = operation.type == "DELETE"
-            self._keep(operation, StoredRecord(stored.id, stored.entity, stored.content, self._second, is_deleted))
+            self._add_change(
+                operation, StoredRecord(stored.id, stored.entity, stored.content, self._second, is_deleted)
+            )
         return stored.id
 
     def write(self) -> None:
-        """Write records and counters; the caller commits."""
+        """Write records and counters. The caller commits."""
         self._store.write(self.records)
         for name, value in self._counters.items():
             self._store.set_counter(name, value)
@@ -277,23 +281,23 @@ class _Work:
 
     def _create(self, entity: Entity, values: Mapping[str, Any]) -> str:
         content = defaults(entity, self._user_id) | accept(entity, values)
-        missing(entity, content)
+        check_required(entity, content)
         number = self._counters.get(entity.name) or self._store.counter(entity.name, 0)
         self._counters[entity.name] = number + 1
         record_id = numbered(entity.key_prefix, number + 1)
         if entity.name.endswith("__c") and content.get("Name") is None:
-            content["Name"] = record_id  # what Salesforce does with a custom object's text name
+            content["Name"] = record_id  # as Salesforce does for text names of custom objects
         content |= {"CreatedDate": self._second, "CreatedById": self._user_id}
         content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
         operation = Operation("CREATE", entity, record_id)
-        self._keep(operation, StoredRecord(record_id, entity.name, content, self._second))
+        self._add_change(operation, StoredRecord(record_id, entity.name, content, self._second))
         return record_id
 
     def _update(self, entity: Entity, stored: StoredRecord, values: Mapping[str, Any]) -> None:
         accepted = accept(entity, values, before=stored.content)
         changed = {name for name, value in accepted.items() if stored_value(entity, stored, name) != value}
         content = stored.content | accepted
-        missing(entity, content)
+        check_required(entity, content)
         if not changed:
             return
         changed.add("LastModifiedDate")
@@ -302,9 +306,9 @@ class _Work:
         content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
         operation = Operation("UPDATE", entity, stored.id)
         record = StoredRecord(stored.id, entity.name, content, self._second)
-        self._keep(operation, record, frozenset(changed), stored.content)
+        self._add_change(operation, record, frozenset(changed), stored.content)
 
-    def _keep(
+    def _add_change(
         self,
         operation: Operation,
         record: StoredRecord,
@@ -318,7 +322,7 @@ class _Work:
 
 
 def rolled_back() -> ApiError:
-    """Return the error of a sound operation that was undone because of another one."""
+    """Return the error of a valid operation that was rolled back because another one failed."""
     return ApiError(
         "ALL_OR_NONE_OPERATION_ROLLED_BACK",
         "Record rolled back because not all records were valid and the request was using AllOrNone header",

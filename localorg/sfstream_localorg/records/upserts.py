@@ -1,6 +1,6 @@
-"""Upserts: which records of a request are new, by an external ID or by their record id.
+"""Upserts by an external ID or by record id: creation or update of each record of a request.
 
-An external ID need not be unique: a value that several records have updates none of them.
+An external ID need not be unique. A value that several records have is an error and updates none of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sfstream_localorg.records.values import from_json
 
 
 def external_id_column(entity: Entity, name: str) -> str:
-    """Return the external ID field called ``name`` in any letter case, or ``Id``.
+    """Return the external ID field ``name``, or ``Id``. The name is case-insensitive.
 
-    :raises ApiError: ``NOT_FOUND`` if the entity has no such field, or it is no external ID.
+    :raises ApiError: ``NOT_FOUND`` if the entity has no external ID field with this name.
     """
     known = ["Id", *(field.name for field in entity.fields if field.external_id)]
     column = next((one for one in known if one.lower() == name.lower()), None)
@@ -30,10 +30,10 @@ def external_id_column(entity: Entity, name: str) -> str:
 
 
 def matching(sobjects: SObjects, entity: Entity, column: str, value: Any) -> list[StoredRecord]:
-    """Return the records, deleted ones aside, that have a value in an external ID field, by id.
+    """Return the records, without deleted ones, with a value in an external ID field, sorted by id.
 
-    :param value: as JSON or a URL gave it.
-    :raises ApiError: if it is not one of the field's type.
+    :param value: value from JSON or a URL.
+    :raises ApiError: if the value is not of the field's type.
     """
     return sobjects.find(entity, column, [from_json(column, entity.columns[column].type, value)])
 
@@ -41,14 +41,14 @@ def matching(sobjects: SObjects, entity: Entity, column: str, value: Any) -> lis
 def upserts(
     sobjects: SObjects, entity: Entity, column: str, records: Sequence[Mapping[str, Any] | ApiError]
 ) -> list[Operation | ApiError]:
-    """Return what to do with each record: create it, update the one that there is, or refuse it.
+    """Return the operation for each record: create it, update the existing record, or an error.
 
-    :param column: what :func:`external_id_column` returned.
-    :param records: values as JSON gave them; an error is passed on.
+    :param column: result of :func:`external_id_column`.
+    :param records: JSON values; an error is returned unchanged.
     """
-    parts = [_Part.of(entity, column, record) for record in records]
+    parts = [_UpsertRecord.of(entity, column, record) for record in records]
     found: dict[Any, list[str]] = defaultdict(list)
-    values = [part.value for part in parts if isinstance(part, _Part) and part.value is not None]
+    values = [part.value for part in parts if isinstance(part, _UpsertRecord) and part.value is not None]
     if column != "Id":
         for record in sobjects.find(entity, column, values):
             found[_key(stored_value(entity, record, column))].append(record.id)
@@ -68,15 +68,15 @@ def upserts(
     return operations
 
 
-class _Part:
-    """One record of a request: the value it is known by, and the others."""
+class _UpsertRecord:
+    """One record of a request: its value in the external ID column, and its other values."""
 
     def __init__(self, value: Any, others: dict[str, Any]) -> None:
         self.value = value
-        self._others = others
+        self._other_values = others
 
     @classmethod
-    def of(cls, entity: Entity, column: str, record: Mapping[str, Any] | ApiError) -> _Part | ApiError:
+    def of(cls, entity: Entity, column: str, record: Mapping[str, Any] | ApiError) -> _UpsertRecord | ApiError:
         if isinstance(record, ApiError):
             return record
         given = next((value for name, value in record.items() if name.lower() == column.lower()), None)
@@ -91,13 +91,13 @@ class _Part:
         return cls(value, others)
 
     def operation(self, entity: Entity, column: str, ids: Sequence[str]) -> Operation | ApiError:
-        """Return what to do, given the records that there are."""
+        """Return the operation, for the ids of existing records."""
         if len(ids) > 1:
             message = f"{column}: more than one record found for external id field: [{', '.join(ids)}]"
             return ApiError("DUPLICATE_EXTERNAL_ID", message)
         if ids:
-            return Operation("UPDATE", entity, ids[0], self._others)
-        new = self._others if self.value is None else {**self._others, column: self.value}
+            return Operation("UPDATE", entity, ids[0], self._other_values)
+        new = self._other_values if self.value is None else {**self._other_values, column: self.value}
         return Operation("CREATE", entity, None, new)
 
 

@@ -1,4 +1,4 @@
-"""Field values between JSON, as REST clients send and read them, and the form that change events carry."""
+"""Conversion of field values between the JSON of REST and the stored form, which change events carry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MIDNIGHT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def from_json(column: str, field_type: str, value: Any) -> Any:
-    """Return a JSON value as stored: dates and times in milliseconds, empty text as null, a null boolean as false.
+    """Convert a JSON value to the stored form: dates and times in milliseconds, empty text to null, null to false.
 
-    Date-times lose their fraction of a second, as in Salesforce.
+    Null becomes false for booleans only. Fractions of a second of date-times are dropped, as at Salesforce.
 
-    :param column: named in the error.
-    :raises ApiError: ``JSON_PARSER_ERROR`` or ``MALFORMED_ID`` if the value is not one of this type.
+    :param column: name of the column for the error message.
+    :raises ApiError: ``JSON_PARSER_ERROR`` or ``MALFORMED_ID`` if the value is not of this type.
     """
     kind = FIELD_TYPES[field_type].describe
     if value is None or value == "":
@@ -42,7 +42,7 @@ def from_json(column: str, field_type: str, value: Any) -> Any:
 
 
 def to_json(field_type: str, value: Any) -> Any:
-    """Return a stored value as REST shows it."""
+    """Convert a stored value to the REST form."""
     kind = FIELD_TYPES[field_type].describe
     if value is None:
         return None
@@ -104,7 +104,7 @@ def _datetime(value: Any) -> int:
 
 
 def _date(value: Any) -> int:
-    # A date-time is taken too, as Salesforce does, and loses its time.
+    # A date-time is also accepted, and its time dropped, as at Salesforce.
     day = date.fromisoformat(_text(value)[:10])
     _check_year(day)
     return (day - _EPOCH).days * _DAY

@@ -1,4 +1,4 @@
-"""Batches of Bulk API 1: their records are written, or their query is run, when they are added."""
+"""Batches of Bulk API 1. Adding a batch writes its records or runs its query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfstream_localorg.records.sobjects import Operation
 from sfstream_localorg.rest.async_jobs import AsyncError, AsyncJob, AsyncJobs, Batch, chunks, result_of
 from sfstream_localorg.rest.bulk_rows import operations_of
 from sfstream_localorg.rest.calls import Call
-from sfstream_localorg.rest.query import shown_record
+from sfstream_localorg.rest.query import query_record_json
 from sfstream_localorg.rest.query_results import query_result
 
 QUERIES = ("query", "queryAll")
@@ -22,9 +22,9 @@ _QUERY_PAGE = 50_000
 
 
 def records_of(text: str) -> list[dict[str, Any]]:
-    """Return the records in the request of a batch.
+    """Parse the records in the request of a batch.
 
-    :raises AsyncError: if they are no array of objects, none, or too many.
+    :raises AsyncError: if the request is not an array of objects, is empty, or has too many records.
     """
     try:
         records = json.loads(text)
@@ -40,9 +40,9 @@ def records_of(text: str) -> list[dict[str, Any]]:
 
 
 async def process(call: Call, job: AsyncJob, batch: Batch) -> None:
-    """Write the records of a batch; other requests are served between two chunks.
+    """Write the records of a batch in chunks. Other requests are processed between two chunks.
 
-    :raises AsyncError: if the job has no object.
+    :raises AsyncError: if the object of the job does not exist.
     """
     if job.entity is None:
         raise AsyncError("InvalidJob", f"Unable to find object: {job.object}")
@@ -64,7 +64,7 @@ async def process(call: Call, job: AsyncJob, batch: Batch) -> None:
 
 
 def run_query(call: Call, jobs: AsyncJobs, job: AsyncJob, batch: Batch) -> None:
-    """Run the query of a batch; a query that cannot be answered fails the batch."""
+    """Run the query of a batch. An invalid query fails the batch."""
     try:
         found = query_result(call.org, batch.request, include_deleted=job.operation == "queryAll")
         if not found.query.fields or any(field.kind in COMPOUND_TYPES for field in found.query.fields):
@@ -73,7 +73,7 @@ def run_query(call: Call, jobs: AsyncJobs, job: AsyncJob, batch: Batch) -> None:
         batch.outcome = "Failed"
         batch.message = f"InvalidBatch : Failed to process query: {error.code}: {error.message}"
         return
-    records = [shown_record(call, found, record) for record in found.records]
+    records = [query_record_json(call, found, record) for record in found.records]
     batch.processed = len(records)
     batch.results = [list(page) for page in chunks(records, _QUERY_PAGE)] or [[]]
     batch.result_ids = [jobs.new_result_id() for _ in batch.results]

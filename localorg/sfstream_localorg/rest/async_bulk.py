@@ -1,9 +1,9 @@
-"""Bulk API 1 under ``/services/async``, as far as clients use it with JSON.
+"""Bulk API 1 under ``/services/async``, with JSON only.
 
-A batch is ``Queued`` when it is added, and has ended when a client looks at it first; it is processed before it is
-answered, two hundred records to a transaction. Not modelled: CSV, XML and ZIP, which are refused as of an org without
-them, PK chunking, and relationships to other records by external IDs. Source: "Bulk API 2.0 and Bulk API Developer
-Guide", Bulk API.
+The request that adds a batch also processes it, 200 records per transaction. The response shows the state ``Queued``;
+the first status request shows the final state. Not modelled: CSV, XML and ZIP, which are refused as features that the
+org does not have, PK chunking, and relationships to other records by external IDs. Source: "Bulk API 2.0 and Bulk API
+Developer Guide", Bulk API.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Endpoint = Callable[[Call], Awaitable[tuple[int, Any]]]
 def routes(org: Org, numbers: itertools.count[int]) -> list[web.RouteDef]:
     """Return the routes under ``/services/async``.
 
-    :param numbers: those of the jobs' IDs.
+    :param numbers: counter for the IDs of jobs.
     """
     bulk = _AsyncBulk(AsyncJobs(numbers))
     job = "/job/{job_id}"
@@ -175,7 +175,7 @@ class _AsyncBulk:
 
 
 async def _object(call: Call) -> dict[str, Any]:
-    """Return the JSON object of a request for a job."""
+    """Parse the JSON object of a job request."""
     if "xml" in call.request.content_type:
         raise _only_json("XML")
     try:

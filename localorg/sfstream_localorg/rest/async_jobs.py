@@ -1,4 +1,4 @@
-"""Jobs and batches of Bulk API 1, kept in memory, and its errors."""
+"""Jobs, batches and errors of Bulk API 1. Jobs are in memory only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMES = dict.fromkeys(("totalProcessingTime", "apiActiveProcessingTime", "apexP
 
 
 class AsyncError(Exception):
-    """A request is refused, in Bulk API's words: ``exceptionCode`` and ``exceptionMessage``."""
+    """Refusal of a request with ``exceptionCode`` and ``exceptionMessage``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -29,7 +29,7 @@ class AsyncError(Exception):
 class Batch:
     """A batch: its request, its state, and its results.
 
-    ``results`` are those of the records of an ingest batch, or the pages of records that a query found.
+    ``results`` has one result per record of an ingest batch, or the pages of records of a query.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Batch:
     result_ids: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the batch as ``batchInfo`` shows it; what was processed is shown when it has ended."""
+        """Return the ``batchInfo`` of the batch. Counts are zero until it shows its final state."""
         ended = self.state == self.outcome
         return {
             "id": self.id,
@@ -62,7 +62,7 @@ class Batch:
 
 @dataclass
 class AsyncJob:
-    """A job. ``entity`` is ``None`` where a query names it."""
+    """A job. ``entity`` may be ``None`` for a query job."""
 
     id: str
     operation: str
@@ -77,7 +77,7 @@ class AsyncJob:
     batches: dict[str, Batch] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the job as ``jobInfo`` shows it."""
+        """Return the ``jobInfo`` of the job."""
         states = [batch.state for batch in self.batches.values()]
         infos = [batch.as_dict() for batch in self.batches.values()]
         return {
@@ -107,7 +107,7 @@ class AsyncJob:
 
 
 class AsyncJobs:
-    """The jobs of one org, the newest hundred of them."""
+    """Jobs of one org, at most the newest 100."""
 
     def __init__(self, numbers: itertools.count[int]) -> None:
         self._jobs: OrderedDict[str, AsyncJob] = OrderedDict()
@@ -116,19 +116,19 @@ class AsyncJobs:
         self._result_numbers = itertools.count(1)
 
     def new_id(self) -> str:
-        """Return the ID of a new job."""
+        """Generate the ID of a job."""
         return numbered("750", next(self._numbers))
 
     def new_batch_id(self) -> str:
-        """Return the ID of a new batch."""
+        """Generate the ID of a batch."""
         return numbered("751", next(self._batch_numbers))
 
     def new_result_id(self) -> str:
-        """Return the ID of a page of a query's results."""
+        """Generate the ID of a page of query results."""
         return numbered("752", next(self._result_numbers))
 
     def add(self, job: AsyncJob) -> None:
-        """Add a new job, and remove the oldest one if there are too many."""
+        """Add a job, and remove the oldest job above the maximum."""
         self._jobs[job.id] = job
         if len(self._jobs) > _MOST_JOBS:
             self._jobs.popitem(last=False)
@@ -136,7 +136,7 @@ class AsyncJobs:
     def find(self, job_id: str) -> AsyncJob:
         """Return a job.
 
-        :raises AsyncError: if there is none of this ID.
+        :raises AsyncError: if the ID is unknown.
         """
         if job_id not in self._jobs:
             raise AsyncError("InvalidJob", f"Unable to find job with ID: {job_id}")
@@ -145,7 +145,7 @@ class AsyncJobs:
     def batch(self, job_id: str, batch_id: str) -> Batch:
         """Return a batch of a job.
 
-        :raises AsyncError: if there is none of this ID.
+        :raises AsyncError: if an ID is unknown.
         """
         batches = self.find(job_id).batches
         if batch_id not in batches:
@@ -162,5 +162,5 @@ def result_of(done: str | ApiError, *, created: bool) -> dict[str, Any]:
 
 
 def chunks(records: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Return records in lists of at most ``size``."""
+    """Split records into lists of at most ``size``."""
     return [records[start : start + size] for start in range(0, len(records), size)]

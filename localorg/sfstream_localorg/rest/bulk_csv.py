@@ -1,4 +1,4 @@
-"""The CSV of Bulk API 2.0: what jobs are uploaded as, and what their results are. Pure."""
+"""CSV of Bulk API 2.0 for uploads and results. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ LINE_ENDINGS = {"LF": "\n", "CRLF": "\r\n"}
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a job's CSV is written.
+    """CSV format of a job.
 
-    :param delimiter: a key of ``DELIMITERS``.
-    :param line_ending: a key of ``LINE_ENDINGS``.
+    :param delimiter: name of the delimiter, a key of ``DELIMITERS``.
+    :param line_ending: name of the line ending, a key of ``LINE_ENDINGS``.
     """
 
     delimiter: str = "COMMA"
     line_ending: str = "LF"
 
     def write(self, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-        """Return a line of names and a line for each row, every value quoted, an empty one for null."""
+        """Return the CSV of a header and rows. All values are quoted; null is an empty value."""
         text = io.StringIO()
         writer = csv.writer(
             text,
@@ -33,14 +33,14 @@ class CsvFormat:
             quoting=csv.QUOTE_ALL,
         )
         writer.writerow(header)
-        writer.writerows([_text(value) for value in row] for row in rows)
+        writer.writerows([_cell(value) for value in row] for row in rows)
         return text.getvalue()
 
     def read(self, text: str) -> tuple[list[str], list[list[str]]]:
-        """Return the names in the first line, and the rows; lines without anything are none.
+        """Parse CSV; return the header and the rows. Empty lines are ignored.
 
-        :raises ValueError: in Salesforce's words where they are known: the line ending is another one, there is no
-            line of names, or a row is not as long as that.
+        :raises ValueError: if the line ending differs from the format, the header is missing, or a row and the header
+            differ in length. The text is Salesforce's, if it is known.
         """
         first = text.partition("\n")[0]
         if text and "\n" in text and first.endswith("\r") is not (self.line_ending == "CRLF"):
@@ -60,7 +60,7 @@ class CsvFormat:
         return header, rows
 
 
-def _text(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

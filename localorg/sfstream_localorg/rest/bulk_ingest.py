@@ -1,9 +1,9 @@
 """Bulk API 2.0 ingest jobs: CSV that inserts, updates, upserts or deletes records.
 
-A job is ``Open`` until it is closed. Its rows are processed before ``UploadComplete`` is answered, two hundred to a
-transaction as Salesforce chunks them, but clients see ``InProgress`` at the first look and the end of the job from the
-second on, so that they have to wait as they do at Salesforce. Not modelled: creating a job and uploading its data in
-one multipart request, relationships in the names of columns. Source: "Bulk API 2.0 Ingest".
+A job is ``Open`` until it is closed. The request that closes it also processes its rows, 200 per transaction as at
+Salesforce. The response shows ``UploadComplete``, the first status request ``InProgress``, the second the final state,
+so that clients have to wait as at Salesforce. Not modelled: creating a job and uploading its data in one multipart
+request, and relationships in column names. Source: "Bulk API 2.0 Ingest".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Row = Sequence[str]
 
 @dataclass
 class _IngestJob(Job):
-    """``outcome`` is the state at the end of the processing, empty before; ``text`` the upload, ``None`` before it."""
+    """An ingest job. ``outcome`` is its final state, empty before; ``text`` is the upload, ``None`` before it."""
 
     entity: Entity
     external_id: str | None
@@ -56,7 +56,7 @@ class _IngestJob(Job):
         return description
 
     def as_info(self) -> dict[str, Any]:
-        """Return the job with how far it is; no processing takes time here."""
+        """Return the job with its progress. All processing times are zero."""
         ended = self.state in _ENDED
         info = self.as_dict() | {
             "numberRecordsProcessed": len(self.successful) + len(self.failed) if ended else 0,
@@ -69,7 +69,7 @@ class _IngestJob(Job):
 def routes(org: Org, numbers: Iterator[int]) -> list[web.RouteDef]:
     """Return the routes under ``jobs/ingest``.
 
-    :param numbers: those of the jobs' ids.
+    :param numbers: counter for the ids of jobs.
     """
     jobs = _IngestJobs(numbers)
     one = "/jobs/ingest/{job_id}"
@@ -159,9 +159,9 @@ class _IngestJobs:
         return self.jobs.forget(self.jobs.find(call), ("UploadComplete", *_ENDED))
 
     async def results(self, call: Call) -> web.Response:
-        """Return one of the three files of a job's results.
+        """Return one of the three result files of a job.
 
-        :raises ApiError: if there is no such job, or it has not ended.
+        :raises ApiError: if the job does not exist or has not ended.
         """
         job = self.jobs.find(call)
         if job.state not in _ENDED:
@@ -178,7 +178,7 @@ class _IngestJobs:
 
 
 async def _process(call: Call, job: _IngestJob) -> None:
-    """Carry out a job's rows; others are served between two chunks, and one of them may abort the job."""
+    """Process the rows of a job in chunks. Other requests run between two chunks, and one may abort the job."""
     try:
         job.header, rows = job.format.read(job.text or "")
         job.unprocessed = list(rows)
@@ -213,12 +213,12 @@ def _process_chunk(call: Call, job: _IngestJob, reader: RowReader, rows: Sequenc
 
 
 def _abort(job: _IngestJob) -> None:
-    """What was processed stays so; of a job that was not closed, nothing was."""
+    """Abort a job. Processed rows are not undone; all rows of an open job are unprocessed."""
     if job.state == "Open" and job.text is not None:
         try:
             job.header, rows = job.format.read(job.text)
         except ValueError:
-            rows = []  # what was uploaded is no CSV, and has no rows to give back
+            rows = []  # the upload is not valid CSV, so it has no unprocessed rows
         job.unprocessed = list(rows)
     job.state = "Aborted"
 

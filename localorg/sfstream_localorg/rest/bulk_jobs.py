@@ -1,4 +1,4 @@
-"""What the query and the ingest jobs of Bulk API 2.0 share. Jobs are kept in memory."""
+"""Common parts of query and ingest jobs of Bulk API 2.0. Jobs are in memory only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_JOBS = 100
 
 @dataclass
 class Job:
-    """A job: what was asked for and by whom, and its state in Salesforce's words."""
+    """A job: its request, its user, and its state."""
 
     id: str
     operation: str
@@ -30,7 +30,7 @@ class Job:
     state: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what Salesforce tells of every job."""
+        """Return the fields that the responses of all jobs have."""
         return {
             "id": self.id,
             "operation": self.operation,
@@ -51,10 +51,10 @@ J = TypeVar("J", bound=Job)
 
 
 class Jobs(Generic[J]):
-    """The jobs of one kind, the newest hundred of them.
+    """Jobs of one kind, at most the newest 100.
 
-    :param numbers: those of the ids, which both kinds have in common.
-    :param first_version: the first API version that has this kind.
+    :param numbers: counter for ids, common to both kinds.
+    :param first_version: the first API version with this kind of job.
     """
 
     def __init__(self, numbers: Iterator[int], first_version: int) -> None:
@@ -63,11 +63,11 @@ class Jobs(Generic[J]):
         self._first_version = first_version
 
     def new_id(self) -> str:
-        """Return the id of a new job."""
+        """Generate the id of a job."""
         return numbered("750", next(self._numbers))
 
     def keep(self, job: J) -> None:
-        """Keep a new job; the oldest one may be forgotten for it."""
+        """Add a job, and remove the oldest job above the maximum."""
         self._jobs[job.id] = job
         if len(self._jobs) > _MOST_JOBS:
             self._jobs.popitem(last=False)
@@ -84,19 +84,22 @@ class Jobs(Generic[J]):
         return job
 
     def check_version(self, call: Call) -> None:
-        """:raises ApiError: ``NOT_FOUND`` if the API version of a call does not have such jobs."""
+        """Check that the API version of a call has this kind of job.
+
+        :raises ApiError: ``NOT_FOUND``.
+        """
         if int(call.version.partition(".")[0]) < self._first_version:
             raise not_found()
 
     async def all(self, call: Call) -> Answer:
-        """Answer with all jobs."""
+        """Return all jobs."""
         self.check_version(call)
         return 200, {"done": True, "records": [job.as_dict() for job in self._jobs.values()], "nextRecordsUrl": None}
 
     def forget(self, job: J, states: tuple[str, ...]) -> Answer:
-        """Delete a job in one of these states.
+        """Delete a job that is in one of these states.
 
-        :raises ApiError: ``INVALIDJOBSTATE`` in any other.
+        :raises ApiError: ``INVALIDJOBSTATE`` if it is in another state.
         """
         if job.state not in states:
             raise ApiError("INVALIDJOBSTATE", "Job cannot be deleted while it is running")
@@ -105,7 +108,7 @@ class Jobs(Generic[J]):
 
 
 def csv_format(body: dict[str, Any]) -> CsvFormat:
-    """Return the format that a request for a job asks for.
+    """Return the CSV format in a job request.
 
     :raises ApiError: ``INVALIDJOB``.
     """
@@ -117,9 +120,9 @@ def csv_format(body: dict[str, Any]) -> CsvFormat:
 
 
 def one_of(body: dict[str, Any], name: str, choices: tuple[str, ...], default: str | None) -> str:
-    """Return a value of a request's body.
+    """Return a validated value of a request's body.
 
-    :raises ApiError: ``INVALIDJOB`` if it is none of the choices.
+    :raises ApiError: ``INVALIDJOB`` if the value is not one of the choices.
     """
     value = body.get(name, default)
     if value not in choices:
@@ -128,5 +131,5 @@ def one_of(body: dict[str, Any], name: str, choices: tuple[str, ...], default: s
 
 
 def moment() -> str:
-    """Return the current time as jobs show it."""
+    """Return the current time in the format of job responses."""
     return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000+0000}"

@@ -1,8 +1,8 @@
-"""Bulk API 2.0 query jobs, whose results are pages of CSV.
+"""Bulk API 2.0 query jobs, with results in pages of CSV.
 
-A job sees the records as they were when it was made. It is ``UploadComplete`` when it is made, ``InProgress`` at the
-first look and ``JobComplete`` from the second on, so that clients have to wait as they do at Salesforce. Source: "Query
-Jobs" of the Bulk API 2.0 guide.
+The result of a job is computed when the job is created. Its state is ``UploadComplete`` at first, ``InProgress`` in the
+first status response and ``JobComplete`` from the second on, so that clients have to wait as at Salesforce. Source:
+"Query Jobs" of the Bulk API 2.0 guide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _QueryJob(Job):
         return description
 
     def page(self, start: int, end: int) -> str:
-        """Return records as CSV."""
+        """Return a range of records as CSV."""
         fields = self.result.query.fields
         return self.format.write(
             self.result.query.columns,
@@ -53,7 +53,7 @@ class _QueryJob(Job):
 def routes(org: Org, numbers: Iterator[int]) -> list[web.RouteDef]:
     """Return the routes under ``jobs/query``.
 
-    :param numbers: those of the jobs' ids.
+    :param numbers: counter for the ids of jobs.
     """
     jobs = _QueryJobs(numbers)
     one = "/jobs/query/{job_id}"
@@ -112,7 +112,7 @@ class _QueryJobs:
     async def results(self, call: Call) -> web.Response:
         """Return one page of a job's results.
 
-        :raises ApiError: if there is no such job, it has none, or the locator is not one of its own.
+        :raises ApiError: if the job does not exist or has no results yet, or the locator is invalid.
         """
         job = self.jobs.find(call)
         if job.state != "JobComplete":
@@ -127,7 +127,7 @@ class _QueryJobs:
 
 
 def _check(query: Query) -> None:
-    """Refuse what a query job cannot answer: aggregates, compound fields and ``OFFSET``."""
+    """Refuse queries that are not supported by query jobs: aggregates, compound fields and ``OFFSET``."""
     compound = [field.name for field in query.fields if field.kind in COMPOUND_TYPES]
     if not query.fields or compound or query.offset:
         problem = f"Selecting compound data not supported in Bulk Query: {compound[0]}" if compound else "Not supported"

@@ -1,4 +1,4 @@
-"""The rows of a Bulk API 2.0 ingest job, turned into what is to be done with records."""
+"""Conversion of rows of Bulk API 2.0 ingest jobs to operations on records."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _BOOLEANS = {
 
 @dataclass(frozen=True)
 class RowReader:
-    """How a job's rows are understood.
+    """Converter of the rows of one job.
 
     :param operation: one of ``OPERATIONS``.
-    :param external_id: what an upsert knows records by: an external ID field, or ``Id``; ``None`` for the others.
-    :param header: the names of the fields, as uploaded.
-    :raises ValueError: in Salesforce's words where they are known, if the job cannot be processed at all.
+    :param external_id: external ID field of an upsert, or ``Id``; ``None`` for the other operations.
+    :param header: uploaded field names.
+    :raises ValueError: if the header is invalid for the operation. The text is Salesforce's, if it is known.
     """
 
     entity: Entity
@@ -52,23 +52,23 @@ class RowReader:
                 hint = " (relationships are not modelled by the local org)" if "." in name else ""
                 raise ValueError(f"InvalidBatch : Field name not found : {name}{hint}")
         wanted = "Id" if self.operation == "update" else self.external_id
-        # An upsert by Id without ids has new records only.
+        # An upsert by Id may omit the column; then all its records are new.
         if wanted is not None and wanted.lower() not in names and (self.operation, wanted) != ("upsert", "Id"):
             raise ValueError(f"InvalidBatch : Field name not found : {wanted}")
         if len(set(names)) < len(names):
             raise ValueError("InvalidBatch : a field is named twice (not modelled by the local org)")
 
     def operations(self, sobjects: SObjects, rows: Sequence[Sequence[str]]) -> list[Operation | ApiError]:
-        """Return what to do for each row, or why it is refused."""
+        """Return the operation or the error of each row."""
         values = [self._values(row) for row in rows]
         return operations_of(sobjects, self.entity, self.operation, self.external_id, values)
 
     def record_id(self, row: Sequence[str]) -> str:
-        """Return the record id in a row, empty if there is none."""
+        """Return the record id in a row, empty if the row has none."""
         return next((cell for name, cell in zip(self.header, row, strict=True) if name.lower() == "id"), "")
 
     def _values(self, row: Sequence[str]) -> dict[str, Any] | ApiError:
-        """Return the values of a row as JSON would have them: an empty cell is none, ``#N/A`` is null."""
+        """Return the values of a row as JSON values. Empty cells are omitted; ``#N/A`` is null."""
         columns = {name.lower(): column for name, column in self.entity.columns.items()}
         values: dict[str, Any] = {}
         for name, cell in zip(self.header, row, strict=True):
@@ -94,11 +94,11 @@ def operations_of(
     external_id: str | None,
     records: Sequence[dict[str, Any] | ApiError],
 ) -> list[Operation | ApiError]:
-    """Return what to do for each record of a job, or why it is refused.
+    """Return the operation or the error of each record of a job.
 
     :param operation: one of ``OPERATIONS``.
-    :param external_id: what an upsert knows records by; ``None`` for the others.
-    :param records: values as JSON gives them; an error is passed on.
+    :param external_id: external ID field of an upsert; ``None`` for the other operations.
+    :param records: JSON values; an error is returned unchanged.
     """
     if external_id is not None:
         return upserts(sobjects, entity, external_id, records)

@@ -1,4 +1,4 @@
-"""What all REST endpoints under ``/services/data/v{version}`` share: session, version, body, errors."""
+"""Common parts of REST endpoints under ``/services/data/v{version}``: session, version, body, errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LAST_VERSION = 66
 BASE = "/services/data/v{version}"
 
 Answer = tuple[int, Any]
-"""HTTP status and JSON body; a body of ``None`` is an empty one."""
+"""HTTP status and JSON body; ``None`` for an empty body."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One authenticated request."""
+    """An authenticated request."""
 
     org: Org
     request: web.Request
@@ -37,16 +37,16 @@ class Call:
 
     @property
     def base(self) -> str:
-        """The path of this API version."""
+        """Base path of the API version."""
         return f"/services/data/v{self.version}"
 
     @property
     def origin(self) -> str:
-        """The ``changeOrigin`` of this call's change events."""
+        """``changeOrigin`` of the change events that this call causes."""
         return self.origin_of("rest")
 
     def origin_of(self, api: str) -> str:
-        """Return the ``changeOrigin`` of an API's change events; clients name themselves in ``Sforce-Call-Options``."""
+        """Return the ``changeOrigin`` for an API; it has the client's name from ``Sforce-Call-Options``, if any."""
         client = re.search(r"client=([^,;\s]+)", self.request.headers.get("Sforce-Call-Options", ""))
         return f"com/salesforce/api/{api}/{self.version}" + (f";client={client[1]}" if client else "")
 
@@ -61,16 +61,16 @@ class Call:
         return entity
 
     def record_id(self) -> str:
-        """Return the record id in the path, 18 characters.
+        """Return the 18-character record id in the path.
 
         :raises ApiError: ``MALFORMED_ID``.
         """
         return record_id(self.request.match_info["record_id"])
 
     async def body(self) -> dict[str, Any]:
-        """Return the request's JSON object.
+        """Return the JSON object in the request's body.
 
-        :raises ApiError: ``JSON_PARSER_ERROR`` if it is not one.
+        :raises ApiError: ``JSON_PARSER_ERROR`` if the body is not a JSON object.
         """
         try:
             body = json.loads(await self.request.text())
@@ -96,7 +96,7 @@ def record_id(text: str) -> str:
 
 
 def route(org: Org, method: str, path: str, endpoint: Endpoint) -> web.RouteDef:
-    """Return the route of an endpoint below the API version; a slash at the end of the path is as good as none."""
+    """Return the route of an endpoint below the API version; a slash at the end of the path is optional."""
 
     async def answer(call: Call) -> web.Response:
         status, body = await endpoint(call)
@@ -106,11 +106,11 @@ def route(org: Org, method: str, path: str, endpoint: Endpoint) -> web.RouteDef:
 
 
 def respond(org: Org, method: str, path: str, endpoint: Callable[[Call], Awaitable[web.Response]]) -> web.RouteDef:
-    """Return the route of an endpoint whose answer is not JSON, as :func:`route` does."""
+    """Return the route of an endpoint like :func:`route`, for responses that are not JSON."""
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            response = await endpoint(call_of(org, request))
+            response = await endpoint(authenticated_call(org, request))
         except ApiError as error:
             response = web.json_response([error.as_error()], status=error.status)
         org.api_requests.use(1)
@@ -120,10 +120,10 @@ def respond(org: Org, method: str, path: str, endpoint: Callable[[Call], Awaitab
     return web.route(method, BASE + path + "{slash:/?}", handle)
 
 
-def call_of(org: Org, request: web.Request) -> Call:
-    """Return a request with its session.
+def authenticated_call(org: Org, request: web.Request) -> Call:
+    """Authenticate a request.
 
-    :raises ApiError: ``INVALID_SESSION_ID``, or ``NOT_FOUND`` for an API version that there is not.
+    :raises ApiError: ``INVALID_SESSION_ID``, or ``NOT_FOUND`` for an unsupported API version.
     """
     session = org.sessions.check(bearer_token(request.headers.get("Authorization")))
     if session is None:

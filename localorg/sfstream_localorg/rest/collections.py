@@ -18,7 +18,7 @@ from sfstream_localorg.records.sobjects import Operation, rolled_back
 from sfstream_localorg.records.soql import columns_of
 from sfstream_localorg.records.upserts import external_id_column, upserts
 from sfstream_localorg.rest.calls import Answer, Call, record_id, route
-from sfstream_localorg.rest.events import published
+from sfstream_localorg.rest.events import publish_event
 from sfstream_localorg.rest.records import attributes
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ async def _create(call: Call) -> Answer:
         return await _write(call, "CREATE")
     if not all(are_events):
         raise ApiError("INVALID_TYPE", "Records and platform events in one request are not modelled by the local org.")
-    # Events are published one by one, at once: ``allOrNone`` calls none of them back.
-    return 200, [_published(call, name, record) for name, record in zip(names, records, strict=True)]
+    # Each event is published immediately, so ``allOrNone`` does not apply to events.
+    return 200, [_publish_result(call, name, record) for name, record in zip(names, records, strict=True)]
 
 
-def _published(call: Call, name: str, record: dict[str, Any]) -> dict[str, Any]:
+def _publish_result(call: Call, name: str, record: dict[str, Any]) -> dict[str, Any]:
     try:
-        return published(call, name, record)
+        return publish_event(call, name, record)
     except ApiError as error:
         return error.as_result()
 
@@ -75,7 +75,7 @@ async def _upsert(call: Call) -> Answer:
     entity = call.entity()
     column = external_id_column(entity, call.request.match_info["field"])
     records, all_or_none = await _records(call)
-    parts = upserts(call.org.sobjects, entity, column, [_of_entity(entity, record) for record in records])
+    parts = upserts(call.org.sobjects, entity, column, [_check_type(entity, record) for record in records])
     results = _commit(call, parts, all_or_none=all_or_none)
     created = [isinstance(part, Operation) and part.type == "CREATE" for part in parts]
     return 200, [
@@ -85,7 +85,7 @@ async def _upsert(call: Call) -> Answer:
 
 
 async def _records(call: Call) -> tuple[list[dict[str, Any]], bool]:
-    """Return the records in a request's body, and whether one refusal undoes all."""
+    """Return the records in a request's body, and ``allOrNone``."""
     body = await call.body()
     records = body.get("records")
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
@@ -107,7 +107,7 @@ async def _read_by_body(call: Call) -> Answer:
 
 
 def _read(call: Call, ids: Sequence[str], fields: Sequence[str]) -> Answer:
-    """Answer with one entry for each id: the record, or null where there is none of this entity."""
+    """Return one entry for each id: the record, or null if the entity has no record with this id."""
     entity = call.entity()
     if not ids or not fields:
         raise ApiError("MISSING_ARGUMENT", "both ids and fields must be specified")
@@ -129,7 +129,7 @@ def _id_or_none(text: str) -> str | None:
         return None
 
 
-def _of_entity(entity: Entity, record: dict[str, Any]) -> dict[str, Any] | ApiError:
+def _check_type(entity: Entity, record: dict[str, Any]) -> dict[str, Any] | ApiError:
     name = (record.get("attributes") or {}).get("type")
     if str(name).lower() != entity.name.lower():
         return ApiError("INVALID_TYPE", f"the record's type is {name!r}, and the request is about {entity.name}")

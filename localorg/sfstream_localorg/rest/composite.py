@@ -1,8 +1,7 @@
-"""``/composite``: up to 25 requests in one, each answered as if it had come alone.
+"""``/composite``: up to 25 independent requests in one.
 
-A later one may have ``@{name.path}`` where it needs a value of the answer to an earlier one.
-
-At Salesforce ``allOrNone`` undoes them all where one fails; here it is refused.
+A later request may use ``@{name.path}`` for a value of the response to an earlier one. ``allOrNone``, which at
+Salesforce rolls back all requests if one fails, is refused.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ async def _answer(
 
 
 def _filled(text: str, answers: dict[str, Any]) -> str:
-    """Put values of answers in the place of references such as ``@{order.records[0].Id}``."""
+    """Replace references like ``@{order.records[0].Id}`` with values of earlier responses."""
 
     def value(found: re.Match[str]) -> str:
         at = answers[found[1]]

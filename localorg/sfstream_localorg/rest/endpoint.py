@@ -1,4 +1,4 @@
-"""The REST API under ``/services/data``: versions, records, collections, queries, bulk jobs and event schemas."""
+"""REST API under ``/services/data``: versions, records, collections, queries, bulk jobs and event schemas."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
 
-_MOST = {
+_DEFAULT_LIMITS = {
     "DailyDeliveredPlatformEvents": 50_000,
     "HourlyPublishedPlatformEvents": 50_000,
     "MonthlyPlatformEvents": 1_500_000,
 }
-"""What is shown where no quota is set; nothing is refused for it then."""
+"""Limits to show without a quota. They are not enforced."""
 
 
 def routes(org: Org) -> list[web.RouteDef]:
-    """Return the routes of the REST API; what it does not have answers 404 in Salesforce's form."""
+    """Return the routes of the REST API. The response for an unknown path is Salesforce's 404."""
     job_numbers = itertools.count(1)
     return [
         web.get("/services/data", _versions),
@@ -51,7 +51,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         *async_bulk.routes(org, job_numbers),
         *tooling.routes(org),
         *entity_admin.routes(org),
-        web.route("*", "/services/data/{rest:.*}", _nothing),
+        web.route("*", "/services/data/{rest:.*}", _not_found),
     ]
 
 
@@ -71,22 +71,22 @@ async def _resources(call: Call) -> Answer:
 
 
 async def _limits(call: Call) -> Answer:
-    """Answer what is counted here, by what really was called, published and delivered."""
+    """Return the counted limits, with the actual numbers of calls, publications and deliveries."""
     counted = {
         "DailyApiRequests": call.org.api_requests,
         "DailyDeliveredPlatformEvents": call.org.deliveries,
         "HourlyPublishedPlatformEvents": call.org.publications,
         "MonthlyPlatformEvents": call.org.monthly_deliveries,
     }
-    return 200, {name: _shown(name, allocation) for name, allocation in counted.items()}
+    return 200, {name: _allocation_json(name, allocation) for name, allocation in counted.items()}
 
 
-def _shown(name: str, allocation: Allocation) -> dict[str, int]:
+def _allocation_json(name: str, allocation: Allocation) -> dict[str, int]:
     left, limit = allocation.left(), allocation.limit()
-    most = _MOST[name] if limit is None else limit
+    most = _DEFAULT_LIMITS[name] if limit is None else limit
     return {"Max": most, "Remaining": max(0, most - allocation.used) if left is None else left}
 
 
-async def _nothing(request: web.Request) -> web.Response:
+async def _not_found(request: web.Request) -> web.Response:
     error = not_found()
     return web.json_response([error.as_error()], status=error.status)

@@ -1,4 +1,4 @@
-"""What describe says of platform events and change events. Their fields are those of their newest schemas."""
+"""Describe results of platform events and change events. The fields are those of the newest schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfstream_localorg.records.fields import FIELD_TYPES
 from sfstream_localorg.rest.calls import Call
 
 _DESCRIBED = {kind.doc.rpartition(":")[2]: kind.describe for kind in reversed(FIELD_TYPES.values())}
-"""The type that describe names, by the one that the schema's ``doc`` names."""
+"""Type in describe results, by type in the schema's ``doc``."""
 _SYSTEM = ("CreatedDate", "CreatedById", "ChangeEventHeader")
 
 
@@ -19,7 +19,7 @@ def event_names(call: Call) -> list[str]:
 
 
 def event_summary(call: Call, name: str) -> dict[str, Any]:
-    """Return what describeGlobal says of an event: one can publish platform events, and nothing else."""
+    """Return the entry of an event in describeGlobal. Clients can only publish platform events, not query them."""
     path = f"{call.base}/sobjects/{name}"
     return {
         "name": name,
@@ -33,7 +33,7 @@ def event_summary(call: Call, name: str) -> dict[str, Any]:
 
 
 def event_fields(call: Call, name: str) -> list[dict[str, Any]]:
-    """Return what describe says of the fields of an event."""
+    """Return the describe results of the fields of an event."""
     schema = call.org.schemas.parsed(call.org.schemas.latest(name) or "")
     return [_field(name, field) for field in schema["fields"]]
 

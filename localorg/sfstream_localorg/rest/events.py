@@ -1,4 +1,4 @@
-"""Event schemas over REST, and publishing platform events as if they were records."""
+"""Event schemas over REST, and publishing of platform events through the endpoints of records."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def is_platform_event(call: Call) -> bool:
 
 
 async def publish(call: Call) -> Answer:
-    """Publish the body as one platform event; the answer's message is the event's UUID, as at Salesforce.
+    """Publish the body as one platform event. The message of the response is the event's UUID, as at Salesforce.
 
-    :raises ApiError: as :func:`published`.
+    :raises ApiError: for the reasons of :func:`publish_event`.
     """
-    return 201, published(call, call.request.match_info["entity"], await call.body())
+    return 201, publish_event(call, call.request.match_info["entity"], await call.body())
 
 
-def published(call: Call, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Publish one platform event; return what Salesforce answers for it.
+def publish_event(call: Call, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Publish one platform event; return the response for it.
 
-    :raises ApiError: if a field is unknown or system-owned, a value of the wrong type, the event too large, or the
-        hourly allocation used up. Nothing was published.
+    :raises ApiError: if a field is unknown or a system field, a value has the wrong type, the event is too large, or
+        the hourly allocation is used up. Nothing was published.
     """
     topic = call.org.topics.get(f"/event/{name}")
     if topic is None or not topic.can_publish:
@@ -77,14 +77,14 @@ def _check_names(name: str, values: Mapping[str, Any], schema_id: str | None, ca
 
 
 async def _latest_schema(call: Call) -> Answer:
-    return _answer(call, call.org.schemas.latest(call.request.match_info["entity"]))
+    return _schema_answer(call, call.org.schemas.latest(call.request.match_info["entity"]))
 
 
 async def _schema(call: Call) -> Answer:
-    return _answer(call, call.request.match_info["schema_id"])
+    return _schema_answer(call, call.request.match_info["schema_id"])
 
 
-def _answer(call: Call, schema_id: str | None) -> Answer:
+def _schema_answer(call: Call, schema_id: str | None) -> Answer:
     text = call.org.schemas.get(schema_id) if schema_id else None
     if text is None:
         raise not_found()
@@ -98,7 +98,7 @@ def _answer(call: Call, schema_id: str | None) -> Answer:
 
 
 def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of the message that the Streaming API carries: the payload in its envelope, dates as text."""
+    """Return the schema of the Streaming API's message: the payload in its envelope, with dates as text."""
     payload = {
         "type": "record",
         "name": "Payload",

@@ -1,4 +1,4 @@
-"""One record by an external ID: read, upsert and delete (``/sobjects/{Entity}/{Field}/{value}``)."""
+"""Records by external ID: read, upsert and delete (``/sobjects/{Entity}/{Field}/{value}``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.sobjects import Operation
 from sfstream_localorg.records.upserts import external_id_column, matching, upserts
 from sfstream_localorg.rest.calls import Answer, Call, record_id, route
-from sfstream_localorg.rest.records import attributes, shown
+from sfstream_localorg.rest.records import attributes, record_json
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
-_CREATED_SINCE = 46
-"""The first API version whose answer to an upsert says whether the record is new."""
+_FIRST_VERSION_WITH_CREATED = 46
+"""First API version with ``created`` in the response to an upsert."""
 
 
 def routes(org: Org) -> list[web.RouteDef]:
@@ -33,7 +33,11 @@ def routes(org: Org) -> list[web.RouteDef]:
 
 async def _get(call: Call) -> Answer:
     found = _matching(call)
-    return _choices(call, found) if len(found) > 1 else (200, shown(call, call.entity(), _only(call, found)))
+    return (
+        _multiple_choices(call, found)
+        if len(found) > 1
+        else (200, record_json(call, call.entity(), _single_record(call, found)))
+    )
 
 
 async def _upsert(call: Call) -> Answer:
@@ -44,37 +48,37 @@ async def _upsert(call: Call) -> Answer:
         raise ApiError("INVALID_FIELD", message, fields=(column,))
     found = _matching(call)
     if len(found) > 1:
-        return _choices(call, found)
+        return _multiple_choices(call, found)
     value = call.request.match_info["value"]
     (operation,) = upserts(call.org.sobjects, entity, column, [{**values, column: value}])
-    return _written(call, operation)
+    return _write_answer(call, operation)
 
 
 async def _insert(call: Call) -> Answer:
-    """Upsert by ``Id`` without one: the record is new."""
-    return _written(call, Operation("CREATE", call.entity(), None, await call.body()))
+    """Upsert by ``Id`` without a value: create a record."""
+    return _write_answer(call, Operation("CREATE", call.entity(), None, await call.body()))
 
 
 async def _delete(call: Call) -> Answer:
     found = _matching(call)
     if len(found) > 1:
-        return _choices(call, found)
-    operation = Operation("DELETE", call.entity(), _only(call, found).id)
-    _committed(call, operation)
+        return _multiple_choices(call, found)
+    operation = Operation("DELETE", call.entity(), _single_record(call, found).id)
+    _commit(call, operation)
     return 204, None
 
 
-def _written(call: Call, operation: Operation | ApiError) -> Answer:
+def _write_answer(call: Call, operation: Operation | ApiError) -> Answer:
     if isinstance(operation, ApiError):
         raise operation
     is_new = operation.type == "CREATE"
-    answer = {"id": _committed(call, operation), "success": True, "errors": []}
-    if int(call.version.partition(".")[0]) >= _CREATED_SINCE:
+    answer = {"id": _commit(call, operation), "success": True, "errors": []}
+    if int(call.version.partition(".")[0]) >= _FIRST_VERSION_WITH_CREATED:
         return (201 if is_new else 200), {**answer, "created": is_new}
     return (201, answer) if is_new else (204, None)
 
 
-def _committed(call: Call, operation: Operation) -> str:
+def _commit(call: Call, operation: Operation) -> str:
     (result,) = call.org.sobjects.commit([operation], user_id=call.session.user_id, origin=call.origin)
     if isinstance(result, ApiError):
         raise result
@@ -92,13 +96,13 @@ def _matching(call: Call) -> list[StoredRecord]:
     return matching(call.org.sobjects, entity, column, value)
 
 
-def _only(call: Call, found: list[StoredRecord]) -> StoredRecord:
+def _single_record(call: Call, found: list[StoredRecord]) -> StoredRecord:
     if not found:
         raise not_found()
-    # Read again for the values of its computed fields.
+    # Read again, because the search does not return computed fields.
     return call.org.sobjects.get(call.entity(), found[0].id)
 
 
-def _choices(call: Call, found: list[StoredRecord]) -> Answer:
-    """Answer with the URLs of the records that have the external ID in common; nothing was changed."""
+def _multiple_choices(call: Call, found: list[StoredRecord]) -> Answer:
+    """Return status 300 with the URLs of the records that have the external ID; nothing was changed."""
     return 300, [attributes(call, call.entity(), record.id)["url"] for record in found]

@@ -1,4 +1,4 @@
-"""The records that an org has from the start, and that nobody writes here: its one user, and the org itself."""
+"""Built-in, read-only records of an org: its only user, and the organization."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _ORGANIZATION = Entity(
     has_change_events=False,
 )
 OWN_ENTITIES = {entity.name.lower(): entity for entity in (_USER, _ORGANIZATION)}
-"""By name in lower case."""
+"""Entities of the built-in records, by name in lower case."""
 
 
 def own_record(org: Org, entity: Entity) -> StoredRecord:
-    """Return the one record of an entity of :data:`OWN_ENTITIES`: what logins and userinfo say, too."""
+    """Return the only record of an entity of :data:`OWN_ENTITIES`, with the same values as logins and userinfo."""
     created = int(org.created_at) * 1000
     audit = {"CreatedDate": created, "CreatedById": org.user_id}
     audit |= {"LastModifiedDate": created, "LastModifiedById": org.user_id}

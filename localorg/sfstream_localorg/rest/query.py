@@ -1,4 +1,4 @@
-"""``query`` and ``queryAll``, answered in pages."""
+"""``query`` and ``queryAll``, with results in pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def routes(org: Org) -> list[web.RouteDef]:
 
 
 class _Queries:
-    """Open queries see the records as they were when the query was made, as at Salesforce."""
+    """Open queries. All pages show the records at the time of the query, as at Salesforce."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, QueryResult] = OrderedDict()
@@ -76,7 +76,7 @@ class _Queries:
         page: dict[str, Any] = {
             "totalSize": len(result.records),
             "done": end >= len(result.records),
-            "records": [shown_record(call, result, record) for record in result.records[start:end]],
+            "records": [query_record_json(call, result, record) for record in result.records[start:end]],
         }
         if page["done"]:
             self._open.pop(locator, None)
@@ -85,8 +85,8 @@ class _Queries:
         return page
 
 
-def shown_record(call: Call, result: QueryResult, record: StoredRecord) -> dict[str, Any]:
-    """Return a record as a query answers it: the fields of a parent are an object of their own, null without one."""
+def query_record_json(call: Call, result: QueryResult, record: StoredRecord) -> dict[str, Any]:
+    """Return a record of a query's result. Fields of a parent are a nested object, null without a parent."""
     shown: dict[str, Any] = {"attributes": attributes(call, result.query.entity, record.id)}
     for field in result.query.fields:
         if field.relationship is None:
@@ -101,5 +101,5 @@ def shown_record(call: Call, result: QueryResult, record: StoredRecord) -> dict[
 
 
 def _page_size(call: Call) -> int:
-    asked = re.search(r"batchSize=(\d+)", call.request.headers.get("Sforce-Query-Options", ""))
-    return min(max(int(asked[1]), 200), _PAGE) if asked else _PAGE
+    requested = re.search(r"batchSize=(\d+)", call.request.headers.get("Sforce-Query-Options", ""))
+    return min(max(int(requested[1]), 200), _PAGE) if requested else _PAGE

@@ -1,4 +1,4 @@
-"""Metadata of a query's columns, which ``query?columns=true`` answers in place of records."""
+"""Column metadata of a query, which ``query?columns=true`` returns in place of records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NUMBERS = ("Double", "Integer")
 
 
 def query_columns(query: Query, *, own: bool) -> dict[str, Any]:
-    """Return the metadata of a query's columns.
+    """Return the column metadata of a query.
 
-    :param own: the queried object cannot be written, as User.
+    :param own: whether the queried object is read-only, like User.
     """
     columns: list[dict[str, Any]] = []
     parents: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""What a query finds at one moment, which its pages show however late they are asked for."""
+"""Result of a query at one time, which all its pages show."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """A query, the records that it found, and the parents of those: by entity and by id."""
+    """A query, its records, and their parents by entity and by id."""
 
     query: Query
     records: Sequence[StoredRecord]
     parent_records: Mapping[str, Mapping[str, StoredRecord]]
 
     def parents(self, entity: Entity, record_id: str) -> StoredRecord | None:
-        """Return a parent as it was when the query was made, ``None`` if there was none."""
+        """Return a parent at the time of the query, ``None`` if it did not exist."""
         return self.parent_records[entity.name].get(record_id)
 
     def counts(self) -> dict[str, int]:
@@ -33,11 +33,11 @@ class QueryResult:
 
 
 def query_result(org: Org, text: str, *, include_deleted: bool) -> QueryResult:
-    """Return what a query finds now.
+    """Execute a query.
 
     :raises ApiError: ``MALFORMED_QUERY``, ``INVALID_TYPE`` or ``INVALID_FIELD``.
     """
-    source = _Source(org)
+    source = _QuerySource(org)
     query = parse(text, source, now=org.now())
     parents = {entity.name: {record.id: record for record in source.all(entity)} for entity in query.parents}
     found = QueryResult(query, (), parents)
@@ -45,8 +45,8 @@ def query_result(org: Org, text: str, *, include_deleted: bool) -> QueryResult:
     return QueryResult(query, records, parents)
 
 
-class _Source:
-    """What can be queried: the org's records, and those that it has from the start."""
+class _QuerySource:
+    """Source of queries: the org's records and its built-in records."""
 
     def __init__(self, org: Org) -> None:
         self._org = org

@@ -1,6 +1,6 @@
-"""sObject endpoints for one record, and describe.
+"""sObject endpoints of single records, and describe.
 
-``POST …/sobjects/{Entity}/{id}/undelete`` is the local org's own: Salesforce undeletes over SOAP and Apex only.
+``POST …/sobjects/{Entity}/{id}/undelete`` exists in the local org only: Salesforce undeletes over SOAP and Apex.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ async def _change(call: Call, change_type: ChangeType, record_id: str | None = N
 async def _get(call: Call) -> Answer:
     entity = _readable_entity(call)
     if entity.name.lower() not in OWN_ENTITIES:
-        return 200, shown(call, entity, call.org.sobjects.get(entity, call.record_id()))
+        return 200, record_json(call, entity, call.org.sobjects.get(entity, call.record_id()))
     record = own_record(call.org, entity)
     if record.id != call.record_id():
         raise not_found()
-    return 200, shown(call, entity, record)
+    return 200, record_json(call, entity, record)
 
 
 def _readable_entity(call: Call) -> Entity:
     return OWN_ENTITIES.get(call.request.match_info["entity"].lower()) or call.entity()
 
 
-def shown(call: Call, entity: Entity, record: StoredRecord) -> dict[str, Any]:
-    """Return a record as REST shows it: the columns that the request asks for in ``fields``, or all.
+def record_json(call: Call, entity: Entity, record: StoredRecord) -> dict[str, Any]:
+    """Return a record in the REST form, with the columns in the request's ``fields``, or with all columns.
 
     :raises ApiError: ``INVALID_FIELD``.
     """
@@ -99,7 +99,7 @@ def shown(call: Call, entity: Entity, record: StoredRecord) -> dict[str, Any]:
 
 
 def attributes(call: Call, entity: Entity, record_id: str) -> dict[str, str]:
-    """Return what REST puts first into every record: its type and URL."""
+    """Return the ``attributes`` of a record in REST: its type and URL."""
     return {"type": entity.name, "url": f"{call.base}/sobjects/{entity.name}/{record_id}"}
 
 
@@ -151,7 +151,7 @@ def _field(entity: Entity, name: str, kind: str) -> dict[str, Any]:
         "length": 18 if name == "Id" else _length(kind),
         "referenceTo": [one.target for one in references(entity).values() if one.column == name],
         "relationshipName": next((one.relationship for one in references(entity).values() if one.column == name), None),
-        "picklistValues": [],  # any value is taken: picklists have no values of their own here
+        "picklistValues": [],  # picklists have no defined values here and accept any text
         "externalId": bool(name in entity.columns and _is_external_id(entity, name)),
         "calculated": name in entity.computed,
         "calculatedFormula": entity.computed[name].formula if name in entity.computed else None,
@@ -164,7 +164,7 @@ async def _not_modelled(call: Call) -> Answer:
 
 
 def _length(kind: str) -> int:
-    """Return the most characters of a field, 0 where it is no text."""
+    """Return the maximum length of a field in characters, 0 if it is not a text."""
     if kind not in FIELD_TYPES or FIELD_TYPES[kind].avro != "string":
         return 0
     return {"EntityId": 18, "Phone": 40, "Email": 80}.get(kind, 32_768 if kind.endswith("Clob") else 255)

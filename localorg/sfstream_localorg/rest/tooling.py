@@ -1,4 +1,4 @@
-"""The Tooling API: its records, and queries of them."""
+"""Tooling API: records and queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfstream_localorg.rest.query_columns import query_columns
 from sfstream_localorg.rest.tooling_channels import CHANNEL, MEMBER
 from sfstream_localorg.rest.tooling_managed import SUBSCRIPTION
 from sfstream_localorg.rest.tooling_objects import CUSTOM_OBJECT
-from sfstream_localorg.rest.tooling_query import checked, run
+from sfstream_localorg.rest.tooling_query import answer_query, parsed_query
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
@@ -40,5 +40,5 @@ async def _query(call: Call) -> Answer:
     }
     text = call.request.query.get("q", "")
     if call.request.query.get("columns", "").lower() == "true":
-        return 200, query_columns(checked(text, objects), own=True)
-    return 200, run(text, objects, records, base=call.base)
+        return 200, query_columns(parsed_query(text, objects), own=True)
+    return 200, answer_query(text, objects, records, base=call.base)

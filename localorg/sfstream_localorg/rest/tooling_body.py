@@ -1,4 +1,4 @@
-"""The bodies of requests for records of the Tooling API."""
+"""Request bodies of the Tooling API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sfstream_localorg.rest.calls import Call
 
 
 async def body_of(call: Call, name: str) -> dict[str, Any]:
-    """Return the JSON object of a request: a record's ``FullName`` and ``Metadata``.
+    """Return the JSON object of a request, with a record's ``FullName`` and ``Metadata``.
 
-    :param name: of the object.
-    :raises ApiError: if it is none, or has anything else.
+    :param name: name of the object type, for the error message.
+    :raises ApiError: if the body is not a JSON object, or has other elements.
     """
     body = await call.body()
     if unknown := set(body) - {"FullName", "Metadata", "attributes"}:

@@ -62,12 +62,12 @@ def routes(org: Org) -> list[web.RouteDef]:
 
 
 def channels(records: ChannelRecords) -> Sequence[StoredRecord]:
-    """Return all channels as a query looks at them."""
+    """Return all channels in stored form, for queries."""
     return [_stored_channel(channel) for channel in records.channels()]
 
 
 def members(records: ChannelRecords) -> Sequence[StoredRecord]:
-    """Return all members as a query looks at them."""
+    """Return all members in stored form, for queries."""
     return [_stored_member(member) for member in records.members()]
 
 
@@ -156,7 +156,7 @@ def _check_same_name(given: object, name: str) -> None:
 def _stored_channel(channel: TopicDefinition) -> StoredRecord:
     label = channel.label or name_of(channel).removesuffix("__chn")
     content = {
-        **_shared(name_of(channel).removesuffix("__chn"), name_of(channel), label),
+        **_common_fields(name_of(channel).removesuffix("__chn"), name_of(channel), label),
         "ChannelType": type_of(channel),
         "Metadata": {"channelType": type_of(channel), "label": label},
     }
@@ -172,7 +172,7 @@ def _stored_member(member: MemberRecord) -> StoredRecord:
         "selectedEntity": entity_of(member),
     }
     content = {
-        **_shared(selection.developer_name, selection.developer_name, selection.developer_name),
+        **_common_fields(selection.developer_name, selection.developer_name, selection.developer_name),
         "EventChannel": id_of(member.channel),
         "SelectedEntity": entity_of(member),
         "FilterExpression": selection.filter_expression or None,
@@ -181,6 +181,6 @@ def _stored_member(member: MemberRecord) -> StoredRecord:
     return StoredRecord(member.id, MEMBER.entity.name, content, 0)
 
 
-def _shared(developer_name: str, full_name: str, label: str) -> dict[str, str]:
+def _common_fields(developer_name: str, full_name: str, label: str) -> dict[str, str]:
     names = {"DeveloperName": developer_name, "FullName": full_name, "MasterLabel": label}
     return {**names, "Language": "en_US", "ManageableState": "unmanaged"}

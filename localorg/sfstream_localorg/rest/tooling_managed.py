@@ -43,8 +43,8 @@ def routes(org: Org) -> list[web.RouteDef]:
 
 
 def records(org: Org) -> Sequence[StoredRecord]:
-    """Return all records as a query looks at them."""
-    return [stored(record, org.user_id) for record in org.managed]
+    """Return all records in stored form, for queries."""
+    return [stored_record(record, org.user_id) for record in org.managed]
 
 
 async def _create(call: Call) -> Answer:
@@ -57,7 +57,7 @@ async def _create(call: Call) -> Answer:
 
 
 async def _get(call: Call) -> Answer:
-    return 200, SUBSCRIPTION.shown(stored(_record(call), call.org.user_id), base=call.base)
+    return 200, SUBSCRIPTION.shown(stored_record(_record(call), call.org.user_id), base=call.base)
 
 
 async def _update(call: Call) -> Answer:
@@ -80,7 +80,7 @@ async def _delete(call: Call) -> Answer:
 
 
 def settings_of(org: Org, body: dict[str, Any], full_name: str, version: str) -> ManagedSettings:
-    """Return the settings in a request's body.
+    """Return the settings in the body of a request.
 
     :raises ApiError: if Salesforce would refuse them.
     """
@@ -100,8 +100,8 @@ def _record(call: Call) -> ManagedRecord:
     return record
 
 
-def stored(record: ManagedRecord, user_id: str) -> StoredRecord:
-    """Return a record as a query looks at it."""
+def stored_record(record: ManagedRecord, user_id: str) -> StoredRecord:
+    """Return a record in stored form, for queries."""
     created, changed = int(record.created_at * 1000), int(record.changed_at * 1000)
     content = {
         "DeveloperName": record.developer_name,

@@ -35,7 +35,7 @@ def routes(org: Org) -> list[web.RouteDef]:
 
 
 def records(org: Org) -> Sequence[StoredRecord]:
-    """Return all records as a query looks at them."""
+    """Return all records in stored form, for queries."""
     return list(_records(org))
 
 
@@ -50,13 +50,13 @@ async def _get(call: Call) -> Answer:
 def _records(org: Org) -> Iterator[StoredRecord]:
     for topic in org.topics.all():
         if topic.event_name is not None and topic.event_name.endswith("__e"):
-            yield _record(topic.event_name, _of_event(topic))
+            yield _record(topic.event_name, _event_metadata(topic))
     for entity in org.sobjects.entities:
         if entity.name.endswith("__c"):
             yield _record(entity.name, {"eventType": None, "publishBehavior": None, "sharingModel": "ReadWrite"})
 
 
-def _of_event(topic: TopicDefinition) -> dict[str, Any]:
+def _event_metadata(topic: TopicDefinition) -> dict[str, Any]:
     return {"eventType": _EVENT_TYPES[topic.volume], "publishBehavior": "PublishImmediately", "sharingModel": None}
 
 

@@ -1,6 +1,7 @@
-"""Objects of the Tooling API, and queries of them.
+"""Objects of the Tooling API and their queries.
 
-``Metadata`` and ``FullName`` can be selected only by a query that finds one record, and not filtered, as in Salesforce.
+As at Salesforce, a query can select ``Metadata`` and ``FullName`` only if it finds at most one record, and cannot
+filter by them.
 """
 
 from __future__ import annotations
@@ -17,33 +18,36 @@ from sfstream_localorg.records.record_values import readable, show
 from sfstream_localorg.records.soql import Query, parse
 from sfstream_localorg.rest.calls import Call
 
-_ONE_ROW = {"Metadata", "FullName"}
+_ONE_ROW_FIELDS = {"Metadata", "FullName"}
 
 
 @dataclass(frozen=True)
 class ToolingObject:
-    """An object of the Tooling API.
+    """An object type of the Tooling API.
 
-    :param entity: its fields, made by :func:`tooling_entity`.
-    :param first_version: the first API version that has it.
+    :param entity: its fields, from :func:`tooling_entity`.
+    :param first_version: the first API version with this type.
     """
 
     entity: Entity
     first_version: int
 
     def is_in(self, version: str) -> bool:
-        """Return whether an API version (``62.0``) has it."""
+        """Return whether an API version (``62.0``) has this type."""
         return int(version.partition(".")[0]) >= self.first_version
 
     def require(self, call: Call) -> None:
-        """:raises ApiError: ``NOT_FOUND``, if the API version has no such object, or the user may not see it."""
+        """Check that the API version has this type and the user may see it.
+
+        :raises ApiError: ``NOT_FOUND``.
+        """
         if not self.is_in(call.version) or not call.org.knobs.view_setup:
             raise not_found()
 
     def shown(self, record: StoredRecord, columns: Sequence[str] | None = None, *, base: str) -> dict[str, Any]:
-        """Return columns of a record as REST shows them, all for ``None``.
+        """Return columns of a record in the REST form; all columns for ``None``.
 
-        :param base: the path of the API version.
+        :param base: base path of the API version.
         """
         name = self.entity.name
         attributes = {"type": name, "url": f"{base}/tooling/sobjects/{name}/{record.id}"}
@@ -51,7 +55,7 @@ class ToolingObject:
 
 
 def tooling_entity(name: str, key_prefix: str, **fields: str) -> Entity:
-    """Return an entity whose fields are given with the names of their types."""
+    """Return an entity for the type names of its fields."""
     return Entity(name, key_prefix, tuple(Field(*one) for one in fields.items()), has_change_events=False)
 
 
@@ -59,7 +63,7 @@ Records = Mapping[str, Callable[[], Sequence[StoredRecord]]]
 
 
 class _ToolingEntities:
-    """The objects of the Tooling API, as a query looks them up."""
+    """Lookup of object types of the Tooling API by name."""
 
     def __init__(self, objects: Sequence[ToolingObject]) -> None:
         self._entities = {one.entity.name.lower(): one.entity for one in objects}
@@ -68,18 +72,18 @@ class _ToolingEntities:
         return self._entities.get(name.lower())
 
 
-def run(text: str, objects: Sequence[ToolingObject], records: Records, *, base: str) -> dict[str, Any]:
-    """Return the answer to a query.
+def answer_query(text: str, objects: Sequence[ToolingObject], records: Records, *, base: str) -> dict[str, Any]:
+    """Execute a query and return the response.
 
-    :param objects: those that the API version has.
-    :param records: returns all records of an object, by its name.
-    :param base: the path of the API version.
-    :raises ApiError: if the query cannot be answered.
+    :param objects: object types of the API version.
+    :param records: functions that return all records of a type, by type name.
+    :param base: base path of the API version.
+    :raises ApiError: if the query is invalid.
     """
-    query = checked(text, objects)
+    query = parsed_query(text, objects)
     (queried,) = (one for one in objects if one.entity is query.entity)
     found = query.select(records[queried.entity.name]())
-    if _ONE_ROW & set(query.columns) and len(found) > 1:
+    if _ONE_ROW_FIELDS & set(query.columns) and len(found) > 1:
         message = (
             "When retrieving results with Metadata or FullName fields, the query qualifications must specify no more "
             f"than one row for retrieval. Result size: {len(found)}"
@@ -95,10 +99,10 @@ def run(text: str, objects: Sequence[ToolingObject], records: Records, *, base: 
     }
 
 
-def checked(text: str, objects: Sequence[ToolingObject]) -> Query:
-    """Return a query that can be answered.
+def parsed_query(text: str, objects: Sequence[ToolingObject]) -> Query:
+    """Parse and validate a query.
 
-    :raises ApiError: if it cannot.
+    :raises ApiError: if the query is invalid.
     """
     query = parse(text, _ToolingEntities(objects))
     _check_filters(query)
@@ -109,5 +113,5 @@ def _check_filters(query: Query) -> None:
     if query.counts:
         raise ApiError("MALFORMED_QUERY", "COUNT of a field is not modelled by the local org in tooling queries")
     looked_at = query.compared | {field.column for field, _ in query.order}
-    for column in sorted(_ONE_ROW & looked_at):
+    for column in sorted(_ONE_ROW_FIELDS & looked_at):
         raise ApiError("INVALID_FIELD", f"field '{column}' can not be filtered or sorted in a query call")

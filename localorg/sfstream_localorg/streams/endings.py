@@ -1,4 +1,4 @@
-"""The ways in which a call of the local org can end, as Salesforce or the network between would end it."""
+"""Endings of gRPC calls, like those caused by Salesforce or by the network."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ How = Literal["error", "end", "reset"]
 
 @dataclass
 class CallEnded(Exception):  # noqa: N818 - a clean end is no error
-    """Ends the call that raises it.
+    """Exception that ends a call.
 
     ``how`` is ``"error"`` (a status with Salesforce's trailers), ``"end"`` (status OK, as when a server closes a
-    stream cleanly) or ``"reset"`` (the TCP connection is closed under the call: no status, no trailers).
-    ``code`` is the error code without its prefix; an empty one gives an error as the network
-    between makes them: the message alone, without trailers.
+    stream cleanly) or ``"reset"`` (the TCP connection is closed during the call: no status, no trailers).
+    ``code`` is the error code without its prefix. An empty code is for errors of the network, which have a message but
+    no trailers.
     """
 
     how: How = "error"
@@ -41,17 +41,17 @@ class CallEnded(Exception):  # noqa: N818 - a clean end is no error
 
     @property
     def outcome(self) -> str:
-        """What the request log says."""
+        """Outcome for the request log."""
         return {"end": "OK", "reset": "reset"}.get(self.how, self.code or self.status)
 
 
 def refused(code: str, status: str, message: str) -> CallEnded:
-    """Return the error that Salesforce answers with: a code without its prefix, a gRPC status name, a sentence."""
+    """Return an error of Salesforce: a code without its prefix, a gRPC status name, and a message."""
     return CallEnded("error", code, status, message)
 
 
 async def end_call(context: Any, ending: CallEnded, *, rpc: str, rpc_id: str) -> None:
-    """End a gRPC call as ``ending`` says; for a clean end the handler has only to return afterwards."""
+    """End a gRPC call with ``ending``. For a clean end, the handler returns afterwards."""
     if ending.how == "end":
         return
     if ending.how == "reset":
@@ -64,14 +64,14 @@ async def end_call(context: Any, ending: CallEnded, *, rpc: str, rpc_id: str) ->
 
 
 async def _reset_connection(context: Any) -> NoReturn:
-    """Close the connection that a call came in on.
+    """Close the connection of a call.
 
-    gRPC offers no way to end one call without a status, so the socket is found among this process's own by its
-    peer and told that nothing more will be read; gRPC then drops the connection with all calls on it.
+    gRPC cannot end a call without a status. So this function finds the socket among the descriptors of this process by
+    its peer, and shuts it down for reading; gRPC then closes the connection with all its calls.
     """
     host, _, port = context.peer().partition(":")[2].rpartition(":")
     if _close_socket(host.strip("[]").replace("%5B", "").replace("%5D", ""), int(port)):
-        await asyncio.Event().wait()  # until gRPC notices, and cancels this call
+        await asyncio.Event().wait()  # until gRPC detects the shutdown and cancels this call
     await context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
     raise AssertionError("abort always raises")
 
@@ -80,7 +80,7 @@ def _close_socket(host: str, port: int) -> bool:
     for entry in Path("/dev/fd").iterdir():
         try:
             descriptor = os.dup(int(entry.name))
-        except OSError:  # gone meanwhile
+        except OSError:  # closed meanwhile
             continue
         try:
             candidate = socket.socket(fileno=descriptor)

@@ -1,4 +1,4 @@
-"""What shall go wrong, and how often. Decided here, carried out where calls are served."""
+"""All faults of the org. This package decides when a fault applies; the handlers of calls apply it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RPCS = ("GetTopic", "GetSchema", "Publish", "PublishStream", "Subscribe", "Manag
 
 @dataclass
 class StreamDrop:
-    """End each stream of ``topic`` (every topic if ``None``) after ``every`` events, ``times`` times (or always)."""
+    """End streams of ``topic`` (``None``: every topic) after ``every`` events, ``times`` times (``None``: always)."""
 
     every: int
     ending: CallEnded
@@ -26,7 +26,7 @@ class StreamDrop:
 
 @dataclass
 class CallFailure:
-    """End the next ``times`` calls of an RPC as they arrive."""
+    """End the next ``times`` calls of an RPC on arrival."""
 
     rpc: str
     times: int
@@ -35,7 +35,7 @@ class CallFailure:
 
 @dataclass
 class Faults:
-    """All faults in force."""
+    """All active faults."""
 
     drops: list[StreamDrop] = field(default_factory=list)
     failures: list[CallFailure] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Faults:
     delivery: DeliveryFaults = field(default_factory=DeliveryFaults)
 
     def add_drop(self, drop: StreamDrop) -> None:
-        """Drop streams from now on.
+        """Add a fault that ends streams.
 
         :raises ValueError: if a count is not positive.
         """
@@ -55,7 +55,7 @@ class Faults:
         self.drops.append(drop)
 
     def add_failure(self, failure: CallFailure) -> None:
-        """Fail calls from now on.
+        """Add a fault that fails calls.
 
         :raises ValueError: if the RPC is unknown or the count is not positive.
         """
@@ -64,7 +64,10 @@ class Faults:
         self.failures.append(failure)
 
     def check_call(self, rpc: str) -> None:
-        """:raises CallEnded: if a call of this RPC shall fail now."""
+        """Apply the fault that fails calls.
+
+        :raises CallEnded: if the fault applies to a call of this RPC.
+        """
         for failure in self.failures:
             if failure.rpc == rpc:
                 failure.times -= 1
@@ -73,12 +76,12 @@ class Faults:
                 raise replace(failure.ending)
 
     def events_until_drop(self, topic: str, delivered: int) -> int | None:
-        """Return how many more events a stream that has had ``delivered`` may have; ``None`` for no end."""
+        """Return the remaining events of a stream after ``delivered`` events; ``None`` for no limit."""
         left = [drop.every - delivered for drop in self.drops if drop.topic in (None, topic)]
         return max(0, min(left)) if left else None
 
     def take_drop(self, topic: str, delivered: int) -> CallEnded:
-        """Return how a stream that reached its number of events ends, and count it."""
+        """Return the ending of a stream that has reached its number of events, and count it."""
         drop = next(d for d in self.drops if d.topic in (None, topic) and d.every <= delivered)
         if drop.times is not None:
             drop.times -= 1
@@ -87,11 +90,11 @@ class Faults:
         return replace(drop.ending)
 
     def is_silent(self, topic: str) -> bool:
-        """Return whether streams of this topic stay open and say nothing."""
+        """Return whether streams of this topic stay open without sending responses."""
         return "*" in self.silent or topic in self.silent
 
     def clear(self) -> None:
-        """Let everything work again."""
+        """Remove all faults."""
         self.drops.clear()
         self.failures.clear()
         self.silent.clear()
@@ -101,7 +104,7 @@ class Faults:
         self.delivery.clear()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the faults in force, JSON-able."""
+        """Return the active faults as JSON values."""
         return {
             "drops": [asdict(drop) for drop in self.drops],
             "failures": [asdict(failure) for failure in self.failures],

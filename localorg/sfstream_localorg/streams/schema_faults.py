@@ -1,4 +1,4 @@
-"""What shall go wrong with the schemas of events. Decided here, carried out where calls are served."""
+"""Faults of event schemas. This module decides when a fault applies; the handlers of calls apply it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from sfstream_localorg.streams.endings import CallEnded
 
 @dataclass
 class SchemaFault:
-    """Answer ``times`` calls for a schema (``None``: until faults are cleared; for every schema, if none is named)
-    with ``text`` in its place, or end them."""
+    """Fault of ``GetSchema``: return ``text`` in place of a schema, or end the call.
+
+    It applies to ``schema_id`` (``None``: every schema), ``times`` times (``None``: until it is cleared).
+    """
 
     schema_id: str | None
     times: int | None
@@ -22,13 +24,13 @@ class SchemaFault:
 
 @dataclass
 class SchemaFaults:
-    """All faults of schemas in force. ``nameless``: by topic, the ids that its events do not give (``None``: any)."""
+    """All active faults of schemas. ``omitted``: schema ids that events omit, by topic (``None``: every id)."""
 
     answers: list[SchemaFault] = field(default_factory=list)
-    nameless: dict[str, set[str | None]] = field(default_factory=dict)
+    omitted: dict[str, set[str | None]] = field(default_factory=dict)
 
     def add(self, fault: SchemaFault) -> None:
-        """Answer so from now on.
+        """Add a fault of ``GetSchema``.
 
         :raises ValueError: if the count is not positive.
         """
@@ -37,9 +39,9 @@ class SchemaFaults:
         self.answers.append(fault)
 
     def answer(self, schema_id: str) -> str | None:
-        """Return the text to answer a call for ``schema_id`` with, ``None`` for the schema itself.
+        """Return the text to send in place of a schema, ``None`` for the schema itself.
 
-        :raises CallEnded: if the call shall fail.
+        :raises CallEnded: if a fault fails the call.
         """
         fault = next((each for each in self.answers if each.schema_id in (None, schema_id)), None)
         if fault is None:
@@ -53,28 +55,28 @@ class SchemaFaults:
         return fault.text
 
     def omit_id(self, topic: str, schema_id: str | None) -> None:
-        """Deliver the events of ``topic`` without the id of this schema, or of any."""
-        self.nameless.setdefault(topic, set()).add(schema_id)
+        """Omit this schema id, or every id for ``None``, from the events of ``topic``."""
+        self.omitted.setdefault(topic, set()).add(schema_id)
 
     def delivered(self, topic: str, frames: list[bytes]) -> list[bytes]:
-        """Return serialised ``FetchResponse`` messages as a stream of ``topic`` gives them."""
-        nameless = self.nameless.get(topic)
-        return frames if nameless is None else [_without_id(frame, nameless) for frame in frames]
+        """Return serialised ``FetchResponse`` messages of ``topic`` without the omitted schema ids."""
+        omitted = self.omitted.get(topic)
+        return frames if omitted is None else [_without_id(frame, omitted) for frame in frames]
 
     def clear(self) -> None:
-        """Let everything work again."""
+        """Remove all faults."""
         self.answers.clear()
-        self.nameless.clear()
+        self.omitted.clear()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the faults in force, JSON-able."""
-        omitted = [{"topic": topic, "schema_id": id_} for topic, ids in self.nameless.items() for id_ in ids]
+        """Return the active faults as JSON values."""
+        omitted = [{"topic": topic, "schema_id": id_} for topic, ids in self.omitted.items() for id_ in ids]
         return {"answers": [asdict(fault) for fault in self.answers], "omitted_ids": omitted}
 
 
-def _without_id(frame: bytes, nameless: set[str | None]) -> bytes:
+def _without_id(frame: bytes, omitted: set[str | None]) -> bytes:
     response = pb.FetchResponse.FromString(frame)
     for event in response.events:
-        if None in nameless or event.event.schema_id in nameless:
+        if None in omitted or event.event.schema_id in omitted:
             event.event.schema_id = ""
     return response.SerializeToString()

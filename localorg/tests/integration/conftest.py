@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.localorg import LocalOrg, put_back
+from tests.support.localorg import LocalOrg, reset_org
 
 
 @pytest.fixture(scope="session")
@@ -15,14 +15,14 @@ def shared_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def org(shared_org: LocalOrg) -> Iterator[LocalOrg]:
-    """One org for many tests, each with topics of its own; knobs and faults are put back afterwards."""
+    """Share one org between tests with different topics; reset its knobs and faults after each test."""
     yield shared_org
-    put_back(shared_org)
+    reset_org(shared_org)
 
 
 @pytest.fixture
 def topic(org: LocalOrg, request: pytest.FixtureRequest) -> str:
-    """A platform event that no other test uses, with one field ``Number__c``."""
+    """Define a platform event for one test, with one field ``Number__c``, and return its topic."""
     name = f"T{abs(hash(request.node.nodeid))}__e"
     org.define(name, Number__c="int")
     return f"/event/{name}"
@@ -30,7 +30,7 @@ def topic(org: LocalOrg, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def managed(org: LocalOrg, topic: str) -> str:
-    """The developer name of a managed subscription to ``topic`` that starts with the earliest event."""
+    """Create a managed subscription to ``topic`` that starts at the earliest event; return its developer name."""
     name = f"M{topic.removeprefix('/event/T').removesuffix('__e')}"
     org.managed_subscription(name, topic, default_replay="EARLIEST")
     return name

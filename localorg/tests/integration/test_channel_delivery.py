@@ -1,4 +1,4 @@
-"""What is delivered on a channel with filters and enriched fields, by the Pub/Sub API and by the Streaming API."""
+"""Delivery on channels with filters and enriched fields, over the Pub/Sub API and the Streaming API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(org: LocalOrg) -> Iterator[SObjectClient]:
 
 
 def channel(org: LocalOrg, *entities: str, **metadata: Any) -> str:
-    """Create a channel whose members all have these settings; return its topic."""
+    """Create a channel with the same settings for all members; return its topic."""
     name, kind = f"Part{next(_numbers)}__chn", "event" if entities[0].endswith("__e") else "data"
     body = {"FullName": name, "Metadata": {"channelType": kind, "label": name}}
     org.rest("POST", "/tooling/sobjects/PlatformEventChannel", body)
@@ -46,7 +46,7 @@ def channel(org: LocalOrg, *entities: str, **metadata: Any) -> str:
     return f"/{kind}/{name}"
 
 
-def usage(client: SObjectClient) -> int:
+def delivered_count(client: SObjectClient) -> int:
     limits = client.call("GET", "/limits").json()["DailyDeliveredPlatformEvents"]
     return int(limits["Max"] - limits["Remaining"])
 
@@ -57,8 +57,8 @@ def decoded(client: SObjectClient, event: Any) -> dict[str, Any]:
     return dict(record)  # type: ignore[arg-type]
 
 
-def streamed(org: LocalOrg, topic: str) -> list[dict[str, Any]]:
-    """Return the data of all events of a topic that the Streaming API delivers."""
+def streaming_data(org: LocalOrg, topic: str) -> list[dict[str, Any]]:
+    """Subscribe over the Streaming API and return the data of all events of a topic."""
     with BayeuxClient(org) as bayeux:
         bayeux.handshake(ext={"replay": True})
         bayeux.send({"channel": "/meta/subscribe", "subscription": topic, "ext": {"replay": {topic: -2}}})
@@ -66,23 +66,25 @@ def streamed(org: LocalOrg, topic: str) -> list[dict[str, Any]]:
     return [message["data"] for message in messages if message["channel"] == topic]
 
 
-def test_what_a_filter_leaves_out_is_not_delivered_and_not_counted(org: LocalOrg, client: SObjectClient) -> None:
+def test_events_that_a_channel_filter_drops_are_neither_delivered_nor_counted(
+    org: LocalOrg, client: SObjectClient
+) -> None:
     org.knobs(delivery_quota=1_000)
     topic = channel(org, "Order__e", filterExpression="City__c = 'Oslo' AND Number__c >= 100")
     cities = ("Oslo", "Bergen", "oslo")
     replay_ids = org.publish("/event/Order__e", [{"City__c": cities[n % 3], "Number__c": n} for n in range(300)])
     expected = [replay_id for n, replay_id in enumerate(replay_ids) if n % 3 != 1 and n >= 100]
-    before = usage(client)
+    before = delivered_count(client)
     with Subscriber(org).fetch(100, topic) as subscriber:
         assert [event.replay_id for event in subscriber.events(len(expected))] == expected
-    assert usage(client) - before == len(expected) == 133
-    positions = [data["event"]["replayId"] for data in streamed(org, topic)]
+    assert delivered_count(client) - before == len(expected) == 133
+    positions = [data["event"]["replayId"] for data in streaming_data(org, topic)]
     assert positions == [int.from_bytes(one[:8], "big") for one in expected]
-    assert usage(client) - before == 2 * len(expected)
+    assert delivered_count(client) - before == 2 * len(expected)
     org.reset_knobs()
 
 
-def test_a_stream_of_which_nothing_passes_goes_on(org: LocalOrg) -> None:
+def test_stream_on_a_channel_without_matching_events_gets_empty_responses(org: LocalOrg) -> None:
     topic = channel(org, "Order__e", filterExpression="City__c = 'Nowhere'")
     replay_ids = org.publish("/event/Order__e", [{"City__c": "Oslo"} for _ in range(250)])
     org.knobs(keepalive_seconds=0.3)
@@ -93,7 +95,9 @@ def test_a_stream_of_which_nothing_passes_goes_on(org: LocalOrg) -> None:
     org.reset_knobs()
 
 
-def test_enriched_updates_are_one_event_for_each_record(org: LocalOrg, client: SObjectClient) -> None:
+def test_enriched_update_of_several_records_is_delivered_as_one_event_per_record(
+    org: LocalOrg, client: SObjectClient
+) -> None:
     topic = channel(org, "AccountChangeEvent", enrichedFields=[{"name": "Industry"}, {"name": "Website"}])
     ids = [client.create("Account", Name=f"A{n}", Industry=("Banking", "Energy")[n]) for n in range(2)]
     records = [{"attributes": {"type": "Account"}, "id": one, "Phone": "1"} for one in ids]
@@ -112,12 +116,12 @@ def test_enriched_updates_are_one_event_for_each_record(org: LocalOrg, client: S
         ("1", "Banking", None),
         ("1", "Energy", None),
     ]
-    payloads = [data["payload"] for data in streamed(org, topic)][2:]
+    payloads = [data["payload"] for data in streaming_data(org, topic)][2:]
     assert [(one["Industry"], "Website" in one) for one in payloads] == [("Banking", False), ("Energy", False)]
     assert all("Industry" not in one["ChangeEventHeader"]["changedFields"] for one in payloads)
 
 
-def test_a_replayed_event_has_the_latest_value(org: LocalOrg, client: SObjectClient) -> None:
+def test_replayed_event_has_the_latest_value_of_an_enriched_field(org: LocalOrg, client: SObjectClient) -> None:
     topic = channel(org, "ContactChangeEvent", enrichedFields=[{"name": "Title"}])
     contact = client.create("Contact", LastName="L", Title="Engineer")
     client.update("Contact", contact, Phone="1")
@@ -127,7 +131,7 @@ def test_a_replayed_event_has_the_latest_value(org: LocalOrg, client: SObjectCli
     assert titles == ["Engineer", "Director", "Director"]
 
 
-def test_a_change_of_a_member_reaches_an_open_stream(org: LocalOrg, client: SObjectClient) -> None:
+def test_changed_filter_of_a_channel_member_applies_to_an_open_stream(org: LocalOrg, client: SObjectClient) -> None:
     topic = channel(org, "Order__e", filterExpression="City__c = 'Oslo'")
     soql = f"SELECT Id, Metadata FROM PlatformEventChannelMember WHERE DeveloperName LIKE '{topic[7:-5]}%'"
     (row,) = client.call("GET", "/tooling/query", params={"q": soql}).json()["records"]

@@ -56,7 +56,9 @@ def refused(client: SObjectClient, method: str, path: str, body: Any) -> str:
     return code
 
 
-def test_the_life_of_a_channel(client: SObjectClient, org: LocalOrg, name: str) -> None:
+def test_channel_and_member_records_are_created_changed_and_deleted(
+    client: SObjectClient, org: LocalOrg, name: str
+) -> None:
     of_channel = channel(client, name)
     assert of_channel.startswith("0YL")
     of_member = member(client, name, "AccountChangeEvent", enrichedFields=[{"name": "Industry"}])
@@ -79,7 +81,7 @@ def test_the_life_of_a_channel(client: SObjectClient, org: LocalOrg, name: str) 
     assert name not in str(org.admin("GET", "/topics"))
 
 
-def test_the_records_survive_a_restart(tmp_path: Any) -> None:
+def test_channel_and_member_records_survive_a_restart(tmp_path: Any) -> None:
     with LocalOrg.running(tmp_path / "org") as org:
         of_channel = channel(SObjectClient(org, version="62.0"), "Sales__chn")
         of_member = member(SObjectClient(org, version="62.0"), "Sales__chn", "AccountChangeEvent")
@@ -89,7 +91,7 @@ def test_the_records_survive_a_restart(tmp_path: Any) -> None:
         assert again.call("GET", f"/tooling/sobjects/{MEMBER}/{of_member}").json()["EventChannel"] == of_channel
 
 
-def test_what_the_admin_api_made_has_records(client: SObjectClient, org: LocalOrg, name: str) -> None:
+def test_channel_created_by_the_admin_api_has_records(client: SObjectClient, org: LocalOrg, name: str) -> None:
     org.channel(name, ["Order__e"])
     soql = f"SELECT Id FROM {MEMBER} WHERE DeveloperName = '{name}_Order__e'"
     (found,) = client.call("GET", "/tooling/query", params={"q": soql.replace("__", "_")}).json()["records"]
@@ -97,7 +99,7 @@ def test_what_the_admin_api_made_has_records(client: SObjectClient, org: LocalOr
     assert (metadata["eventChannel"], metadata["selectedEntity"]) == (name, "Order__e")
 
 
-def test_refusals(client: SObjectClient, name: str) -> None:
+def test_invalid_channel_and_member_records_are_refused(client: SObjectClient, name: str) -> None:
     of_channel = channel(client, name)
     of_member = member(client, name, "AccountChangeEvent")
     label = {"channelType": "data", "label": "L"}

@@ -1,4 +1,4 @@
-"""Custom channels: one event, one replay ID, several topics."""
+"""Custom channels: an event has the same replay ID on all its topics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_channels_cannot_be_published_to(org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("members", [[], ["Nowhere__e"], ["/data/ChangeEvents"]])
-def test_channels_need_members_that_exist(org: LocalOrg, members: list[str]) -> None:
+def test_channel_without_existing_members_is_refused(org: LocalOrg, members: list[str]) -> None:
     with pytest.raises(AdminError):
         org.channel("Bad__chn", members)
 
 
-def test_a_channel_needs_its_suffix(org: LocalOrg) -> None:
+def test_channel_name_without_the_suffix_chn_is_refused(org: LocalOrg) -> None:
     org.define("Suffix__e", Number__c="int")
     with pytest.raises(AdminError, match="__chn"):
         org.channel("Suffix", ["Suffix__e"])

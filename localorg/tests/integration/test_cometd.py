@@ -1,4 +1,4 @@
-"""The CometD endpoint of the local org speaks as Salesforce's Streaming API does."""
+"""CometD endpoint of the local org, compared with Salesforce's Streaming API."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def integers(replay_ids: list[bytes]) -> list[int]:
 @pytest.mark.parametrize("path", ["37.0", "62.0/", "66.0"])
 def test_a_session_from_handshake_to_disconnect(org: LocalOrg, topic: str, scheme: str, path: str) -> None:
     with BayeuxClient(org, scheme=scheme, path=path) as client:
-        shaken = client.handshake(id="7")
-        assert shaken == {
+        handshake_reply = client.handshake(id="7")
+        assert handshake_reply == {
             "channel": "/meta/handshake",
             "id": "7",
             "successful": True,
@@ -40,7 +40,7 @@ def test_a_session_from_handshake_to_disconnect(org: LocalOrg, topic: str, schem
             "supportedConnectionTypes": ["long-polling"],
             "ext": {"replay": True, "payload.format": True},
         }
-        (first,) = client.connect()  # answered promptly, although there is nothing to say
+        (first,) = client.connect()  # the first connect gets an immediate reply, even without events
         assert first == {
             "channel": "/meta/connect",
             "clientId": client.client_id,
@@ -50,21 +50,25 @@ def test_a_session_from_handshake_to_disconnect(org: LocalOrg, topic: str, schem
         assert client.subscribe(topic)["successful"]
         (number,) = integers(org.publish(topic, [{"Number__c": 1}]))
         assert replay_ids(client.poll()) == [number]
-        (left,) = client.send({"channel": "/meta/unsubscribe", "subscription": topic, "id": 9})
-        assert (left["successful"], left["subscription"], left["id"]) == (True, topic, 9)
+        (unsubscribe_reply,) = client.send({"channel": "/meta/unsubscribe", "subscription": topic, "id": 9})
+        assert (unsubscribe_reply["successful"], unsubscribe_reply["subscription"], unsubscribe_reply["id"]) == (
+            True,
+            topic,
+            9,
+        )
         org.publish(topic, [{"Number__c": 2}])
         assert client.poll() == []
-        (gone,) = client.send({"channel": "/meta/disconnect"})
-        assert gone["successful"]
+        (disconnect_reply,) = client.send({"channel": "/meta/disconnect"})
+        assert disconnect_reply["successful"]
         (refused,) = client.connect()
         assert (refused["error"], refused["advice"]) == (UNKNOWN_CLIENT, {"reconnect": "handshake", "interval": 0})
 
 
-def test_message_types_may_stand_in_the_url_and_a_message_alone_will_do(org: LocalOrg) -> None:
+def test_message_type_in_the_url_and_a_single_message_without_an_array_are_accepted(org: LocalOrg) -> None:
     with BayeuxClient(org) as client:
         handshake = {"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": ["long-polling"]}
-        (shaken,) = client.http.post("/cometd/62.0/handshake", json=handshake).json()
-        client.client_id = shaken["clientId"]
+        (handshake_reply,) = client.http.post("/cometd/62.0/handshake", json=handshake).json()
+        client.client_id = handshake_reply["clientId"]
         assert client.send({"channel": "/meta/connect", "connectionType": "long-polling"}, path="/connect")[0][
             "successful"
         ]
@@ -88,7 +92,7 @@ def test_platform_events_have_their_envelope_and_iso_dates(org: LocalOrg) -> Non
     }
 
 
-def test_change_events_name_what_changed_and_leave_the_rest_out(org: LocalOrg) -> None:
+def test_change_events_have_their_changed_fields_only(org: LocalOrg) -> None:
     with BayeuxClient(org).opened("/data/AccountChangeEvent") as client:
         account = org.rest("POST", "/sobjects/Account", {"LastName": "Lee", "BillingCity": "Rome", "Phone": "1"})["id"]
         change = {"LastName": "Li", "BillingCity": None, "Phone": None, "SLAExpirationDate__c": "2026-02-03"}
@@ -117,18 +121,18 @@ def test_change_events_name_what_changed_and_leave_the_rest_out(org: LocalOrg) -
     assert set(deleted["event"]) == {"replayId"}
 
 
-def test_replay_starts_where_it_is_told_to(org: LocalOrg, topic: str) -> None:
+def test_subscription_starts_at_the_requested_replay_id(org: LocalOrg, topic: str) -> None:
     numbers = integers(org.publish(topic, [{"Number__c": n} for n in range(5)]))
     for replay, expected in ((-1, []), (-2, numbers), (numbers[2], numbers[3:]), (numbers[4], [])):
         with BayeuxClient(org).opened(topic, replay) as client:
             assert replay_ids(client.poll()) == expected, replay
-    with BayeuxClient(org) as client:  # no replay option at all: new events
+    with BayeuxClient(org) as client:  # without a replay option, only new events are delivered
         client.handshake()
         client.subscribe(topic)
         assert client.poll() == []
 
 
-def test_both_apis_give_an_event_the_same_place(org: LocalOrg, topic: str) -> None:
+def test_event_has_the_same_replay_id_in_both_apis(org: LocalOrg, topic: str) -> None:
     org.channel(f"{topic.removeprefix('/event/')[:-3]}__chn", [topic])
     org.publish(topic, [{"Number__c": n} for n in range(3)])
     with Subscriber(org).fetch(3, topic) as subscriber:
@@ -139,7 +143,9 @@ def test_both_apis_give_an_event_the_same_place(org: LocalOrg, topic: str) -> No
 
 
 @pytest.mark.parametrize("replay", [0, 5, 2**70, -3, "7", None, 1.5])
-def test_replay_ids_that_never_were_are_refused_with_salesforces_words(org: LocalOrg, topic: str, replay: Any) -> None:
+def test_replay_ids_that_were_never_issued_are_refused_with_the_text_of_salesforce(
+    org: LocalOrg, topic: str, replay: Any
+) -> None:
     org.publish(topic, [{"Number__c": 1}])
     with BayeuxClient(org) as client:
         client.handshake()
@@ -149,7 +155,7 @@ def test_replay_ids_that_never_were_are_refused_with_salesforces_words(org: Loca
         assert client.poll() == []
 
 
-def test_aged_out_replay_ids_are_refused(org: LocalOrg, topic: str) -> None:
+def test_expired_replay_ids_are_refused(org: LocalOrg, topic: str) -> None:
     ids = org.publish(topic, [{"Number__c": n} for n in range(3)])
     org.fault("expire_before", topic=topic, replay_id=ids[1].hex())
     with BayeuxClient(org) as client:
@@ -184,14 +190,14 @@ def test_a_replay_map_without_the_channel_is_refused(org: LocalOrg, topic: str) 
         ("", "400::Channel name not specified"),
     ],
 )
-def test_channels_that_there_are_not(org: LocalOrg, name: str, error: str) -> None:
+def test_subscribing_to_an_unknown_channel_is_refused(org: LocalOrg, name: str, error: str) -> None:
     with BayeuxClient(org) as client:
         client.handshake()
         refused = client.subscribe(name, -2)
     assert (refused["successful"], refused["error"]) == (False, error)
 
 
-def test_clients_cannot_publish_nor_invent_meta_channels(org: LocalOrg, topic: str) -> None:
+def test_publishing_and_unknown_meta_channels_are_refused(org: LocalOrg, topic: str) -> None:
     with BayeuxClient(org) as client:
         client.handshake()
         published, unknown = client.send({"channel": topic, "data": {}}, {"channel": "/meta/nothing"})
@@ -199,7 +205,7 @@ def test_clients_cannot_publish_nor_invent_meta_channels(org: LocalOrg, topic: s
     assert unknown["error"] == "404::Unknown channel"
 
 
-def test_a_connect_is_held_until_something_is_published(org: LocalOrg, topic: str) -> None:
+def test_connect_is_held_until_an_event_is_published(org: LocalOrg, topic: str) -> None:
     with BayeuxClient(org).opened(topic) as client, ThreadPoolExecutor(1) as thread:
         client.connect()
         held = thread.submit(client.connect)
@@ -209,7 +215,7 @@ def test_a_connect_is_held_until_something_is_published(org: LocalOrg, topic: st
         assert (event["data"]["event"]["replayId"], reply["channel"]) == (number, "/meta/connect")
 
 
-def test_a_held_connect_is_answered_when_its_time_is_up(org: LocalOrg, topic: str) -> None:
+def test_held_connect_gets_a_reply_after_its_timeout(org: LocalOrg, topic: str) -> None:
     org.knobs(cometd_connect_seconds=0.2)
     with BayeuxClient(org).opened(topic) as client:
         client.connect()
@@ -217,10 +223,10 @@ def test_a_held_connect_is_answered_when_its_time_is_up(org: LocalOrg, topic: st
         assert reply["advice"]["timeout"] == 200
 
 
-def test_a_session_without_a_connect_in_time_is_dropped(org: LocalOrg, topic: str) -> None:
+def test_session_without_a_connect_in_time_ends(org: LocalOrg, topic: str) -> None:
     with BayeuxClient(org).opened(topic, -2) as client:
         org.knobs(cometd_reconnect_seconds=0.05)
-        client.connect()  # from whose answer on the time counts
+        client.connect()  # the deadline starts with the reply to this connect
         wait_until(lambda: not _sessions(org, client))
         (refused,) = client.connect()
         assert (refused["error"], refused["advice"]["reconnect"]) == (UNKNOWN_CLIENT, "handshake")
@@ -235,7 +241,7 @@ def test_a_second_connect_ends_the_first(org: LocalOrg, topic: str) -> None:
         assert [message["channel"] for message in held.result(60)] == ["/meta/connect"]
 
 
-def test_several_subscriptions_share_a_session_in_the_order_of_the_bus(org: LocalOrg, topic: str) -> None:
+def test_events_of_several_subscriptions_of_a_session_are_in_bus_order(org: LocalOrg, topic: str) -> None:
     org.define("Second__e", Number__c="int")
     org.channel("Both__chn", ["Second__e"])
     with BayeuxClient(org).opened(topic) as client:
@@ -249,7 +255,7 @@ def test_several_subscriptions_share_a_session_in_the_order_of_the_bus(org: Loca
     assert got[3:] == [(topic, c)]
 
 
-def test_many_events_come_whole_and_in_order_however_they_are_batched(org: LocalOrg, topic: str) -> None:
+def test_many_events_are_delivered_in_order_for_every_batch_size(org: LocalOrg, topic: str) -> None:
     org.publish_many(topic, 1_700, {"Number__c": "{n}"})
     expected = integers([event["replay_id"] for event in org.record(topic)])
     for batch in (None, 600, 1):
@@ -265,7 +271,7 @@ def test_many_events_come_whole_and_in_order_however_they_are_batched(org: Local
             assert replay_ids(got) == expected[: len(got)]
 
 
-def test_the_record_is_what_goes_over_the_wire_byte_for_byte(org: LocalOrg, topic: str) -> None:
+def test_event_record_equals_the_cometd_message_byte_for_byte(org: LocalOrg, topic: str) -> None:
     org.publish(topic, [{"Number__c": n} for n in range(3)])
     with BayeuxClient(org).opened(topic, -2) as client:
         poll = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
@@ -285,7 +291,7 @@ def test_a_missing_cookie_is_refused(org: LocalOrg) -> None:
         assert refused["error"] == expected
 
 
-def test_revoked_tokens_end_the_connect_and_a_new_one_carries_on(org: LocalOrg, topic: str) -> None:
+def test_revoked_token_ends_a_held_connect_and_a_new_token_continues_the_session(org: LocalOrg, topic: str) -> None:
     with BayeuxClient(org).opened(topic) as client, ThreadPoolExecutor(1) as thread:
         client.connect()
         held = thread.submit(client.connect)
@@ -302,7 +308,7 @@ def test_revoked_tokens_end_the_connect_and_a_new_one_carries_on(org: LocalOrg, 
         assert replay_ids(client.poll()) == [number]
 
 
-def test_a_request_without_a_token(org: LocalOrg) -> None:
+def test_cometd_request_without_a_token_is_refused(org: LocalOrg) -> None:
     with BayeuxClient(org) as client:
         client.handshake()
         del client.http.headers["Authorization"]
@@ -318,7 +324,7 @@ def test_a_request_without_a_token(org: LocalOrg) -> None:
         ("", "API version in the URI is mandatory"),
     ],
 )
-def test_api_versions_that_are_not_supported(org: LocalOrg, path: str, words: str) -> None:
+def test_unsupported_cometd_api_versions_are_refused(org: LocalOrg, path: str, words: str) -> None:
     with BayeuxClient(org, path=path) as client:
         response = client.http.post(client.path, json=[{"channel": "/meta/handshake"}])
         assert response.status_code == 400
@@ -327,7 +333,9 @@ def test_api_versions_that_are_not_supported(org: LocalOrg, path: str, words: st
 
 @pytest.mark.parametrize(("size", "status"), [(32_768, 200), (32_769, 413)])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_requests_have_a_largest_size(org: LocalOrg, size: int, status: int, chunked: bool) -> None:
+def test_cometd_requests_above_the_maximum_size_are_refused(
+    org: LocalOrg, size: int, status: int, chunked: bool
+) -> None:
     with BayeuxClient(org) as client:
         body = json.dumps([{"channel": "/meta/handshake", "ext": {"": ""}}]).encode()
         body = body.ljust(size)
@@ -339,7 +347,7 @@ def test_requests_have_a_largest_size(org: LocalOrg, size: int, status: int, chu
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"[1]", b'[{"channel":"/meta/handshake","ext":7}]', b'{"advice":[1]}']
 )
-def test_requests_that_are_no_messages(org: LocalOrg, body: bytes) -> None:
+def test_requests_without_valid_bayeux_messages_are_refused(org: LocalOrg, body: bytes) -> None:
     with BayeuxClient(org) as client:
         assert client.http.post(client.path, content=body).status_code == 400
 
@@ -350,8 +358,8 @@ def test_connection_types_other_than_long_polling_are_refused(org: LocalOrg) -> 
         assert client.connect(connectionType="websocket")[0]["error"] == "400::Invalid connection type websocket"
 
 
-def test_clients_and_deliveries_have_their_limits(tmp_path: Path) -> None:
-    """In an org of its own: sessions that other tests left would end when they like, and count no more."""
+def test_limits_of_clients_and_deliveries_are_enforced(tmp_path: Path) -> None:
+    """Use a separate org, because sessions of other tests would count as clients until they end."""
     topic = "/event/Limited__e"
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Limited__e", Number__c="int")
@@ -367,7 +375,7 @@ def test_clients_and_deliveries_have_their_limits(tmp_path: Path) -> None:
             assert denied["ext"]["sfdc"]["failureReason"] == "403::Organization total events daily limit exceeded"
 
 
-def test_the_request_log_tells_of_every_message(org: LocalOrg, topic: str) -> None:
+def test_request_log_contains_every_bayeux_message(org: LocalOrg, topic: str) -> None:
     org.admin("DELETE", "/requests")
     (number,) = integers(org.publish(topic, [{"Number__c": 1}]))
     with BayeuxClient(org).opened(topic, -2) as client:
@@ -382,8 +390,8 @@ def test_the_request_log_tells_of_every_message(org: LocalOrg, topic: str) -> No
     assert client.token not in json.dumps(org.requests())
 
 
-def test_a_client_that_logs_in_by_name_is_sent_back_to_that_name(org: LocalOrg) -> None:
-    """Cookies of bare IP addresses are dropped by some clients."""
+def test_instance_url_of_a_login_has_the_host_name_of_the_request(org: LocalOrg) -> None:
+    """Log in with a host name and with an IP address, because some clients drop cookies of IP addresses."""
     form = {"grant_type": "client_credentials", "client_id": org.client_id, "client_secret": org.client_secret}
     for host in ("localhost", "127.0.0.1"):
         url = f"http://{host}:{org.http_port}"
@@ -391,7 +399,7 @@ def test_a_client_that_logs_in_by_name_is_sent_back_to_that_name(org: LocalOrg) 
         assert answer["instance_url"] == url
 
 
-def test_sessions_end_with_the_process_and_events_do_not(tmp_path: Path) -> None:
+def test_events_survive_a_killed_process_and_cometd_sessions_do_not(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Kept__e", Number__c="int")
         org.push_topic("Kept", "SELECT Id, Name FROM Account")

@@ -1,4 +1,4 @@
-"""Everything that can be made to go wrong with CometD goes wrong, and as often as it was asked to."""
+"""CometD faults: their effects, and how often they apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.localorg import AdminError, LocalOrg, wait_until
 
 @pytest.fixture
 def client(org: LocalOrg, topic: str) -> Iterator[BayeuxClient]:
-    """A client with three events to come."""
+    """Open a session with three undelivered events."""
     with BayeuxClient(org).opened(topic) as client:
         client.connect()
         org.publish(topic, [{"Number__c": n} for n in range(3)])
@@ -33,7 +33,7 @@ def poll_response(client: BayeuxClient) -> httpx.Response:
     return client.http.post(client.path, json=[{**message, "clientId": client.client_id}])
 
 
-def test_a_dropped_connect_loses_nothing(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
+def test_dropped_connect_loses_no_event(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
     org.fault("cometd_drop", times=2)
     for _ in range(2):
         with pytest.raises(httpx.RemoteProtocolError):
@@ -42,25 +42,25 @@ def test_a_dropped_connect_loses_nothing(org: LocalOrg, client: BayeuxClient, nu
 
 
 @pytest.mark.parametrize("part", [0, 0.5])
-def test_a_lost_answer_takes_its_events_along(
+def test_events_of_a_lost_response_are_not_sent_again_in_the_session(
     org: LocalOrg, client: BayeuxClient, topic: str, numbers: list[int], part: float
 ) -> None:
     org.fault("cometd_lose", part=part)
     with pytest.raises(httpx.RemoteProtocolError):
         client.poll()
     assert client.poll() == []
-    assert client.subscribe(topic, numbers[0])["successful"]  # but a new subscription has them
+    assert client.subscribe(topic, numbers[0])["successful"]  # a new subscription receives the events again
     assert replay_ids(client.poll()) == numbers[1:]
 
 
-def test_answers_without_events_are_not_lost(org: LocalOrg, client: BayeuxClient) -> None:
+def test_fault_cometd_lose_waits_for_a_response_with_events(org: LocalOrg, client: BayeuxClient) -> None:
     client.poll()
     org.fault("cometd_lose")
     assert client.poll() == []
     assert len(org.admin("GET", "/faults")["cometd"]) == 1
 
 
-def test_a_truncated_answer_is_a_sound_response_with_half_a_body(org: LocalOrg, client: BayeuxClient) -> None:
+def test_truncated_response_has_status_200_and_half_of_its_body(org: LocalOrg, client: BayeuxClient) -> None:
     org.fault("cometd_truncate")
     response = poll_response(client)
     assert response.status_code == 200
@@ -68,7 +68,9 @@ def test_a_truncated_answer_is_a_sound_response_with_half_a_body(org: LocalOrg, 
         response.json()
 
 
-def test_one_message_can_be_broken(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
+def test_fault_cometd_broken_message_breaks_one_message(
+    org: LocalOrg, client: BayeuxClient, numbers: list[int]
+) -> None:
     org.fault("cometd_broken_message", kind="shape")
     got = client.poll()
     assert replay_ids([got[0], got[2]]) == [numbers[0], numbers[2]]
@@ -87,7 +89,7 @@ def test_one_message_can_be_broken(org: LocalOrg, client: BayeuxClient, numbers:
         ({"status": 429, "text": "slow down"}, (429, "text/plain")),
     ],
 )
-def test_http_errors(
+def test_fault_cometd_http_returns_an_http_error(
     org: LocalOrg, client: BayeuxClient, numbers: list[int], arguments: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     org.fault("cometd_http", **arguments)
@@ -96,7 +98,9 @@ def test_http_errors(
     assert replay_ids(client.poll()) == numbers
 
 
-def test_an_overloaded_server(org: LocalOrg, client: BayeuxClient, topic: str) -> None:
+def test_fault_cometd_fail_imitates_an_overloaded_server_by_default(
+    org: LocalOrg, client: BayeuxClient, topic: str
+) -> None:
     org.fault("cometd_fail", channel="*", times=3)
     refused = (client.handshake(), client.subscribe(topic), client.connect()[0])
     reason = "503::Server is too busy. Please try your request again later."
@@ -104,7 +108,9 @@ def test_an_overloaded_server(org: LocalOrg, client: BayeuxClient, topic: str) -
     assert refused[0]["error"] == "403::Handshake denied"
 
 
-def test_any_message_can_be_refused_with_any_words(org: LocalOrg, client: BayeuxClient, topic: str) -> None:
+def test_fault_cometd_fail_refuses_a_message_with_the_given_error(
+    org: LocalOrg, client: BayeuxClient, topic: str
+) -> None:
     words = "403::User not allowed to subscribe CDC without View All Data"
     org.fault("cometd_fail", channel="/meta/subscribe", topic="/data/AccountChangeEvent", error=words)
     assert client.subscribe(topic)["successful"]
@@ -116,7 +122,7 @@ def test_any_message_can_be_refused_with_any_words(org: LocalOrg, client: Bayeux
     assert client.connect()[0]["advice"] == {"reconnect": "retry", "interval": 3}
 
 
-def test_advice_can_be_given(org: LocalOrg, client: BayeuxClient) -> None:
+def test_fault_cometd_advice_changes_the_advice(org: LocalOrg, client: BayeuxClient) -> None:
     org.fault("cometd_advice", advice={"interval": 500})
     assert client.handshake()["advice"] == {"interval": 500}
     org.fault("cometd_advice", channel="/meta/connect", advice={"interval": 250})
@@ -131,7 +137,7 @@ def test_advice_can_be_given(org: LocalOrg, client: BayeuxClient) -> None:
         ("disconnect", [{"channel": "/meta/disconnect"}], {"reconnect": "none", "interval": 0}),
     ],
 )
-def test_sessions_can_be_killed(
+def test_fault_cometd_kill_sessions_ends_the_sessions_of_a_topic(
     org: LocalOrg, client: BayeuxClient, topic: str, how: str, before: list[Any], advice: Any
 ) -> None:
     client.poll()
@@ -145,7 +151,9 @@ def test_sessions_can_be_killed(
         assert other.poll() == []
 
 
-def test_held_connects_can_lose_their_connection(org: LocalOrg, client: BayeuxClient, topic: str) -> None:
+def test_fault_cometd_drop_held_closes_the_connection_of_a_held_connect(
+    org: LocalOrg, client: BayeuxClient, topic: str
+) -> None:
     client.poll()
     with ThreadPoolExecutor(1) as thread:
         held = thread.submit(client.connect)
@@ -156,14 +164,16 @@ def test_held_connects_can_lose_their_connection(org: LocalOrg, client: BayeuxCl
     assert client.poll() == []
 
 
-def test_a_token_can_be_revoked_under_a_message(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
+def test_fault_cometd_revoke_revokes_the_token_of_a_message(
+    org: LocalOrg, client: BayeuxClient, numbers: list[int]
+) -> None:
     org.fault("cometd_revoke")
     assert client.connect()[0]["error"] == "401::Authentication invalid"
     client.http.headers["Authorization"] = f"Bearer {org.token()}"
     assert replay_ids(client.poll()) == numbers
 
 
-def test_a_black_hole_never_answers(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
+def test_fault_cometd_black_hole_sends_no_response(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
     org.fault("cometd_black_hole", channel="*")
     client.http.timeout = httpx.Timeout(30, read=3)
     with pytest.raises(httpx.ReadTimeout):
@@ -172,7 +182,7 @@ def test_a_black_hole_never_answers(org: LocalOrg, client: BayeuxClient, numbers
     assert replay_ids(client.poll()) == numbers
 
 
-def test_events_can_come_with_the_answer_to_a_subscribe(org: LocalOrg, topic: str) -> None:
+def test_fault_cometd_events_in_subscribe_adds_events_to_the_reply(org: LocalOrg, topic: str) -> None:
     org.publish(topic, [{"Number__c": n} for n in range(3)])
     org.fault("cometd_events_in_subscribe")
     with BayeuxClient(org) as client:
@@ -182,7 +192,7 @@ def test_events_can_come_with_the_answer_to_a_subscribe(org: LocalOrg, topic: st
         assert client.poll() == []
 
 
-def test_silence_reaches_them_and_ends_with_the_faults(
+def test_fault_silence_applies_to_cometd_sessions_until_it_is_cleared(
     org: LocalOrg, client: BayeuxClient, topic: str, numbers: list[int]
 ) -> None:
     org.fault("silence", topic=topic)
@@ -191,7 +201,9 @@ def test_silence_reaches_them_and_ends_with_the_faults(
     assert replay_ids(client.poll()) == numbers
 
 
-def test_faults_strike_every_nth_time_or_by_chance_and_are_listed(org: LocalOrg, client: BayeuxClient) -> None:
+def test_cometd_faults_apply_every_nth_time_or_by_probability_and_are_listed(
+    org: LocalOrg, client: BayeuxClient
+) -> None:
     org.fault("cometd_fail", every=3, times=None)
     assert [poll["successful"] for poll in (client.connect(advice={"timeout": 0})[-1] for _ in range(6))] == [
         *(True, True, False, True, True, False)
@@ -224,13 +236,13 @@ def test_faults_strike_every_nth_time_or_by_chance_and_are_listed(org: LocalOrg,
         ("cometd_drop", {"topic": "/topic/Nowhere"}),
     ],
 )
-def test_faults_that_there_are_not(org: LocalOrg, fault: str, arguments: dict[str, Any]) -> None:
+def test_invalid_cometd_faults_are_refused(org: LocalOrg, fault: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(AdminError):
         org.fault(fault, **arguments)
     assert org.admin("GET", "/faults")["cometd"] == []
 
 
-def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_no_traceback(org: LocalOrg, topic: str) -> None:
+def test_client_that_disconnects_during_a_response_causes_no_traceback(org: LocalOrg, topic: str) -> None:
     log = org.data_dir / "localorg.log"
     before = len(log.read_text())
     with BayeuxClient(org).opened(topic) as client:
@@ -243,7 +255,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_no_traceback(org
         def left() -> bool:
             return any(each["outcome"] == "CANCELLED" for each in org.requests("http"))
 
-        wait_until(left, what="the org to notice that the client has left")
-    with BayeuxClient(org).opened(topic):  # others are served
+        wait_until(left, what="the org to detect the closed connection")
+    with BayeuxClient(org).opened(topic):  # other clients are not affected
         pass
     assert log.read_text()[before:] == ""

@@ -1,4 +1,4 @@
-"""Formula fields and roll-up summaries of the local org: they change without an event and without SystemModstamp."""
+"""Formula fields and roll-up summaries, which change without an event and without SystemModstamp."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ def client(org: LocalOrg) -> Iterator[SObjectClient]:
     client.http.close()
 
 
-def shown(client: SObjectClient, entity: str, record_id: str, *fields: str) -> list[Any]:
+def field_values(client: SObjectClient, entity: str, record_id: str, *fields: str) -> list[Any]:
     (record,) = client.query(f"SELECT {', '.join(fields)} FROM {entity} WHERE Id = '{record_id}'")
     return [record[name] for name in fields]
 
 
-def test_they_follow_what_they_are_computed_from(org: LocalOrg, client: SObjectClient) -> None:
+def test_computed_fields_follow_changes_of_their_sources_without_an_event(org: LocalOrg, client: SObjectClient) -> None:
     account = client.create("Account", Name="A", Industry="Energy", Amount_Owed__c=10)
     contact = client.create("Contact", LastName="C", AccountId=account)
     deal = {"StageName": "New", "CloseDate": "2026-12-31", "AccountId": account}
     first = client.create("Opportunity", Name="1", Amount=5, **deal)
     client.create("Opportunity", Name="2", Amount=7.5, **deal)
-    stamps = shown(client, "Account", account, "SystemModstamp"), shown(client, "Contact", contact, "SystemModstamp")
+    stamps = (
+        field_values(client, "Account", account, "SystemModstamp"),
+        field_values(client, "Contact", contact, "SystemModstamp"),
+    )
     events = len(org.record("/data/AccountChangeEvent"))
-    assert shown(client, "Account", account, "Owed_With_Tax__c", "Pipeline__c") == [20.0, 12.5]
+    assert field_values(client, "Account", account, "Owed_With_Tax__c", "Pipeline__c") == [20.0, 12.5]
     client.delete("Opportunity", first)
-    assert shown(client, "Account", account, "Pipeline__c") == [7.5]
-    assert stamps[0] == shown(client, "Account", account, "SystemModstamp")
+    assert field_values(client, "Account", account, "Pipeline__c") == [7.5]
+    assert stamps[0] == field_values(client, "Account", account, "SystemModstamp")
     assert len(org.record("/data/AccountChangeEvent")) == events
     client.update("Account", account, Industry="Media")
-    assert shown(client, "Contact", contact, "Account_Industry__c") == ["Media"]
-    assert stamps[1] == shown(client, "Contact", contact, "SystemModstamp")
+    assert field_values(client, "Contact", contact, "Account_Industry__c") == ["Media"]
+    assert stamps[1] == field_values(client, "Contact", contact, "SystemModstamp")
     (event,) = (one["fields"] for one in org.record("/data/ContactChangeEvent"))
     assert "Account_Industry__c" not in event
 
 
-def test_describe_says_that_they_are_calculated_and_nobody_writes_them(client: SObjectClient) -> None:
+def test_computed_fields_are_described_as_calculated_and_are_read_only(client: SObjectClient) -> None:
     fields = {field["name"]: field for field in client.call("GET", "/sobjects/Account/describe").json()["fields"]}
     assert {name for name, field in fields.items() if field["calculated"]} == {"Owed_With_Tax__c", "Pipeline__c"}
     assert fields["Owed_With_Tax__c"]["calculatedFormula"] == "Amount_Owed__c * 2"
@@ -60,10 +63,10 @@ def test_describe_says_that_they_are_calculated_and_nobody_writes_them(client: S
     assert error_of(response)[1] == "INVALID_FIELD_FOR_INSERT_UPDATE"
 
 
-def test_they_are_there_after_a_restart(org: LocalOrg, client: SObjectClient) -> None:
+def test_computed_fields_survive_a_restart(org: LocalOrg, client: SObjectClient) -> None:
     account = client.create("Account", Name="A", Amount_Owed__c=4)
     org.restart()
-    assert shown(client, "Account", account, "Owed_With_Tax__c", "Pipeline__c") == [8.0, 0.0]
+    assert field_values(client, "Account", account, "Owed_With_Tax__c", "Pipeline__c") == [8.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ def test_they_are_there_after_a_restart(org: LocalOrg, client: SObjectClient) ->
         {"name": "X", "type": "Text", "formula": "Name"},
     ],
 )
-def test_definitions_that_are_not_known_change_nothing(
+def test_unsupported_definitions_of_computed_fields_are_refused(
     org: LocalOrg, client: SObjectClient, field: dict[str, str]
 ) -> None:
     before = client.call("GET", "/sobjects/Account/describe").json()

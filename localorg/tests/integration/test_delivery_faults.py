@@ -1,4 +1,4 @@
-"""Subscriptions that are answered without their events: stalled delivery, and a server that seeks through a backlog."""
+"""Delivery faults: stalled topics, and streams that seek through their backlog first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def other_topic(org: LocalOrg, topic: str) -> str:
     return f"/event/{name}"
 
 
-def test_a_stalled_cometd_session_is_answered_without_events(org: LocalOrg, topic: str, other_topic: str) -> None:
+def test_stalled_cometd_session_gets_replies_without_events(org: LocalOrg, topic: str, other_topic: str) -> None:
     org.knobs(cometd_connect_seconds=0.2)
     stored = numbers(org, topic, 2)
     org.fault("stall_delivery", topic=topic)
@@ -44,7 +44,7 @@ def test_a_stalled_cometd_session_is_answered_without_events(org: LocalOrg, topi
         assert replay_ids(client.poll()) == [position(replay_id) for replay_id in stored + new]
 
 
-def test_a_stalled_stream_is_answered_with_a_position_before_its_events(org: LocalOrg, topic: str) -> None:
+def test_stalled_stream_gets_empty_responses_with_a_position_before_its_events(org: LocalOrg, topic: str) -> None:
     org.knobs(keepalive_seconds=0.05)
     stored = numbers(org, topic, 2)
     org.fault("stall_delivery", topic=topic)
@@ -65,7 +65,9 @@ def test_a_stalled_stream_is_answered_with_a_position_before_its_events(org: Loc
         assert [event.replay_id for event in subscriber.events(3)] == stored + new
 
 
-def test_a_stalled_stream_without_stored_events_advances(org: LocalOrg, topic: str, other_topic: str) -> None:
+def test_position_of_a_stalled_stream_without_stored_events_advances(
+    org: LocalOrg, topic: str, other_topic: str
+) -> None:
     org.knobs(keepalive_seconds=0.05)
     (stored,) = numbers(org, topic, 1)
     org.fault("stall_delivery", topic=topic)
@@ -78,7 +80,7 @@ def test_a_stalled_stream_without_stored_events_advances(org: LocalOrg, topic: s
 
 @pytest.mark.parametrize("begins_at", ["earliest", "replay_id"])
 @pytest.mark.parametrize("backlog", [0, 5])
-def test_a_stream_seeks_before_its_first_event(
+def test_seeking_stream_gets_empty_responses_before_its_first_event(
     org: LocalOrg, topic: str, other_topic: str, begins_at: str, backlog: int
 ) -> None:
     (first,) = numbers(org, topic, 1)
@@ -101,7 +103,7 @@ def test_a_stream_seeks_before_its_first_event(
             assert [event.replay_id for event in resumed.events(3)] == expected
 
 
-def test_events_that_are_published_while_a_stream_seeks_follow_its_positions(org: LocalOrg, topic: str) -> None:
+def test_events_published_while_a_stream_seeks_follow_its_positions(org: LocalOrg, topic: str) -> None:
     (first,) = numbers(org, topic, 1)
     org.fault("seek", topic=topic, responses=3, seconds=0.3)
     with Subscriber(org).fetch(100, topic, after=first) as subscriber:
@@ -112,7 +114,7 @@ def test_events_that_are_published_while_a_stream_seeks_follow_its_positions(org
         assert [event.replay_id for event in subscriber.events(1)] == [new]
 
 
-def test_a_filtered_channel_seeks_through_what_its_filter_drops(org: LocalOrg, topic: str) -> None:
+def test_filtered_channel_seeks_through_events_that_its_filter_drops(org: LocalOrg, topic: str) -> None:
     name = topic.removeprefix("/event/").removesuffix("__e")
     channel = f"/event/{name}__chn"
     made = org.rest(
@@ -131,7 +133,9 @@ def test_a_filtered_channel_seeks_through_what_its_filter_drops(org: LocalOrg, t
         assert [event.replay_id for event in subscriber.events(1)] == [wanted]
 
 
-def test_latest_and_other_topics_do_not_seek(org: LocalOrg, topic: str, other_topic: str) -> None:
+def test_streams_from_latest_and_streams_of_other_topics_do_not_seek(
+    org: LocalOrg, topic: str, other_topic: str
+) -> None:
     org.knobs(keepalive_seconds=30)
     org.fault("seek", topic=topic, responses=100, seconds=0.01)
     ids = numbers(org, other_topic, 1)
@@ -143,7 +147,9 @@ def test_latest_and_other_topics_do_not_seek(org: LocalOrg, topic: str, other_to
         assert [event.replay_id for event in subscriber.next().events] == ids
 
 
-def test_a_managed_stream_seeks_and_may_commit_where_it_is(org: LocalOrg, topic: str, managed: str) -> None:
+def test_seeking_managed_stream_may_commit_the_position_of_an_empty_response(
+    org: LocalOrg, topic: str, managed: str
+) -> None:
     ids = numbers(org, topic, 2)
     org.fault("seek", topic=topic, responses=2, seconds=0.05)
     with ManagedSubscriber(org).fetch(100, managed) as subscriber:
@@ -166,14 +172,14 @@ def test_a_managed_stream_seeks_and_may_commit_where_it_is(org: LocalOrg, topic:
         ("seek", {"responses": 1, "steps": 0}),
     ],
 )
-def test_bodies_that_describe_no_fault_are_refused(org: LocalOrg, fault: str, body: dict[str, object]) -> None:
+def test_invalid_delivery_faults_are_refused(org: LocalOrg, fault: str, body: dict[str, object]) -> None:
     before = org.admin("GET", "/faults")
     with pytest.raises(AdminError, match="400"):
         org.fault(fault, **body)
     assert org.admin("GET", "/faults") == before
 
 
-def test_faults_show_what_is_stalled_and_what_seeks(org: LocalOrg, topic: str) -> None:
+def test_admin_faults_lists_stalled_topics_and_seeks(org: LocalOrg, topic: str) -> None:
     org.fault("seek", responses=2)
     org.fault("seek", topic=topic, responses=3, seconds=1)
     shown = org.fault("stall_delivery", topic=topic)

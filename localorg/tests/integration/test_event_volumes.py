@@ -1,4 +1,4 @@
-"""Standard-volume platform events: their retention on either API, and their definition in the Tooling API."""
+"""Standard-volume platform events: their retention in both APIs, and their definition in the Tooling API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.bayeux_client import BayeuxClient, replay_ids
-from tests.support.localorg import AdminError, LocalOrg, put_back
+from tests.support.localorg import AdminError, LocalOrg, reset_org
 from tests.support.sobject_client import SObjectClient, error_of
 from tests.support.subscriber import Subscriber, error_code
 
@@ -31,7 +31,7 @@ def module_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 @pytest.fixture
 def org(module_org: LocalOrg) -> Iterator[LocalOrg]:
     yield module_org
-    put_back(module_org)
+    reset_org(module_org)
 
 
 @pytest.fixture
@@ -50,23 +50,23 @@ def event_type(client: SObjectClient, developer_name: str) -> str:
 
 def test_standard_volume_events_are_retained_for_24_hours_on_either_api(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org", topics=TOPICS) as org:
-        kept = {}
+        retained = {}
         for name in ("Old__e", "New__e"):
-            (kept[name],) = org.publish(f"/event/{name}", [{"Number__c": 1}])
+            (retained[name],) = org.publish(f"/event/{name}", [{"Number__c": 1}])
         org.knobs(clock_offset_seconds=25 * HOUR)
-        expired = Subscriber(org).fetch(1, "/event/Old__e", after=kept["Old__e"]).error()
+        expired = Subscriber(org).fetch(1, "/event/Old__e", after=retained["Old__e"]).error()
         assert error_code(expired) == "subscription.fetch.replayid.corrupted"
-        later = {name: org.publish(f"/event/{name}", [{"Number__c": 2}]) for name in kept}
-        for name, expected in (("Old__e", later["Old__e"]), ("New__e", [kept["New__e"], *later["New__e"]])):
+        later = {name: org.publish(f"/event/{name}", [{"Number__c": 2}]) for name in retained}
+        for name, expected in (("Old__e", later["Old__e"]), ("New__e", [retained["New__e"], *later["New__e"]])):
             with Subscriber(org).fetch(10, f"/event/{name}") as subscriber:
                 assert [event.replay_id for event in subscriber.next().events] == expected
             with BayeuxClient(org).opened(f"/event/{name}", -2) as bayeux:
                 assert replay_ids(bayeux.poll()) == [int.from_bytes(one[:8], "big") for one in expected]
 
 
-def test_the_tooling_api_shows_the_volume(org: LocalOrg, client: SObjectClient) -> None:
+def test_tooling_api_shows_the_volume_of_an_event(org: LocalOrg, client: SObjectClient) -> None:
     assert (event_type(client, "Old"), event_type(client, "New")) == ("StandardVolume", "HighVolume")
-    assert event_type(client, "Shipment") == "None"  # a custom object is no event
+    assert event_type(client, "Shipment") == "None"  # a custom object has no event type
     found = client.call(
         "GET", "/tooling/query", params={"q": "SELECT Id FROM CustomObject WHERE DeveloperName = 'Old'"}
     )
@@ -80,7 +80,7 @@ def test_metadata_of_several_objects_is_refused(client: SObjectClient) -> None:
     assert error_of(answer)[:2] == (400, "MALFORMED_QUERY")
 
 
-def test_without_the_permission_the_object_does_not_exist(org: LocalOrg, client: SObjectClient) -> None:
+def test_tooling_object_does_not_exist_without_the_permission_view_setup(org: LocalOrg, client: SObjectClient) -> None:
     org.knobs(view_setup=False)
     query = {"q": "SELECT Metadata FROM CustomObject WHERE DeveloperName = 'Old'"}
     answer = client.call("GET", "/tooling/query", params=query)
@@ -90,7 +90,7 @@ def test_without_the_permission_the_object_does_not_exist(org: LocalOrg, client:
     assert error_of(answer)[:2] == (404, "NOT_FOUND")
 
 
-def test_the_volume_can_be_changed_and_stays_until_then(org: LocalOrg, client: SObjectClient) -> None:
+def test_volume_of_an_event_stays_until_it_is_changed(org: LocalOrg, client: SObjectClient) -> None:
     topic: dict[str, Any] = org.define("Changed__e", volume="standard", Number__c="int")
     assert topic["volume"] == "standard"
     assert org.define("Changed__e", Number__c="int", Text__c="text")["volume"] == "standard"
@@ -100,7 +100,7 @@ def test_the_volume_can_be_changed_and_stays_until_then(org: LocalOrg, client: S
         org.define("Changed__e", volume="low", Number__c="int")
 
 
-def test_the_volume_survives_a_restart(tmp_path: Path) -> None:
+def test_volume_of_an_event_survives_a_restart(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org", topics=TOPICS) as org:
         org.restart()
         assert {one["name"]: one["volume"] for one in org.admin("GET", "/topics")["topics"]}[

@@ -1,4 +1,4 @@
-"""Everything that can be made to go wrong does go wrong, and the stream can be resumed where that is promised."""
+"""Faults of the Pub/Sub API, and resuming of streams after them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CORRUPTED = "subscription.fetch.replayid.corrupted"
 
 @pytest.fixture
 def own_org(tmp_path: Path) -> Iterator[LocalOrg]:
-    """An org whose clock this test may move."""
+    """Start an org whose clock the test may change."""
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Order__e", Number__c="int")
         yield org
@@ -37,7 +37,7 @@ def numbers(org: LocalOrg, topic: str, count: int) -> list[bytes]:
     [("error", ("INTERNAL", "service.unavailable")), ("reset", ("UNAVAILABLE", None)), ("end", None)],
     ids=["error", "reset", "end"],
 )
-def test_streams_drop_every_n_events_and_resume(org: LocalOrg, topic: str, how: str, expected: object) -> None:
+def test_streams_end_after_every_n_events_and_can_resume(org: LocalOrg, topic: str, how: str, expected: object) -> None:
     ids = numbers(org, topic, 700)
     org.fault("drop_every", every=150, how=how, topic=topic)
     received: list[bytes] = []
@@ -60,7 +60,7 @@ def test_streams_drop_every_n_events_and_resume(org: LocalOrg, topic: str, how: 
     assert endings == [expected] * len(endings)
 
 
-def test_a_drop_may_be_limited_in_times(org: LocalOrg, topic: str) -> None:
+def test_fault_drop_every_with_times_ends(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 10)
     org.fault("drop_every", every=4, times=1, code="subscription.internal.error")
     subscriber = Subscriber(org).fetch(100, topic)
@@ -69,7 +69,7 @@ def test_a_drop_may_be_limited_in_times(org: LocalOrg, topic: str) -> None:
         assert [event.replay_id for event in again.events(10)] == ids
 
 
-def test_open_streams_can_be_dropped_at_once(org: LocalOrg, topic: str) -> None:
+def test_fault_drop_now_ends_open_streams(org: LocalOrg, topic: str) -> None:
     subscriber = Subscriber(org).fetch(100, topic)
     wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
     org.fault("drop_now", topic=topic, code="service.unavailable", status="UNAVAILABLE")
@@ -77,7 +77,7 @@ def test_open_streams_can_be_dropped_at_once(org: LocalOrg, topic: str) -> None:
     assert (error.code(), error_code(error)) == (grpc.StatusCode.UNAVAILABLE, "service.unavailable")
 
 
-def test_transport_errors_come_without_trailers(org: LocalOrg, topic: str) -> None:
+def test_transport_errors_have_no_trailers(org: LocalOrg, topic: str) -> None:
     message = "Stream removed (RST_STREAM (Received RST_STREAM with error code 0))"
     org.fault("fail_calls", rpc="Subscribe", code="", status="INTERNAL", message=message)
     error = Subscriber(org).fetch(1, topic).error()
@@ -85,7 +85,7 @@ def test_transport_errors_come_without_trailers(org: LocalOrg, topic: str) -> No
     assert not error.trailing_metadata()
 
 
-def test_connections_that_are_reset_leave_no_file_descriptor(org: LocalOrg, topic: str) -> None:
+def test_reset_connections_leak_no_file_descriptor(org: LocalOrg, topic: str) -> None:
     def reset() -> None:
         subscriber = Subscriber(org).fetch(100, topic)
         wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
@@ -112,7 +112,7 @@ def test_reset_closes_the_connection_of_tls_clients_too(org: LocalOrg, topic: st
             assert [event.replay_id for event in again.events(1)] == ids
 
 
-def test_the_next_calls_of_an_rpc_fail(org: LocalOrg, topic: str) -> None:
+def test_fault_fail_calls_fails_the_next_calls_of_an_rpc(org: LocalOrg, topic: str) -> None:
     org.fault("fail_calls", rpc="GetTopic", times=2, code="topic.api.unavailable", status="UNAVAILABLE")
     stub, metadata, request = org.stub(), org.metadata(), pb.TopicRequest(topic_name=topic)
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_the_next_calls_of_an_rpc_fail(org: LocalOrg, topic: str) -> None:
     assert stub.GetTopic(request, metadata=metadata, timeout=60).topic_name == topic
 
 
-def test_a_schema_can_be_refused_or_be_none(org: LocalOrg, topic: str) -> None:
+def test_fault_answer_schema_returns_an_error_or_an_invalid_schema(org: LocalOrg, topic: str) -> None:
     stub, metadata = org.stub(), org.metadata()
     schema_id = stub.GetTopic(pb.TopicRequest(topic_name=topic), metadata=metadata, timeout=60).schema_id
     request = pb.SchemaRequest(schema_id=schema_id)
@@ -138,7 +138,7 @@ def test_a_schema_can_be_refused_or_be_none(org: LocalOrg, topic: str) -> None:
     assert json.loads(stub.GetSchema(request, metadata=metadata, timeout=60).schema_json)["uuid"] == schema_id
 
 
-def test_events_can_come_without_the_id_of_their_schema(org: LocalOrg, topic: str) -> None:
+def test_fault_omit_schema_id_delivers_events_without_schema_id(org: LocalOrg, topic: str) -> None:
     number = "WithNumber__e"
     org.define(number, Number__c="int")
     named = org.channel("Unnamed__chn", [number, topic.removeprefix("/event/")])["name"]
@@ -146,13 +146,13 @@ def test_events_can_come_without_the_id_of_their_schema(org: LocalOrg, topic: st
     org.publish(f"/event/{number}", [{"Number__c": 2}])
     recorded = [event["schema_id"] for event in org.record(named)]
     org.fault("omit_schema_id", topic=named, schema_id=recorded[0])
-    for asked, expected in ((named, ["", recorded[1]]), (topic, recorded[:1])):
-        with Subscriber(org).fetch(100, asked) as subscriber:
+    for subscribed, expected in ((named, ["", recorded[1]]), (topic, recorded[:1])):
+        with Subscriber(org).fetch(100, subscribed) as subscriber:
             assert [event.event.schema_id for event in subscriber.events(len(expected))] == expected
 
 
 @pytest.mark.parametrize("everybody", [True, False])
-def test_revoking_a_token_ends_its_streams_and_its_calls(org: LocalOrg, topic: str, everybody: bool) -> None:
+def test_revoked_token_ends_its_streams_and_fails_its_calls(org: LocalOrg, topic: str, everybody: bool) -> None:
     token, other = org.token(), org.token()
     subscriber = Subscriber(org, token=token).fetch(100, topic)
     wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
@@ -166,7 +166,7 @@ def test_revoking_a_token_ends_its_streams_and_its_calls(org: LocalOrg, topic: s
         assert org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata(other))
 
 
-def test_a_client_that_revokes_its_own_token_loses_its_stream(org: LocalOrg, topic: str) -> None:
+def test_client_that_revokes_its_own_token_loses_its_stream(org: LocalOrg, topic: str) -> None:
     token = org.token()
     subscriber = Subscriber(org, token=token).fetch(100, topic)
     wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
@@ -175,7 +175,7 @@ def test_a_client_that_revokes_its_own_token_loses_its_stream(org: LocalOrg, top
     assert error_code(subscriber.error()) == "service.auth.error"
 
 
-def test_the_delivery_quota_ends_streams(org: LocalOrg, topic: str) -> None:
+def test_exhausted_delivery_quota_ends_streams(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 20)
     org.knobs(delivery_quota=org.admin("GET", "/org")["delivered"] + 15)
     subscriber = Subscriber(org).fetch(100, topic)
@@ -185,7 +185,7 @@ def test_the_delivery_quota_ends_streams(org: LocalOrg, topic: str) -> None:
     assert error_code(Subscriber(org).fetch(100, topic).error()) == "subscription.limit.exceeded"
 
 
-def test_silence_neither_sends_nor_closes_nor_loses(org: LocalOrg, topic: str) -> None:
+def test_silent_stream_sends_nothing_stays_open_and_loses_no_event(org: LocalOrg, topic: str) -> None:
     org.knobs(keepalive_seconds=0.05)
     org.fault("silence", topic=topic)
     with Subscriber(org).fetch(100, topic) as subscriber:
@@ -197,7 +197,7 @@ def test_silence_neither_sends_nor_closes_nor_loses(org: LocalOrg, topic: str) -
         assert [event.replay_id for event in subscriber.events(5)] == ids
 
 
-def test_one_replay_id_can_expire(org: LocalOrg, topic: str) -> None:
+def test_fault_expire_expires_one_replay_id(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 3)
     org.fault("expire", topic=topic, replay_id=ids[1].hex())
     assert error_code(Subscriber(org).fetch(1, topic, after=ids[1]).error()) == CORRUPTED
@@ -205,7 +205,7 @@ def test_one_replay_id_can_expire(org: LocalOrg, topic: str) -> None:
         assert [event.replay_id for event in subscriber.events(2)] == ids[1:]
 
 
-def test_everything_before_a_replay_id_can_expire(org: LocalOrg, topic: str) -> None:
+def test_fault_expire_before_expires_all_events_before_a_replay_id(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 5)
     org.fault("expire_before", topic=topic, replay_id=ids[3].hex())
     for expired in ids[:3]:
@@ -215,7 +215,7 @@ def test_everything_before_a_replay_id_can_expire(org: LocalOrg, topic: str) -> 
     assert [event["expired"] for event in org.record(topic)] == [True] * 3 + [False] * 2
 
 
-def test_a_reset_stream_knows_no_earlier_replay_id(org: LocalOrg, topic: str) -> None:
+def test_fault_reset_stream_invalidates_earlier_replay_ids(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 3)
     open_before = Subscriber(org).fetch(100, topic, after=ids[-1])
     wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
@@ -227,7 +227,7 @@ def test_a_reset_stream_knows_no_earlier_replay_id(org: LocalOrg, topic: str) ->
         assert [event.replay_id for event in subscriber.events(2)] == later
 
 
-def test_retention_is_72_hours_of_the_bus_clock(own_org: LocalOrg) -> None:
+def test_events_expire_after_72_hours_of_the_bus_clock(own_org: LocalOrg) -> None:
     topic = "/event/Order__e"
     old = numbers(own_org, topic, 3)
     own_org.knobs(clock_offset_seconds=71 * 3600)
@@ -243,7 +243,7 @@ def test_retention_is_72_hours_of_the_bus_clock(own_org: LocalOrg) -> None:
     assert [event["expired"] for event in own_org.record(topic)] == [True] * 3 + [False] * 2
 
 
-def test_keepalives_keep_a_quiet_stream_from_ageing_out(own_org: LocalOrg) -> None:
+def test_position_of_an_empty_response_outlives_the_last_event(own_org: LocalOrg) -> None:
     topic = "/event/Order__e"
     (old,) = numbers(own_org, topic, 1)
     own_org.knobs(clock_offset_seconds=71 * 3600, keepalive_seconds=0.1)
@@ -271,7 +271,7 @@ def test_keepalives_keep_a_quiet_stream_from_ageing_out(own_org: LocalOrg) -> No
         ("/faults/expire", {"topic": "/data/ChangeEvents", "replay_id": "00"}),
     ],
 )
-def test_faults_that_make_no_sense_are_refused(org: LocalOrg, path: str, body: dict[str, object]) -> None:
+def test_invalid_faults_are_refused(org: LocalOrg, path: str, body: dict[str, object]) -> None:
     before = org.admin("GET", "/faults")
     with pytest.raises(AdminError, match="400"):
         org.admin("POST", path, body)
@@ -282,7 +282,7 @@ def test_faults_that_make_no_sense_are_refused(org: LocalOrg, path: str, body: d
     "changes",
     [{"nonsense": 1}, {"keepalive_seconds": "soon"}, {"batch_events": 0}, {"client_idle_end": "x", "batch_events": 5}],
 )
-def test_knobs_that_make_no_sense_are_refused(org: LocalOrg, changes: dict[str, object]) -> None:
+def test_invalid_knobs_are_refused(org: LocalOrg, changes: dict[str, object]) -> None:
     before = json.dumps(org.admin("GET", "/knobs"))
     with pytest.raises(AdminError, match="400"):
         org.knobs(**changes)

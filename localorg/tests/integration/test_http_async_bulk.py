@@ -1,4 +1,4 @@
-"""Bulk API 1 with JSON, as simple-salesforce's ``bulk`` and with it Airflow's SalesforceBulkOperator use it."""
+"""Bulk API 1 with JSON, used by simple-salesforce's ``bulk`` and by Airflow's SalesforceBulkOperator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.localorg import LocalOrg
 @pytest.fixture
 def session(org: LocalOrg) -> Iterator[requests.Session]:
     with requests.Session() as session:
-        session.verify, session.trust_env = org.ca_file, False  # else the environment may name another authority
+        session.verify, session.trust_env = org.ca_file, False  # the environment may define another authority
         yield session
 
 
@@ -38,7 +38,7 @@ def change_types(org: LocalOrg, count: int) -> list[str]:
     return [event["fields"]["ChangeEventHeader"]["changeType"] for event in events]
 
 
-def opened(http: httpx.Client, operation: str, **fields: Any) -> str:
+def open_job(http: httpx.Client, operation: str, **fields: Any) -> str:
     body = {"operation": operation, "object": "Account", "contentType": "JSON", **fields}
     answer = http.post("/job", json=body)
     assert answer.status_code == 201, answer.text
@@ -50,7 +50,7 @@ def refusal(answer: httpx.Response) -> str:
     return str(answer.json()["exceptionCode"])
 
 
-def test_records_are_written_and_become_change_events(org: LocalOrg, salesforce: Salesforce) -> None:
+def test_bulk_1_jobs_write_records_and_publish_change_events(org: LocalOrg, salesforce: Salesforce) -> None:
     accounts = salesforce.bulk.Account
     inserted = accounts.insert([{"Name": "one", "AnnualRevenue": 1.5}, {"Industry": "Banking"}])
     assert [one["success"] for one in inserted] == [True, False]
@@ -69,7 +69,7 @@ def test_records_are_written_and_become_change_events(org: LocalOrg, salesforce:
     assert event["changeOrigin"].startswith("com/salesforce/api/bulkapi/59.0")
 
 
-def test_upserts_by_an_external_id(salesforce: Salesforce) -> None:
+def test_bulk_1_upserts_by_an_external_id(salesforce: Salesforce) -> None:
     accounts = salesforce.bulk.Account
     rows = [{"Name": "one", "GUID__c": "bulk-1"}, {"Name": "two", "GUID__c": "bulk-2"}]
     assert [one["created"] for one in accounts.upsert(rows, "GUID__c", batch_size=1)] == [True, True]
@@ -77,7 +77,7 @@ def test_upserts_by_an_external_id(salesforce: Salesforce) -> None:
     assert [(one["success"], one["created"]) for one in changed] == [(True, False)]
 
 
-def test_more_than_one_transaction_and_detailed_results(org: LocalOrg, salesforce: Salesforce) -> None:
+def test_bulk_1_insert_of_several_transactions_returns_detailed_results(org: LocalOrg, salesforce: Salesforce) -> None:
     rows = [{"Name": f"many {number}", "Site": "async"} for number in range(450)]
     results = salesforce.bulk.Account.insert(rows, include_detailed_results=True)
     assert [one["Name"] for one in results] == [row["Name"] for row in rows]
@@ -88,7 +88,7 @@ def test_more_than_one_transaction_and_detailed_results(org: LocalOrg, salesforc
     assert found[0]["attributes"]["type"] == "Account"
 
 
-def test_queries_of_deleted_records_and_of_none(org: LocalOrg, salesforce: Salesforce) -> None:
+def test_bulk_1_query_all_returns_deleted_records(org: LocalOrg, salesforce: Salesforce) -> None:
     accounts = salesforce.bulk.Account
     (inserted,) = accounts.insert([{"Name": "gone", "Site": "gone"}])
     accounts.delete([{"Id": inserted["id"]}])
@@ -99,7 +99,7 @@ def test_queries_of_deleted_records_and_of_none(org: LocalOrg, salesforce: Sales
         accounts.query("SELECT FROM Account")
 
 
-def test_hard_deletion_needs_its_permission(org: LocalOrg, salesforce: Salesforce) -> None:
+def test_bulk_1_hard_deletion_requires_its_permission(org: LocalOrg, salesforce: Salesforce) -> None:
     accounts = salesforce.bulk.Account
     (inserted,) = accounts.insert([{"Name": "hard", "Site": "hard"}])
     with pytest.raises(SalesforceMalformedRequest, match="FeatureNotEnabled"):
@@ -110,8 +110,8 @@ def test_hard_deletion_needs_its_permission(org: LocalOrg, salesforce: Salesforc
     assert salesforce.query_all("SELECT Id FROM Account WHERE Site = 'hard'", include_deleted=True)["totalSize"] == 0
 
 
-def test_jobs_and_batches_tell_how_far_they_are(http: httpx.Client) -> None:
-    job = opened(http, "insert", concurrencyMode=1)
+def test_bulk_1_jobs_and_batches_show_their_progress(http: httpx.Client) -> None:
+    job = open_job(http, "insert", concurrencyMode=1)
     added = http.post(f"/job/{job}/batch", json=[{"Name": "one"}, {}])
     batch = added.json()
     assert (added.status_code, batch["state"], batch["jobId"]) == (201, "Queued", job)
@@ -141,13 +141,13 @@ def test_jobs_and_batches_tell_how_far_they_are(http: httpx.Client) -> None:
         ({"object": "PushTopic"}, "InvalidEntity"),
     ],
 )
-def test_jobs_that_are_refused(http: httpx.Client, fields: dict[str, Any], code: str) -> None:
+def test_invalid_bulk_1_jobs_are_refused(http: httpx.Client, fields: dict[str, Any], code: str) -> None:
     body = {"operation": "insert", "object": "Account", "contentType": "JSON", **fields}
     assert refusal(http.post("/job", json=body)) == code
 
 
-def test_other_requests_that_are_refused(org: LocalOrg, http: httpx.Client) -> None:
-    job = opened(http, "insert")
+def test_invalid_bulk_1_requests_are_refused(org: LocalOrg, http: httpx.Client) -> None:
+    job = open_job(http, "insert")
     for content, code in (
         ("", "InvalidBatch"),
         ("{}", "InvalidBatch"),
@@ -163,7 +163,7 @@ def test_other_requests_that_are_refused(org: LocalOrg, http: httpx.Client) -> N
     assert refusal(httpx.get(f"{url}/59.0/job/{job}", trust_env=False)) == "InvalidSessionId"
 
 
-def test_xml_is_refused_in_xml(http: httpx.Client) -> None:
+def test_bulk_1_xml_request_is_refused_with_an_xml_response(http: httpx.Client) -> None:
     job = '<jobInfo xmlns="http://www.force.com/2009/06/asyncapi/dataload"><operation>insert</operation></jobInfo>'
     answer = http.post("/job", content=job, headers={"Content-Type": "application/xml"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/xml; charset=utf-8")

@@ -37,7 +37,7 @@ def submit(client: SObjectClient, operation: str, **fields: Any) -> httpx.Respon
     return client.call("POST", "/jobs/ingest", {"object": "Account", "operation": operation, **fields})
 
 
-def opened(client: SObjectClient, operation: str, **fields: Any) -> str:
+def open_job(client: SObjectClient, operation: str, **fields: Any) -> str:
     response = submit(client, operation, **fields)
     assert response.status_code == 200, response.text
     job = response.json()
@@ -50,8 +50,8 @@ def upload(client: SObjectClient, path: str, text: str) -> httpx.Response:
     return client.call("PUT", path + "/batches", content=text.encode(), headers={"Content-Type": "text/csv"})
 
 
-def finished(client: SObjectClient, operation: str, text: str, **fields: Any) -> tuple[str, dict[str, Any]]:
-    path = opened(client, operation, **fields)
+def run_job(client: SObjectClient, operation: str, text: str, **fields: Any) -> tuple[str, dict[str, Any]]:
+    path = open_job(client, operation, **fields)
     assert (upload(client, path, text).status_code, client.call("GET", path).json()["state"]) == (201, "Open")
     closed = client.call("PATCH", path, {"state": "UploadComplete"})
     assert (closed.status_code, closed.json()["state"]) == (200, "UploadComplete")
@@ -79,10 +79,10 @@ def headers(client: SObjectClient) -> list[dict[str, Any]]:
     return decoded
 
 
-def test_inserts(client: SObjectClient, org: LocalOrg) -> None:
+def test_ingest_job_inserts_records_and_reports_failed_rows(client: SObjectClient, org: LocalOrg) -> None:
     before = len(org.record(TOPIC))
     text = 'Name,AnnualRevenue,Some_Check_Box__c,Phone\n"quoted, ""x""\nline",1.5,yes,\n,2,,1\nbad,much,,1\n'
-    path, info = finished(client, "insert", text)
+    path, info = run_job(client, "insert", text)
     assert (info["state"], info["jobType"]) == ("JobComplete", "V2Ingest")
     assert (info["numberRecordsProcessed"], info["numberRecordsFailed"]) == (3, 2)
     (good,) = results(client, path, "successfulResults")
@@ -99,25 +99,25 @@ def test_inserts(client: SObjectClient, org: LocalOrg) -> None:
     assert len(org.record(TOPIC)) == before + 1
 
 
-def test_the_changes_are_published(client: SObjectClient) -> None:
+def test_ingest_jobs_publish_change_events(client: SObjectClient) -> None:
     known = client.create("Account", Name="known", Phone="1")
-    path, _ = finished(client, "update", f"Id,Phone,Name\n{known},#N/A,\n001000000009999AAA,1,\n{known[:15]},2,\n")
+    path, _ = run_job(client, "update", f"Id,Phone,Name\n{known},#N/A,\n001000000009999AAA,1,\n{known[:15]},2,\n")
     assert [row["sf__Created"] for row in results(client, path, "successfulResults")] == ["false"]
     failed = results(client, path, "failedResults")
     assert [row["sf__Error"].partition(":")[0] for row in failed] == ["NOT_FOUND", "INVALID_ID_FIELD"]
     assert failed[0]["sf__Id"] == "001000000009999AAA"
     assert client.query(f"SELECT Name, Phone FROM Account WHERE Id = '{known}'")[0]["Phone"] is None
-    finished(client, "delete", f"Id\n{known}\n")
+    run_job(client, "delete", f"Id\n{known}\n")
     assert client.query(f"SELECT Id FROM Account WHERE Id = '{known}'") == []
     of_known = [change for change in headers(client) if known in change["recordIds"]]
     assert [change["changeType"] for change in of_known] == ["CREATE", "UPDATE", "DELETE"]
     assert {change["changeOrigin"] for change in of_known[1:]} == {"com/salesforce/api/bulkapi/59.0;client=loader"}
 
 
-def test_upserts_by_external_id(client: SObjectClient) -> None:
+def test_ingest_job_upserts_by_external_id(client: SObjectClient) -> None:
     known = client.create("Account", Name="known", GUID__c="b1")
     text = "GUID__c|Name\r\nB1|changed\r\nb2|new\r\n|none\r\n"
-    path, info = finished(
+    path, info = run_job(
         client, "upsert", text, externalIdFieldName="guid__c", columnDelimiter="PIPE", lineEnding="CRLF"
     )
     assert (info["externalIdFieldName"], info["numberRecordsFailed"]) == ("GUID__c", 1)
@@ -128,14 +128,14 @@ def test_upserts_by_external_id(client: SObjectClient) -> None:
     assert [record["Name"] for record in found] == ["changed", "new"]
 
 
-def test_upserts_by_record_id(client: SObjectClient) -> None:
+def test_ingest_job_upserts_by_record_id(client: SObjectClient) -> None:
     known = client.create("Account", Name="known")
-    path, _ = finished(client, "upsert", f"Id,Name\n{known},changed\n,new\n", externalIdFieldName="Id")
+    path, _ = run_job(client, "upsert", f"Id,Name\n{known},changed\n,new\n", externalIdFieldName="Id")
     assert [row["sf__Created"] for row in results(client, path, "successfulResults")] == ["false", "true"]
 
 
-def test_many_rows_are_several_transactions(client: SObjectClient) -> None:
-    _, info = finished(client, "insert", "Name\n" + "".join(f"chunk {number}\n" for number in range(450)))
+def test_ingest_job_writes_200_rows_per_transaction(client: SObjectClient) -> None:
+    _, info = run_job(client, "insert", "Name\n" + "".join(f"chunk {number}\n" for number in range(450)))
     assert (info["numberRecordsProcessed"], info["numberRecordsFailed"]) == (450, 0)
     keys = [header["transactionKey"] for header in headers(client)[-450:]]
     assert [keys.count(key) for key in dict.fromkeys(keys)] == [200, 200, 50]
@@ -150,8 +150,10 @@ def test_many_rows_are_several_transactions(client: SObjectClient) -> None:
         ("delete", "Id,Name\n001000000000001AAA,b\n", "InvalidBatch : The 'delete' batch must contain only ids."),
     ],
 )
-def test_jobs_that_fail_as_a_whole(client: SObjectClient, operation: str, text: str, error: str) -> None:
-    path, info = finished(client, operation, text)
+def test_ingest_job_with_an_invalid_header_fails_without_processing_rows(
+    client: SObjectClient, operation: str, text: str, error: str
+) -> None:
+    path, info = run_job(client, operation, text)
     assert (info["state"], info["numberRecordsProcessed"]) == ("Failed", 0)
     assert info["errorMessage"].startswith(error)
     assert results(client, path, "successfulResults") == []
@@ -172,12 +174,14 @@ def test_jobs_that_fail_as_a_whole(client: SObjectClient, operation: str, text: 
         ("upsert", {"externalIdFieldName": "Name"}, "INVALIDJOB"),
     ],
 )
-def test_what_a_job_cannot_be(client: SObjectClient, operation: str, fields: dict[str, str], code: str) -> None:
+def test_invalid_ingest_jobs_are_refused(
+    client: SObjectClient, operation: str, fields: dict[str, str], code: str
+) -> None:
     assert error_of(submit(client, operation, **fields)) == (400, code)
 
 
-def test_an_aborted_job_gives_its_rows_back(client: SObjectClient) -> None:
-    path = opened(client, "insert")
+def test_aborted_ingest_job_returns_its_unprocessed_rows(client: SObjectClient) -> None:
+    path = open_job(client, "insert")
     assert upload(client, path, "Name\nnever\n").status_code == 201
     assert error_of(client.call("GET", path + "/successfulResults")) == (400, "INVALIDJOBSTATE")
     assert error_of(client.call("DELETE", path)) == (400, "INVALIDJOBSTATE")
@@ -190,8 +194,8 @@ def test_an_aborted_job_gives_its_rows_back(client: SObjectClient) -> None:
     assert error_of(client.call("GET", path)) == (404, "NOT_FOUND")
 
 
-def test_a_job_that_is_aborted_halfway_keeps_what_it_did(client: SObjectClient) -> None:
-    path = opened(client, "insert", object="Contact")
+def test_ingest_job_aborted_during_processing_keeps_its_processed_rows(client: SObjectClient) -> None:
+    path = open_job(client, "insert", object="Contact")
     assert upload(client, path, "LastName\n" + "".join(f"half {number}\n" for number in range(10_000))).is_success
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(client.call, "PATCH", path, {"state": "UploadComplete"})
@@ -210,7 +214,7 @@ def test_a_job_that_is_aborted_halfway_keeps_what_it_did(client: SObjectClient) 
 
 
 def test_data_is_uploaded_once_to_an_open_job(client: SObjectClient) -> None:
-    path = opened(client, "insert")
+    path = open_job(client, "insert")
     assert error_of(client.call("PATCH", path, {"state": "UploadComplete"})) == (400, "INVALIDJOBSTATE")
     assert error_of(client.call("PATCH", path, {"state": "Open"})) == (400, "INVALIDJOB")
     latin = client.call("PUT", path + "/batches", content="Name\nä".encode("latin-1"))
@@ -222,8 +226,8 @@ def test_data_is_uploaded_once_to_an_open_job(client: SObjectClient) -> None:
     assert error_of(upload(client, path, "Name\nlate\n")) == (400, "INVALIDJOBSTATE")
 
 
-def test_ids_are_no_query_jobs(client: SObjectClient) -> None:
-    path = opened(client, "insert")
+def test_ingest_endpoint_does_not_find_a_query_job(client: SObjectClient) -> None:
+    path = open_job(client, "insert")
     query = client.call("POST", "/jobs/query", {"operation": "query", "query": "SELECT Id FROM Account"}).json()["id"]
     assert path.rpartition("/")[2] != query
     assert error_of(client.call("GET", f"/jobs/ingest/{query}")) == (404, "NOT_FOUND")
@@ -231,7 +235,7 @@ def test_ids_are_no_query_jobs(client: SObjectClient) -> None:
 
 def test_simple_salesforce_loads_and_reads_the_results(org: LocalOrg) -> None:
     with requests.Session() as session:
-        session.verify, session.trust_env = org.ca_file, False  # else the environment may name another authority
+        session.verify, session.trust_env = org.ca_file, False  # the environment may define another authority
         salesforce = Salesforce(
             instance_url=org.https_instance_url, session_id=org.token(), version="59.0", session=session
         )
@@ -250,10 +254,10 @@ def test_simple_salesforce_loads_and_reads_the_results(org: LocalOrg) -> None:
         assert salesforce.query("SELECT COUNT() FROM Account WHERE GUID__c LIKE 's_'")["totalSize"] == 1
 
 
-def test_hard_deletion_with_its_permission(org: LocalOrg, client: SObjectClient) -> None:
+def test_ingest_job_hard_deletes_with_the_permission(org: LocalOrg, client: SObjectClient) -> None:
     org.knobs(bulk_hard_delete=True)
     record_id = client.create("Account", Name="hard", Site="hard deletion")
-    _, info = finished(client, "hardDelete", f"Id\n{record_id}\n")
+    _, info = run_job(client, "hardDelete", f"Id\n{record_id}\n")
     assert (info["state"], info["numberRecordsFailed"]) == ("JobComplete", 0)
     assert client.query("SELECT Id FROM Account WHERE Site = 'hard deletion'", deleted=True) == []
     org.reset_knobs()

@@ -48,7 +48,7 @@ def submit(client: SObjectClient, query: str, **fields: Any) -> httpx.Response:
     return client.call("POST", "/jobs/query", {"operation": "queryAll", "query": query, **fields})
 
 
-def finished(client: SObjectClient, query: str, **fields: Any) -> str:
+def run_job(client: SObjectClient, query: str, **fields: Any) -> str:
     response = submit(client, query, **fields)
     assert response.status_code == 200, response.text
     assert response.json()["state"] == "UploadComplete"
@@ -62,8 +62,8 @@ def rows(text: str, delimiter: str = ",") -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))
 
 
-def test_the_results_are_what_query_all_answers(client: SObjectClient, accounts: list[str]) -> None:
-    path = finished(client, SELECT)
+def test_query_job_returns_the_records_of_query_all(client: SObjectClient, accounts: list[str]) -> None:
+    path = run_job(client, SELECT)
     response = client.call("GET", path + "/results")
     assert response.headers["Content-Type"] == "text/csv; charset=UTF-8"
     assert (response.headers["Sforce-Locator"], response.headers["Sforce-NumberOfRecords"]) == ("null", str(MANY))
@@ -81,25 +81,25 @@ def test_the_results_are_what_query_all_answers(client: SObjectClient, accounts:
     assert {row["Id"] for row in rows(response.text)} == set(accounts)
 
 
-def test_fields_of_parents_are_columns(client: SObjectClient, accounts: list[str]) -> None:
+def test_fields_of_parents_are_csv_columns_of_a_query_job(client: SObjectClient, accounts: list[str]) -> None:
     soql = "SELECT Name, Owner.Username, Parent.Name FROM Account WHERE Name LIKE 'account%' OR Name = 'deleted'"
-    path = finished(client, soql, operation="query")
+    path = run_job(client, soql, operation="query")
     found = rows(client.call("GET", path + "/results").text)
     assert found == [{"Name": "Account 0", "Owner.Username": client.org.username, "Parent.Name": ""}]
 
 
-def test_deleted_records_are_left_out_of_a_query(client: SObjectClient, accounts: list[str]) -> None:
-    path = finished(client, SELECT, operation="query")
+def test_query_job_of_operation_query_omits_deleted_records(client: SObjectClient, accounts: list[str]) -> None:
+    path = run_job(client, SELECT, operation="query")
     found = rows(client.call("GET", path + "/results").text)
     assert {row["Id"] for row in found} == set(accounts[:-1])
 
 
-def test_pages_by_locator(client: SObjectClient, accounts: list[str]) -> None:
-    path = finished(client, "SELECT Id FROM Account", lineEnding="CRLF", columnDelimiter="TAB")
+def test_query_job_returns_its_results_in_pages_by_locator(client: SObjectClient, accounts: list[str]) -> None:
+    path = run_job(client, "SELECT Id FROM Account", lineEnding="CRLF", columnDelimiter="TAB")
     ids, locator, pages = [], "", 0
     while locator != "null":
-        asked = {"maxRecords": "2", **({"locator": locator} if locator else {})}
-        response = client.call("GET", path + "/results", params=asked)
+        requested = {"maxRecords": "2", **({"locator": locator} if locator else {})}
+        response = client.call("GET", path + "/results", params=requested)
         assert response.text.startswith('"Id"\r\n')
         found = rows(response.text, "\t")
         assert len(found) == int(response.headers["Sforce-NumberOfRecords"])
@@ -108,8 +108,8 @@ def test_pages_by_locator(client: SObjectClient, accounts: list[str]) -> None:
     assert (sorted(ids), pages) == (sorted(accounts), 3)
 
 
-def test_a_job_sees_the_records_as_they_were_when_it_was_made(client: SObjectClient, accounts: list[str]) -> None:
-    path = finished(client, "SELECT Id FROM Contact")
+def test_query_job_returns_the_records_at_its_creation(client: SObjectClient, accounts: list[str]) -> None:
+    path = run_job(client, "SELECT Id FROM Contact")
     client.create("Contact", LastName="later")
     response = client.call("GET", path + "/results")
     assert (response.text, response.headers["Sforce-NumberOfRecords"]) == ('"Id"\n', "0")
@@ -130,11 +130,11 @@ def test_a_job_sees_the_records_as_they_were_when_it_was_made(client: SObjectCli
         ("SELECT Id FROM Account", {"contentType": "JSON"}, "INVALIDJOB"),
     ],
 )
-def test_what_a_job_cannot_do(client: SObjectClient, query: str, fields: dict[str, str], code: str) -> None:
+def test_invalid_query_jobs_are_refused(client: SObjectClient, query: str, fields: dict[str, str], code: str) -> None:
     assert error_of(submit(client, query, **fields)) == (400, code)
 
 
-def test_a_job_is_aborted_and_deleted(client: SObjectClient) -> None:
+def test_query_job_can_be_aborted_and_deleted(client: SObjectClient) -> None:
     path = f"/jobs/query/{submit(client, SELECT).json()['id']}"
     assert error_of(client.call("GET", path + "/results")) == (400, "INVALIDJOBSTATE")
     assert error_of(client.call("DELETE", path)) == (400, "INVALIDJOBSTATE")
@@ -145,15 +145,15 @@ def test_a_job_is_aborted_and_deleted(client: SObjectClient) -> None:
     assert error_of(client.call("GET", path + "/results")) == (404, "NOT_FOUND")
 
 
-def test_a_complete_job_is_not_aborted(client: SObjectClient) -> None:
-    path = finished(client, SELECT)
+def test_complete_query_job_cannot_be_aborted(client: SObjectClient) -> None:
+    path = run_job(client, SELECT)
     assert error_of(client.call("PATCH", path, {"state": "Aborted"})) == (400, "INVALIDJOBSTATE")
     assert error_of(client.call("GET", path + "/results", params={"locator": "x"})) == (400, "INVALID_QUERY_LOCATOR")
     listed = client.call("GET", "/jobs/query").json()["records"]
     assert path.rpartition("/")[2] in {job["id"] for job in listed}
 
 
-def test_a_url_as_long_as_salesforce_takes(client: SObjectClient, accounts: list[str]) -> None:
+def test_url_of_the_maximum_length_of_salesforce_is_accepted(client: SObjectClient, accounts: list[str]) -> None:
     names = ", ".join(f"'{'x' * 100}{number}'" for number in range(140))
     found = client.query(f"SELECT Id FROM Account WHERE Name NOT IN ({names})")
     assert {record["Id"] for record in found} == set(accounts[:-1])

@@ -27,7 +27,7 @@ def client(org: LocalOrg) -> Iterator[SObjectClient]:
     client.close()
 
 
-def test_publish(client: SObjectClient, org: LocalOrg) -> None:
+def test_platform_event_is_published_over_rest(client: SObjectClient, org: LocalOrg) -> None:
     values = {"Number__c": "A-1", "Amount__c": 3, "Due__c": "2026-11-21T03:14:15.000Z", "Paid__c": True}
     response = client.call("POST", "/sobjects/Order__e/", values)
     assert response.status_code == 201
@@ -53,19 +53,21 @@ def test_publish(client: SObjectClient, org: LocalOrg) -> None:
         ({"Number__c": "x" * 1_000_001}, "LIMIT_EXCEEDED"),
     ],
 )
-def test_bad_events_are_not_published(client: SObjectClient, org: LocalOrg, values: Any, code: str) -> None:
+def test_invalid_platform_events_are_not_published(
+    client: SObjectClient, org: LocalOrg, values: Any, code: str
+) -> None:
     before = len(org.record("/event/Order__e"))
     assert error_of(client.call("POST", "/sobjects/Order__e", values)) == (400, code)
     assert len(org.record("/event/Order__e")) == before
 
 
-def test_unknown_events(client: SObjectClient) -> None:
+def test_unknown_events_and_schemas_are_not_found(client: SObjectClient) -> None:
     assert error_of(client.call("POST", "/sobjects/Nothing__e", {})) == (404, "NOT_FOUND")
     assert error_of(client.call("GET", "/sobjects/Nothing__e/eventSchema")) == (404, "NOT_FOUND")
     assert error_of(client.call("GET", "/event/eventSchema/nothing")) == (404, "NOT_FOUND")
 
 
-def test_the_hourly_allocation(client: SObjectClient, org: LocalOrg) -> None:
+def test_hourly_publishing_allocation_is_enforced_over_rest(client: SObjectClient, org: LocalOrg) -> None:
     org.knobs(publish_quota=0)
     assert error_of(client.call("POST", "/sobjects/Order__e", {"Number__c": "x"})) == (403, "LIMIT_EXCEEDED")
     org.knobs(publish_quota=None)
@@ -73,7 +75,7 @@ def test_the_hourly_allocation(client: SObjectClient, org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("topic", ["/event/Order__e", "/data/AccountChangeEvent"])
-def test_schemas(client: SObjectClient, org: LocalOrg, topic: str) -> None:
+def test_event_schemas_over_rest_equal_those_of_grpc(client: SObjectClient, org: LocalOrg, topic: str) -> None:
     event = topic.rpartition("/")[2]
     schema_id = org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata()).schema_id
     schema = org.stub().GetSchema(pb.SchemaRequest(schema_id=schema_id), metadata=org.metadata())

@@ -1,4 +1,4 @@
-"""What the org says of itself over REST: its user, itself, its resources, its limits and its versions."""
+"""REST resources about the org: user, organization, describe, limits, versions and composite requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def identity(org: LocalOrg) -> dict[str, str]:
     return dict(get(org, get(org, "/services/data/v62.0").json()["identity"].removeprefix(org.instance_url)).json())
 
 
-def test_the_user_is_the_one_who_logged_in(org: LocalOrg, client: SObjectClient) -> None:
+def test_user_record_matches_the_identity_of_the_session(org: LocalOrg, client: SObjectClient) -> None:
     who = identity(org)
     user = get(org, f"/services/data/v62.0/sobjects/User/{who['user_id']}").json()
     assert (user["Id"], user["Username"], user["Name"]) == (who["user_id"], who["username"], who["name"])
@@ -44,7 +44,7 @@ def test_the_user_is_the_one_who_logged_in(org: LocalOrg, client: SObjectClient)
     assert get(org, "/services/data/v62.0/sobjects/User/005000000000000AAA").status_code == 404
 
 
-def test_the_organization_is_the_org(org: LocalOrg, client: SObjectClient) -> None:
+def test_organization_record_matches_the_org(org: LocalOrg, client: SObjectClient) -> None:
     fields = "Id, Name, IsSandbox, OrganizationType, InstanceName"
     [found] = client.query(f"SELECT {fields} FROM Organization")
     assert found["Id"] == org.org_id == identity(org)["organization_id"]
@@ -53,7 +53,7 @@ def test_the_organization_is_the_org(org: LocalOrg, client: SObjectClient) -> No
     assert {name: read[name] for name in fields.split(", ")} == {name: found[name] for name in fields.split(", ")}
 
 
-def test_nobody_writes_them(org: LocalOrg) -> None:
+def test_user_and_organization_are_read_only(org: LocalOrg) -> None:
     for name in ("User", "Organization"):
         describe = get(org, f"/services/data/v62.0/sobjects/{name}/describe").json()
         assert (describe["queryable"], describe["createable"]) == (True, False)
@@ -65,7 +65,7 @@ def test_nobody_writes_them(org: LocalOrg) -> None:
     assert {"Account", "User", "Organization"} <= listed
 
 
-def test_limits_count_what_happened(org: LocalOrg) -> None:
+def test_limits_count_api_calls_and_published_events(org: LocalOrg) -> None:
     org.define("Counted__e", Number__c="double")
     before = get(org, "/services/data/v62.0/limits")
     published = before.json()["HourlyPublishedPlatformEvents"]
@@ -84,7 +84,7 @@ def test_limits_count_what_happened(org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("version", ["67.0", "99.0", "30.0", "62", "62.1"])
-def test_a_version_that_the_org_does_not_have_is_not_found(org: LocalOrg, version: str) -> None:
+def test_unsupported_rest_api_version_is_not_found(org: LocalOrg, version: str) -> None:
     newest = get(org, "/services/data").json()[-1]["version"]
     assert newest == "66.0"
     assert get(org, f"/services/data/v{newest}/limits").status_code == 200
@@ -92,7 +92,7 @@ def test_a_version_that_the_org_does_not_have_is_not_found(org: LocalOrg, versio
     assert (answer.status_code, answer.json()[0]["errorCode"]) == (404, "NOT_FOUND")
 
 
-def test_limits_count_what_was_delivered(org: LocalOrg) -> None:
+def test_limits_count_delivered_events(org: LocalOrg) -> None:
     org.define("Delivered__e", Number__c="double")
     org.publish("/event/Delivered__e", [{"Number__c": float(n)} for n in range(7)])
     before = get(org, "/services/data/v62.0/limits").json()
@@ -143,7 +143,7 @@ def test_platform_events_are_published_as_a_collection(org: LocalOrg) -> None:
     assert len(org.record("/event/Several__e")) == 2
 
 
-def test_a_composite_request_publishes_events_and_passes_ids_on(org: LocalOrg, client: SObjectClient) -> None:
+def test_composite_request_publishes_events_and_resolves_references(org: LocalOrg, client: SObjectClient) -> None:
     org.define("Composed__e", Number__c="double")
     base = "/services/data/v62.0"
 
@@ -177,12 +177,12 @@ def test_a_composite_request_publishes_events_and_passes_ids_on(org: LocalOrg, c
     "path",
     ["sobjects/Account/updated?start=x&end=y", "sobjects/Account/deleted", "tooling/sobjects/ApexClass/describe"],
 )
-def test_what_is_not_modelled_says_so(org: LocalOrg, path: str) -> None:
+def test_endpoints_that_are_not_modelled_return_501(org: LocalOrg, path: str) -> None:
     answer = get(org, f"/services/data/v62.0/{path}")
     assert (answer.status_code, "not modelled" in answer.text) == (501, True)
 
 
-def test_fields_are_described_as_clients_read_them(org: LocalOrg) -> None:
+def test_describe_contains_field_properties_that_clients_read(org: LocalOrg) -> None:
     describe = get(org, "/services/data/v62.0/sobjects/Contact/describe").json()
     fields = {field["name"]: field for field in describe["fields"]}
     assert (fields["AccountId"]["referenceTo"], fields["AccountId"]["relationshipName"]) == (["Account"], "Account")
@@ -192,7 +192,7 @@ def test_fields_are_described_as_clients_read_them(org: LocalOrg) -> None:
 
 
 @pytest.mark.parametrize("name", ["User", "Organization"])
-def test_the_orgs_own_records_are_stamped_when_it_was_made(client: SObjectClient, name: str) -> None:
+def test_built_in_records_have_the_creation_time_of_the_org(client: SObjectClient, name: str) -> None:
     soql = f"SELECT CreatedDate, LastModifiedDate, LastModifiedById, SystemModstamp FROM {name}"
     [record] = client.query(soql + " WHERE SystemModstamp >= YESTERDAY")
     assert record["CreatedDate"] == record["LastModifiedDate"] == record["SystemModstamp"]

@@ -1,4 +1,4 @@
-"""Queries that name fields of parents."""
+"""Queries with fields of parents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def account(client: SObjectClient) -> str:
     return client.create("Account", Name="alpha", AnnualRevenue=10)
 
 
-def test_parents_are_objects_of_their_own(client: SObjectClient, account: str) -> None:
+def test_fields_of_parents_are_nested_objects_in_query_results(client: SObjectClient, account: str) -> None:
     client.create("Contact", LastName="with", AccountId=account)
     client.create("Contact", LastName="without")
     soql = "SELECT LastName, Account.Name, account.annualrevenue, Owner.Email FROM Contact WHERE LastName LIKE 'with%'"
@@ -45,7 +45,7 @@ def test_parents_are_objects_of_their_own(client: SObjectClient, account: str) -
     assert found[1]["Owner"]["Email"] == client.org.username
 
 
-def test_conditions_on_parents_and_on_days(client: SObjectClient, account: str) -> None:
+def test_query_conditions_on_fields_of_parents_and_date_literals(client: SObjectClient, account: str) -> None:
     client.update("Account", account, Name="of days")
     for condition in ("Account.Name = 'of days'", "(Account.Name LIKE 'OF D%' AND CreatedDate = TODAY)"):
         contact = client.create("Contact", LastName="by its parent", AccountId=account)
@@ -55,7 +55,7 @@ def test_conditions_on_parents_and_on_days(client: SObjectClient, account: str) 
     assert client.query("SELECT Id FROM Account WHERE CreatedDate < LAST_N_DAYS:1") == []
 
 
-def test_the_pages_of_a_query_show_the_parents_of_its_moment(client: SObjectClient, account: str) -> None:
+def test_all_pages_of_a_query_show_the_parents_at_the_time_of_the_query(client: SObjectClient, account: str) -> None:
     client.update("Account", account, Name="before")
     records = [{"attributes": {"type": "Contact"}, "LastName": f"p{n}", "AccountId": account} for n in range(200)]
     assert all(r["success"] for r in client.call("POST", "/composite/sobjects", {"records": records}).json())
@@ -68,14 +68,14 @@ def test_the_pages_of_a_query_show_the_parents_of_its_moment(client: SObjectClie
     assert last["Account"]["Name"] == "before"
 
 
-def test_the_user_is_queried_like_a_record(client: SObjectClient) -> None:
+def test_user_is_queried_like_a_record(client: SObjectClient) -> None:
     account = client.create("Account", Name="x")
     owner = client.query(f"SELECT OwnerId, Owner.Name FROM Account WHERE Id = '{account}'")
     (user,) = client.query(f"SELECT Id, Name FROM User WHERE Username = '{client.org.username}'")
     assert (user["Id"], user["Name"]) == (owner[0]["OwnerId"], owner[0]["Owner"]["Name"])
 
 
-def test_a_deleted_parent_is_none(client: SObjectClient, account: str) -> None:
+def test_deleted_parent_is_null_in_query_results(client: SObjectClient, account: str) -> None:
     shipment = client.create("Shipment__c", Account__c=account)
     client.delete("Account", account)
     (found,) = client.query(f"SELECT Account__r.Name FROM Shipment__c WHERE Id = '{shipment}'")

@@ -60,19 +60,21 @@ def test_conditions(client: SObjectClient, accounts: list[str], where: str, foun
     assert [record["Id"] for record in records] == [accounts[i] for i in found]
 
 
-def test_an_id_in_either_form(client: SObjectClient, accounts: list[str]) -> None:
+def test_query_accepts_record_ids_of_15_and_18_characters(client: SObjectClient, accounts: list[str]) -> None:
     for text in (accounts[1], accounts[1][:15]):
         (record,) = client.query(f"select id, name from account where id = '{text}'")
         assert record["Id"] == accounts[1]
         assert record["Name"] == "Beta's \\ best"
 
 
-def test_deleted_records_are_in_query_all_only(client: SObjectClient, accounts: list[str]) -> None:
+def test_only_query_all_returns_deleted_records(client: SObjectClient, accounts: list[str]) -> None:
     every = client.query("SELECT Name, IsDeleted FROM Account", deleted=True)
     assert [record["IsDeleted"] for record in every] == [False, False, False, True]
 
 
-def test_every_field_and_count(client: SObjectClient, accounts: list[str]) -> None:
+def test_fields_all_returns_every_described_field_and_count_the_records(
+    client: SObjectClient, accounts: list[str]
+) -> None:
     (record,) = client.query("SELECT FIELDS(ALL) FROM Account WHERE BillingCity = 'Graz' LIMIT 200")
     described = client.call("GET", "/sobjects/Account/describe").json()["fields"]
     assert set(record) == {"attributes", *(field["name"] for field in described)}
@@ -80,7 +82,7 @@ def test_every_field_and_count(client: SObjectClient, accounts: list[str]) -> No
     assert counted == {"totalSize": 3, "done": True, "records": []}
 
 
-def test_pages_see_one_state(client: SObjectClient) -> None:
+def test_all_pages_of_a_query_show_the_records_at_the_time_of_the_query(client: SObjectClient) -> None:
     for start in (0, 200, 400):
         records = [{"attributes": {"type": "Contact"}, "LastName": f"n{n:04}"} for n in range(start, start + 200)]
         assert all(r["success"] for r in client.call("POST", "/composite/sobjects", {"records": records}).json())
@@ -114,15 +116,15 @@ def test_pages_see_one_state(client: SObjectClient) -> None:
         ("SELECT Id FROM Account WHERE AnnualRevenue = 'much'", "JSON_PARSER_ERROR"),
     ],
 )
-def test_other_queries_are_refused(client: SObjectClient, soql: str, code: str) -> None:
+def test_invalid_queries_are_refused(client: SObjectClient, soql: str, code: str) -> None:
     assert error_of(client.call("GET", "/query/", params={"q": soql})) == (400, code)
 
 
-def test_an_unknown_locator(client: SObjectClient) -> None:
+def test_unknown_query_locator_is_refused(client: SObjectClient) -> None:
     assert error_of(client.call("GET", "/query/01g000000000999AAA-2000")) == (400, "INVALID_QUERY_LOCATOR")
 
 
-def test_counts_of_fields(client: SObjectClient, accounts: list[str]) -> None:
+def test_count_of_a_field_counts_its_values(client: SObjectClient, accounts: list[str]) -> None:
     soql = "SELECT COUNT(Id), COUNT(AnnualRevenue) filled FROM Account"
     counted = client.call("GET", "/query", params={"q": soql}).json()
     row = {"attributes": {"type": "AggregateResult"}, "expr0": len(accounts), "filled": 2}
@@ -135,7 +137,7 @@ def columns(client: SObjectClient, soql: str, path: str = "/query") -> dict[str,
     return dict(response.json())
 
 
-def test_columns_of_a_query_in_place_of_records(client: SObjectClient, accounts: list[str]) -> None:
+def test_query_with_columns_returns_column_metadata(client: SObjectClient, accounts: list[str]) -> None:
     soql = "SELECT Id, Name, AnnualRevenue, Some_Check_Box__c, Some_Date__c, Owner.Name, Owner.Id FROM Account"
     answer = columns(client, soql)
     *own, owner = answer.pop("columnMetadata")
@@ -165,13 +167,13 @@ def test_columns_of_a_query_in_place_of_records(client: SObjectClient, accounts:
     assert [one["columnName"] for one in owner["joinColumns"]] == ["Name", "Id"]
 
 
-def test_columns_of_counts_and_of_tooling_queries(client: SObjectClient) -> None:
+def test_column_metadata_of_counts_and_of_tooling_queries(client: SObjectClient) -> None:
     (count,) = columns(client, "SELECT COUNT(Id) many FROM Account")["columnMetadata"]
     assert (count["aggregate"], count["columnName"], count["apexType"]) == (True, "many", "Integer")
     answer = columns(client, "SELECT Id, DeveloperName FROM CustomObject", "/tooling/query")
     assert [one["columnName"] for one in answer["columnMetadata"]] == ["Id", "DeveloperName"]
 
 
-def test_columns_of_a_wrong_query_are_its_error(client: SObjectClient) -> None:
+def test_query_with_columns_of_an_unknown_field_is_refused(client: SObjectClient) -> None:
     answer = client.call("GET", "/query", params={"q": "SELECT Nothing FROM Account", "columns": "true"})
     assert error_of(answer)[:2] == (400, "INVALID_FIELD")

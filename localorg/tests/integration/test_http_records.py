@@ -1,4 +1,4 @@
-"""sObject writes over REST, and the change events that a gRPC subscriber sees for them, decoded with fastavro."""
+"""Writes of sObjects over REST, and the resulting change events, received over gRPC and decoded with fastavro."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def client(org: LocalOrg) -> Iterator[SObjectClient]:
 
 
 class Feed:
-    """What a Pub/Sub subscriber receives on a topic from now on, decoded with each event's own schema."""
+    """Pub/Sub subscription to the later events of a topic, which decodes each event with its schema."""
 
     def __init__(self, org: LocalOrg, topic: str) -> None:
         self._org = org
         self._stub = org.stub()
         self._metadata = org.metadata()
-        self._asked: queue.Queue[pb.FetchRequest | None] = queue.Queue()
+        self._requests: queue.Queue[pb.FetchRequest | None] = queue.Queue()
         recorded = org.record(topic)
         start = {"replay_preset": pb.EARLIEST}
         if recorded:
             start = {"replay_preset": pb.CUSTOM, "replay_id": recorded[-1]["replay_id"]}
-        self._asked.put(pb.FetchRequest(topic_name=topic, num_requested=100, **start))
-        self._call = self._stub.Subscribe(iter(self._asked.get, None), metadata=self._metadata)
+        self._requests.put(pb.FetchRequest(topic_name=topic, num_requested=100, **start))
+        self._call = self._stub.Subscribe(iter(self._requests.get, None), metadata=self._metadata)
 
     def take(self, count: int) -> list[dict[str, Any]]:
-        """Return the next events; each has its replay ID, event id and schema beside its fields."""
+        """Return the next events with their fields, replay ID, event id and schema."""
         taken: list[dict[str, Any]] = []
         while len(taken) < count:
             taken += [self._decoded(event) for event in next(self._call).events]
@@ -64,7 +64,7 @@ class Feed:
         return decoded | {"_schema": schema, "_event_id": event.event.id, "_replay_id": event.replay_id}
 
     def close(self) -> None:
-        self._asked.put(None)
+        self._requests.put(None)
         self._call.cancel()
 
 
@@ -97,7 +97,7 @@ def body(event: dict[str, Any]) -> dict[str, Any]:
     return not_null({name: value for name, value in event.items() if not name.startswith("_")})
 
 
-def test_the_life_of_a_record(client: SObjectClient, feed: Any) -> None:
+def test_created_updated_deleted_and_undeleted_record_has_change_events(client: SObjectClient, feed: Any) -> None:
     events = feed("/data/AccountChangeEvent")
     account = client.create("Account", Name="Acme", BillingCity="Graz", BillingStreet="Ring 1", AnnualRevenue=12.5)
     client.update("Account", account, Name="Acme Ltd", BillingCity=None, Phone="0316", Some_Date__c="2026-02-28")
@@ -138,12 +138,12 @@ def test_the_life_of_a_record(client: SObjectClient, feed: Any) -> None:
     assert {event["_event_id"] for event in (create, update, delete, undelete)} == {""}
 
 
-def test_bitmaps_name_exactly_what_changed(client: SObjectClient, feed: Any) -> None:
+def test_bitmaps_select_exactly_the_changed_fields(client: SObjectClient, feed: Any) -> None:
     events = feed("/data/ContactChangeEvent")
     contact = client.create("Contact", FirstName="Ann", LastName="Lee", MailingCity="Wien", DoNotCall=True)
     client.update("Contact", contact, FirstName=None, LastName="Lee", DoNotCall=True, MailingCity="Wien", Title="Dr")
     client.update("Contact", contact, MailingLatitude=48.2, MailingLongitude=16.4)
-    client.update("Contact", contact, Title="Dr")  # changes nothing: no event
+    client.update("Contact", contact, Title="Dr")  # no change, so no event
     client.update("Contact", contact, MailingCity="")  # empty text is null
     first, name, place, city = events.take(4)
     assert first["Name"] == {"Salutation": None, "FirstName": "Ann", "LastName": "Lee"}
@@ -151,10 +151,10 @@ def test_bitmaps_name_exactly_what_changed(client: SObjectClient, feed: Any) -> 
     assert changed(place) == {"MailingAddress.Latitude", "MailingAddress.Longitude", "LastModifiedDate"}
     assert nulled(place) == set()
     assert (changed(city), nulled(city)) == ({"MailingAddress.City", "LastModifiedDate"}, {"MailingAddress.City"})
-    assert header(city)["nulledFields"] == ["5-0x02"]  # nested alone, without a leading 0x entry
+    assert header(city)["nulledFields"] == ["5-0x02"]  # only a part changed: no entry for top-level fields
 
 
-def test_a_person_account_has_the_record_branch_of_the_name(client: SObjectClient, feed: Any) -> None:
+def test_name_of_a_person_account_is_a_record_in_change_events(client: SObjectClient, feed: Any) -> None:
     events = feed("/data/AccountChangeEvent")
     account = client.create("Account", FirstName="Ann", LastName="Lee")
     client.update("Account", account, FirstName="Anna")
@@ -202,7 +202,7 @@ def test_a_collection_is_one_transaction_and_equal_changes_are_merged(client: SO
     assert header(contact)["recordIds"] == [two]
 
 
-def test_all_or_none(client: SObjectClient, org: LocalOrg) -> None:
+def test_all_or_none_rolls_back_a_collection_with_one_invalid_record(client: SObjectClient, org: LocalOrg) -> None:
     before = len(org.record("/data/ChangeEvents"))
     good, bad = {"attributes": {"type": "Account"}, "Name": "G"}, {"attributes": {"type": "Account"}, "Rating": "Hot"}
     undone = client.call("POST", "/composite/sobjects", {"allOrNone": True, "records": [good, bad, good]}).json()
@@ -214,12 +214,12 @@ def test_all_or_none(client: SObjectClient, org: LocalOrg) -> None:
     assert len(org.record("/data/ChangeEvents")) == before
     partly = client.call("POST", "/composite/sobjects", {"records": [good, bad, good]}).json()
     assert [r["success"] for r in partly] == [True, False, True]
-    # Both carry the same values, so they are one event with two record ids.
+    # Both records have the same values, so they share one event with two record ids.
     (event,) = org.record("/data/ChangeEvents")[before:]
     assert event["fields"]["ChangeEventHeader"]["recordIds"] == [partly[0]["id"], partly[2]["id"]]
 
 
-def test_bad_collections(client: SObjectClient) -> None:
+def test_invalid_collections_are_refused(client: SObjectClient) -> None:
     record = {"attributes": {"type": "Account"}, "Name": "A"}
     assert error_of(client.call("POST", "/composite/sobjects", {"records": [record] * 201})) == (
         400,
@@ -262,16 +262,18 @@ def test_bad_collections(client: SObjectClient) -> None:
         ({"Name": "A", "ParentId": "001"}, "MALFORMED_ID"),
     ],
 )
-def test_bad_values_change_nothing(client: SObjectClient, org: LocalOrg, values: Any, code: str) -> None:
+def test_invalid_field_values_are_refused_without_an_event(
+    client: SObjectClient, org: LocalOrg, values: Any, code: str
+) -> None:
     before = len(org.record("/data/ChangeEvents"))
     assert error_of(client.call("POST", "/sobjects/Account", values)) == (400, code)
     assert len(org.record("/data/ChangeEvents")) == before
 
 
-def test_missing_and_deleted_records(client: SObjectClient) -> None:
+def test_requests_for_missing_and_deleted_records_are_refused(client: SObjectClient) -> None:
     account = client.create("Account", Name="Gone")
     assert error_of(client.call("POST", f"/sobjects/Account/{account}/undelete")) == (400, "UNDELETE_FAILED")
-    client.delete("Account", account[:15])  # the 15-character form names the same record
+    client.delete("Account", account[:15])  # the 15-character form of the same id
     for method, values in (("GET", None), ("PATCH", {"Name": "B"}), ("DELETE", None)):
         deleted = client.call(method, f"/sobjects/Account/{account}", values)
         assert error_of(deleted) == (404, "ENTITY_IS_DELETED")
@@ -284,7 +286,7 @@ def test_missing_and_deleted_records(client: SObjectClient) -> None:
     assert error_of(client.call("POST", "/sobjects/Account", ["a list"])) == (400, "JSON_PARSER_ERROR")
 
 
-def test_every_type_survives_the_way_in_and_out(client: SObjectClient) -> None:
+def test_values_of_every_field_type_are_read_as_written(client: SObjectClient) -> None:
     given = {
         "Name": "All",
         "BillingLatitude": 47.07,
@@ -311,7 +313,7 @@ def test_every_type_survives_the_way_in_and_out(client: SObjectClient) -> None:
 
 
 @pytest.mark.parametrize("version", ["37.0", "59.0", "66.0"])
-def test_any_version_from_37_on(org: LocalOrg, version: str) -> None:
+def test_change_origin_names_the_api_version_and_the_client(org: LocalOrg, version: str) -> None:
     client = SObjectClient(org, version=version, client_name="Astro")
     client.create("Opportunity", Name="O", StageName="New", CloseDate="2026-12-31")
     client.close()
@@ -320,7 +322,7 @@ def test_any_version_from_37_on(org: LocalOrg, version: str) -> None:
     assert origin == f"com/salesforce/api/rest/{version};client=Astro"
 
 
-def test_sessions_and_versions(org: LocalOrg, client: SObjectClient) -> None:
+def test_old_api_versions_and_revoked_sessions_are_refused(org: LocalOrg, client: SObjectClient) -> None:
     old = SObjectClient(org, version="36.0")
     assert error_of(old.call("GET", "/sobjects")) == (404, "NOT_FOUND")
     assert client.call("GET", "/").json()["sobjects"] == "/services/data/v59.0/sobjects"
@@ -355,7 +357,7 @@ def test_records_and_events_survive_kill_9(tmp_path: Path) -> None:
         org.start()
         (event,) = org.record("/data/Shipment__ChangeEvent")
         assert event["fields"]["ChangeEventHeader"]["recordIds"] == [first]
-        second = client.create("Shipment__c", Status__c="Sent")  # with the session from before
+        second = client.create("Shipment__c", Status__c="Sent")  # with the session from before the restart
         found = client.query("SELECT Id, Name, Status__c FROM Shipment__c")
         assert [(r["Id"], r["Name"], r["Status__c"]) for r in found] == [
             (first, first, "Packed"),
@@ -367,7 +369,7 @@ def test_records_and_events_survive_kill_9(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attempt", [0, *(pytest.param(again, marks=pytest.mark.extended) for again in (1, 2))])
-def test_a_kill_between_writes_leaves_no_record_without_its_event(tmp_path: Path, attempt: int) -> None:
+def test_killed_org_stores_no_record_without_its_change_event(tmp_path: Path, attempt: int) -> None:
     with LocalOrg.running(tmp_path) as org:
         client, acknowledged = SObjectClient(org), []
         records = [{"attributes": {"type": "Account"}, "Name": str(n)} for n in range(100)]
@@ -392,7 +394,9 @@ def test_a_kill_between_writes_leaves_no_record_without_its_event(tmp_path: Path
         client.close()
 
 
-def test_a_field_added_mid_stream_gives_a_new_schema_id(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
+def test_change_events_after_an_added_field_have_a_new_schema_id(
+    client: SObjectClient, org: LocalOrg, feed: Any
+) -> None:
     events = feed("/data/Shipment__ChangeEvent")
     before = client.create("Shipment__c", Status__c="Packed")
     schema_id = org.admin("POST", "/entities/Shipment__c/fields", {"name": "Colour__c", "type": "Text"})["schema_id"]
@@ -421,14 +425,14 @@ def test_a_field_added_mid_stream_gives_a_new_schema_id(client: SObjectClient, o
         ("Nothing", {"name": "Colour__c", "type": "Text"}),
     ],
 )
-def test_impossible_fields_change_nothing(org: LocalOrg, entity: str, field: dict[str, str]) -> None:
+def test_invalid_custom_fields_are_refused(org: LocalOrg, entity: str, field: dict[str, str]) -> None:
     before = org.admin("GET", "/entities")
     with pytest.raises(AdminError, match="400"):
         org.admin("POST", f"/entities/{entity}/fields", field)
     assert org.admin("GET", "/entities") == before
 
 
-def test_gap_events(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
+def test_admin_gaps_replaces_change_events_with_gap_events(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
     events = feed("/data/OpportunityChangeEvent")
     org.admin("POST", "/entities/Opportunity/gaps", {"percent": 100})
     opportunity = client.create("Opportunity", Name="O", StageName="New", CloseDate="2026-12-31")
@@ -447,7 +451,7 @@ def test_gap_events(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
     assert header(overflow)["recordIds"] == ["000000000000000AAA"]
 
 
-def test_an_event_over_the_limit_becomes_a_gap(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
+def test_change_event_above_the_size_limit_becomes_a_gap_event(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
     events = feed("/data/ContactChangeEvent")
     contact = client.create("Contact", LastName="Lee", Description="x" * 1_100_000)
     (gap,) = events.take(1)
@@ -456,7 +460,7 @@ def test_an_event_over_the_limit_becomes_a_gap(client: SObjectClient, org: Local
     assert len(record["Description"]) == 1_100_000
 
 
-def test_events_are_on_the_channels_that_list_the_entity(client: SObjectClient, org: LocalOrg) -> None:
+def test_change_events_are_on_the_channels_of_their_entity(client: SObjectClient, org: LocalOrg) -> None:
     org.channel("Sales__chn", ["AccountChangeEvent", "ContactChangeEvent"])
     client.create("Account", Name="A")
     client.create("Opportunity", Name="O", StageName="New", CloseDate="2026-12-31")
@@ -467,7 +471,7 @@ def test_events_are_on_the_channels_that_list_the_entity(client: SObjectClient, 
     assert on_channel[0]["replay_id"] == org.record("/data/AccountChangeEvent")[-1]["replay_id"]
 
 
-def test_gaps_overflow_and_diffs_on_request(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
+def test_diffs_events_for_all_records_and_overflow_on_request(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
     events = feed("/data/ChangeEvents")
     text = "\n".join(f"This is line {n} of the instructions." for n in range(40))
     shipment = client.create("Shipment__c", Instructions__c=text)

@@ -1,4 +1,4 @@
-"""SOAP login(), read the way the vendor's Python sample and simple-salesforce read it."""
+"""SOAP login(), parsed like Salesforce's Python sample and simple-salesforce do."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ ENVELOPE = """<?xml version="1.0" encoding="utf-8" ?>
 
 
 @pytest_asyncio.fixture
-async def served(tmp_path: Path) -> AsyncIterator[tuple[Org, Client]]:
+async def org_and_client(tmp_path: Path) -> AsyncIterator[tuple[Org, Client]]:
     async with serving(tmp_path) as (org, client):
         org.identity = replace(org.identity, password="p<&>d")
         yield org, client
 
 
 @pytest.fixture
-def org(served: tuple[Org, Client]) -> Org:
-    return served[0]
+def org(org_and_client: tuple[Org, Client]) -> Org:
+    return org_and_client[0]
 
 
 @pytest.fixture
-def client(served: tuple[Org, Client]) -> Client:
-    return served[1]
+def client(org_and_client: tuple[Org, Client]) -> Client:
+    return org_and_client[1]
 
 
 async def login(client: Client, username: str, password: str, version: str = "59.0") -> tuple[int, ElementTree.Element]:
@@ -47,7 +47,9 @@ async def login(client: Client, username: str, password: str, version: str = "59
 
 
 @pytest.mark.parametrize("with_security_token", [False, True])
-async def test_children_come_in_the_vendors_order(client: Client, org: Org, with_security_token: bool) -> None:
+async def test_children_of_the_soap_login_result_have_the_order_of_salesforce(
+    client: Client, org: Org, with_security_token: bool
+) -> None:
     password = org.password + (org.security_token if with_security_token else "")
     status, root = await login(client, org.username, password)
     assert status == 200
@@ -61,7 +63,7 @@ async def test_children_come_in_the_vendors_order(client: Client, org: Org, with
     assert result[5].text == session.user_id
 
 
-async def test_a_wrong_password_is_a_fault(client: Client, org: Org) -> None:
+async def test_soap_login_with_a_wrong_password_returns_a_fault(client: Client, org: Org) -> None:
     status, root = await login(client, org.username, "wrong")
     fault = root[0][0]
     assert status == 500
@@ -73,14 +75,14 @@ async def test_a_wrong_password_is_a_fault(client: Client, org: Org) -> None:
 
 
 @pytest.mark.parametrize("version", ["65.0", "66.0", "fifty"])
-async def test_login_is_gone_from_65_on(client: Client, org: Org, version: str) -> None:
+async def test_soap_login_is_not_available_from_version_65_on(client: Client, org: Org, version: str) -> None:
     status, root = await login(client, org.username, org.password, version)
     assert status == 500
     assert root[0][0].findtext("faultcode") == "sf:UNSUPPORTED_API_VERSION"
 
 
 @pytest.mark.parametrize("body", ["", "<not xml", "<Envelope/>"])
-async def test_anything_else_is_a_fault_too(client: Client, body: str) -> None:
+async def test_invalid_soap_requests_return_a_fault(client: Client, body: str) -> None:
     response = await client.post("/services/Soap/u/50.0", data=body)
     assert response.status == 500
     assert "UNKNOWN_EXCEPTION" in await response.text()

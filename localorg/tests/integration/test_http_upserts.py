@@ -1,4 +1,4 @@
-"""Upserts and reads by external ID, one record and collections, and reads of several records by id."""
+"""Upserts and reads of single records and collections by external ID, and reads of several records by id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def account(**values: Any) -> dict[str, Any]:
     return {"attributes": {"type": "Account"}, **values}
 
 
-def test_a_record_is_created_then_updated(client: SObjectClient) -> None:
+def test_upsert_by_external_id_creates_then_updates_a_record(client: SObjectClient) -> None:
     path = "/sobjects/Account/GUID__c/one%2Fslash"
     before = len(client.org.record("/data/AccountChangeEvent"))
     created = client.call("PATCH", path, {"Name": "new"})
@@ -47,7 +47,7 @@ def test_a_record_is_created_then_updated(client: SObjectClient) -> None:
     assert error_of(client.call("GET", path)) == (404, "NOT_FOUND")
 
 
-def test_an_old_version_does_not_say_whether_a_record_is_new(org: LocalOrg) -> None:
+def test_upsert_response_below_version_46_has_no_created(org: LocalOrg) -> None:
     old = SObjectClient(org, version="45.0")
     path = "/sobjects/Account/GUID__c/old"
     assert "created" not in old.call("PATCH", path, {"Name": "old"}).json()
@@ -56,7 +56,7 @@ def test_an_old_version_does_not_say_whether_a_record_is_new(org: LocalOrg) -> N
     old.close()
 
 
-def test_several_matches_change_nothing(client: SObjectClient) -> None:
+def test_external_id_of_several_records_returns_300_and_changes_nothing(client: SObjectClient) -> None:
     ids = [client.create("Account", Name=name, GUID__c="twice") for name in ("a", "b")]
     path = "/sobjects/Account/GUID__c/TWICE"
     urls = [f"/services/data/v59.0/sobjects/Account/{record_id}" for record_id in ids]
@@ -79,18 +79,20 @@ def test_several_matches_change_nothing(client: SObjectClient) -> None:
         ("/sobjects/Account/Id/x", {"Name": "x"}, 400, "MALFORMED_ID"),
     ],
 )
-def test_refusals(client: SObjectClient, path: str, body: dict[str, str], status: int, code: str) -> None:
+def test_invalid_upserts_are_refused(
+    client: SObjectClient, path: str, body: dict[str, str], status: int, code: str
+) -> None:
     assert error_of(client.call("PATCH", path, body)) == (status, code)
 
 
-def test_by_record_id(client: SObjectClient) -> None:
+def test_upsert_by_record_id_creates_then_updates_a_record(client: SObjectClient) -> None:
     created = client.call("POST", "/sobjects/Account/Id", {"Name": "new"})
     assert (created.status_code, created.json()["created"]) == (201, True)
     updated = client.call("PATCH", f"/sobjects/Account/Id/{created.json()['id'][:15]}", {"Name": "changed"})
     assert (updated.status_code, updated.json()) == (200, {**created.json(), "created": False})
 
 
-def test_a_number_as_external_id_survives_a_restart(tmp_path: Path) -> None:
+def test_upsert_by_a_number_works_after_a_restart(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path) as org:
         field = {"name": "Number__c", "type": "Double", "externalId": True}
         org.admin("POST", "/entities/Shipment__c/fields", field)
@@ -108,7 +110,7 @@ def test_a_number_as_external_id_survives_a_restart(tmp_path: Path) -> None:
         client.close()
 
 
-def test_a_collection(client: SObjectClient) -> None:
+def test_collection_upsert_by_external_id(client: SObjectClient) -> None:
     client.create("Account", Name="there", GUID__c="c1")
     for _ in range(2):
         client.create("Account", Name="both", GUID__c="c2")
@@ -130,7 +132,7 @@ def test_a_collection(client: SObjectClient) -> None:
     assert [record["Name"] for record in found] == ["updated", "created"]
 
 
-def test_a_collection_all_or_none(client: SObjectClient) -> None:
+def test_collection_upsert_with_all_or_none_rolls_back(client: SObjectClient) -> None:
     body = {"allOrNone": True, "records": [account(GUID__c="n1", Name="n"), account(GUID__c="n2")]}
     results = client.call("PATCH", "/composite/sobjects/Account/GUID__c", body).json()
     assert [one["errors"][0]["statusCode"] for one in results] == [
@@ -141,7 +143,7 @@ def test_a_collection_all_or_none(client: SObjectClient) -> None:
     assert client.query("SELECT Id FROM Account WHERE GUID__c = 'n1'") == []
 
 
-def test_a_collection_by_record_id(client: SObjectClient) -> None:
+def test_collection_upsert_by_record_id(client: SObjectClient) -> None:
     known = client.create("Account", Name="known")
     records = [account(Id=known, Name="changed"), account(Name="new by id")]
     results = client.call("PATCH", "/composite/sobjects/Account/Id", {"records": records}).json()
@@ -149,14 +151,14 @@ def test_a_collection_by_record_id(client: SObjectClient) -> None:
     assert results[0]["id"] == known
 
 
-def test_several_records_by_id(client: SObjectClient) -> None:
+def test_several_records_are_read_by_id(client: SObjectClient) -> None:
     ids = [client.create("Account", Name=f"m{number}") for number in range(3)]
     client.delete("Account", ids[1])
     contact = client.create("Contact", LastName="c")
-    asked = [ids[2][:15], ids[1], "nonsense", ids[0], contact, ids[0]]
-    query = {"ids": ",".join(asked), "fields": "name,id"}
+    requested = [ids[2][:15], ids[1], "nonsense", ids[0], contact, ids[0]]
+    query = {"ids": ",".join(requested), "fields": "name,id"}
     by_url = client.call("GET", "/composite/sobjects/Account", params=query)
-    by_body = client.call("POST", "/composite/sobjects/Account", {"ids": asked, "fields": ["name", "id"]})
+    by_body = client.call("POST", "/composite/sobjects/Account", {"ids": requested, "fields": ["name", "id"]})
     assert (by_url.status_code, by_url.json()) == (200, by_body.json())
     assert [record and record["Name"] for record in by_url.json()] == ["m2", None, None, "m0", None, "m0"]
     assert by_url.json()[0] == {
@@ -175,13 +177,13 @@ def test_several_records_by_id(client: SObjectClient) -> None:
         ({"ids": ["001000000000001AAA"] * 2001, "fields": ["Name"]}, "EXCEEDED_ID_LIMIT"),
     ],
 )
-def test_reads_that_are_refused(client: SObjectClient, body: dict[str, Any], code: str) -> None:
+def test_invalid_reads_of_several_records_are_refused(client: SObjectClient, body: dict[str, Any], code: str) -> None:
     assert error_of(client.call("POST", "/composite/sobjects/Account", body)) == (400, code)
 
 
 def test_simple_salesforce_upserts_and_reads(org: LocalOrg) -> None:
     with requests.Session() as session:
-        session.verify, session.trust_env = org.ca_file, False  # else the environment may name another authority
+        session.verify, session.trust_env = org.ca_file, False  # the environment may define another authority
         salesforce = Salesforce(
             instance_url=org.https_instance_url, session_id=org.token(), version="59.0", session=session
         )

@@ -29,7 +29,7 @@ def delivered(org: LocalOrg, managed: str, count: int) -> list[bytes]:
         return [event.replay_id for event in subscriber.events(count)]
 
 
-def test_a_recreated_subscription_has_another_id_and_starts_at_its_default(
+def test_recreated_subscription_has_another_id_and_starts_at_its_default_replay(
     org: LocalOrg, topic: str, managed: str
 ) -> None:
     ids = publish(org, topic, 3)
@@ -54,7 +54,7 @@ def test_a_recreated_subscription_may_be_on_another_topic(org: LocalOrg, topic: 
     assert delivered(org, managed, 1) == ids
 
 
-def test_what_cannot_be_recreated_stays(org: LocalOrg, topic: str, managed: str) -> None:
+def test_refused_recreation_leaves_the_subscription_unchanged(org: LocalOrg, topic: str, managed: str) -> None:
     before = org.managed_subscriptions()
     with pytest.raises(AdminError, match="topicName"):
         org.recreate_managed_subscription(managed, topicName="/event/Nowhere__e")
@@ -73,7 +73,9 @@ def test_stop_and_start_discard_the_position(org: LocalOrg, topic: str, managed:
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-def test_a_commit_of_another_client_moves_the_start(org: LocalOrg, topic: str, managed: str, at_end: bool) -> None:
+def test_commit_of_another_client_moves_the_start_position(
+    org: LocalOrg, topic: str, managed: str, at_end: bool
+) -> None:
     ids = publish(org, topic, 3)
     first = commit_first(org, managed)
     shown = org.commit_managed_subscription(managed, None if at_end else ids[1])
@@ -82,7 +84,7 @@ def test_a_commit_of_another_client_moves_the_start(org: LocalOrg, topic: str, m
     assert delivered(org, managed, 1) == (later if at_end else ids[2:])
 
 
-def test_commits_of_another_client_are_checked(org: LocalOrg, topic: str, managed: str) -> None:
+def test_invalid_commits_of_another_client_are_refused(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 2)
     org.commit_managed_subscription(managed, ids[1])
     for refused in (ids[0], b"\xff" * 10):
@@ -93,7 +95,7 @@ def test_commits_of_another_client_are_checked(org: LocalOrg, topic: str, manage
     assert org.managed_subscriptions()[managed]["committed"] == ids[1]
 
 
-def test_a_deleted_subscription_is_gone(org: LocalOrg, managed: str) -> None:
+def test_calls_for_a_deleted_managed_subscription_are_refused(org: LocalOrg, managed: str) -> None:
     org.delete_managed_subscription(managed)
     assert managed not in org.managed_subscriptions()
     for call in (org.delete_managed_subscription, org.recreate_managed_subscription, org.commit_managed_subscription):

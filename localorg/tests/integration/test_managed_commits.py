@@ -1,4 +1,4 @@
-"""Commits: which are accepted, how they are acknowledged, and that they survive the org."""
+"""Commits of managed subscriptions: validation, acknowledgement and durability."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def publish(org: LocalOrg, topic: str, count: int) -> list[bytes]:
     return org.publish(topic, [{"Number__c": n} for n in range(count)])
 
 
-def refused(subscriber: ManagedSubscriber, replay_id: bytes) -> str:
-    """Commit what is refused; return the kind of the error."""
+def commit_error(subscriber: ManagedSubscriber, replay_id: bytes) -> str:
+    """Commit an invalid replay ID; return the kind of the error."""
     answer = subscriber.answer(subscriber.commit(replay_id))
     assert answer.error.code == pb.COMMIT
     return next(kind for kind, text in COMMIT_ERRORS.items() if text == answer.error.msg)
 
 
-def test_an_acknowledgement_names_the_commit_and_when_it_came(org: LocalOrg, topic: str, managed: str) -> None:
+def test_acknowledgement_has_the_request_id_and_the_time_of_the_commit(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.events(1)
@@ -38,7 +38,7 @@ def test_an_acknowledgement_names_the_commit_and_when_it_came(org: LocalOrg, top
     assert (response.latest_replay_id, list(response.events), response.pending_num_requested) == (replay_id, [], 0)
 
 
-def test_a_commit_alone_brings_no_events(org: LocalOrg, topic: str, managed: str) -> None:
+def test_commit_without_requested_events_returns_no_events(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.events(1)
@@ -63,35 +63,39 @@ def test_one_request_may_fetch_and_commit(org: LocalOrg, topic: str, managed: st
     assert (events, answers) == (ids[1:], [request_id])
 
 
-def test_what_cannot_be_committed_does_not_end_the_stream(org: LocalOrg, topic: str, managed: str) -> None:
+def test_refused_commit_does_not_end_the_stream(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 6)
     with ManagedSubscriber(org).fetch(4, managed) as subscriber:
         subscriber.events(4)
         subscriber.committed(ids[2])
-        assert refused(subscriber, b"") == "missing"
-        assert refused(subscriber, b"nonsense") == "invalid"
-        assert refused(subscriber, b"\0" * 10) == "invalid"
-        assert refused(subscriber, (int.from_bytes(ids[2][:8], "big") + 1).to_bytes(8, "big") + b"\0\0") == "invalid"
-        assert refused(subscriber, ids[1]) == "older"
-        assert refused(subscriber, ids[4]) == "not_delivered"
+        assert commit_error(subscriber, b"") == "missing"
+        assert commit_error(subscriber, b"nonsense") == "invalid"
+        assert commit_error(subscriber, b"\0" * 10) == "invalid"
+        assert (
+            commit_error(subscriber, (int.from_bytes(ids[2][:8], "big") + 1).to_bytes(8, "big") + b"\0\0") == "invalid"
+        )
+        assert commit_error(subscriber, ids[1]) == "older"
+        assert commit_error(subscriber, ids[4]) == "not_delivered"
         assert org.managed_subscriptions()[managed]["committed"] == ids[2]
-        subscriber.committed(ids[2])  # once more is no error
+        subscriber.committed(ids[2])  # committing the same replay ID again is not an error
         subscriber.committed(ids[3])
         subscriber.fetch(1)
         assert [event.replay_id for event in subscriber.events(1)] == ids[4:5]
     assert org.managed_subscriptions()[managed]["committed"] == ids[3]
 
 
-def test_what_aged_out_cannot_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
+def test_expired_replay_id_cannot_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
     with ManagedSubscriber(org).fetch(3, managed) as subscriber:
         subscriber.events(3)
         org.fault("expire_before", topic=topic, replay_id=ids[1].hex())
-        assert refused(subscriber, ids[0]) == "invalid"
+        assert commit_error(subscriber, ids[0]) == "invalid"
         subscriber.committed(ids[1])
 
 
-def test_what_an_earlier_stream_delivered_must_be_delivered_again(org: LocalOrg, topic: str, managed: str) -> None:
+def test_replay_id_delivered_by_an_earlier_stream_only_cannot_be_committed(
+    org: LocalOrg, topic: str, managed: str
+) -> None:
     ids = publish(org, topic, 2)
     with ManagedSubscriber(org).fetch(2, managed) as first:
         first.events(2)
@@ -99,23 +103,23 @@ def test_what_an_earlier_stream_delivered_must_be_delivered_again(org: LocalOrg,
         assert list(first.call) == []
     with ManagedSubscriber(org).fetch(1, managed) as second:
         second.events(1)
-        assert refused(second, ids[1]) == "not_delivered"
+        assert commit_error(second, ids[1]) == "not_delivered"
         second.fetch(1).events(1)
         second.committed(ids[1])
 
 
-def test_what_was_there_before_the_start_was_not_delivered(org: LocalOrg, topic: str, managed: str) -> None:
+def test_replay_id_before_the_start_of_the_stream_cannot_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
     org.managed_subscription(managed, topic, default_replay="LATEST")
     skipped = publish(org, topic, 2)[0]
     with ManagedSubscriber(org).fetch(2, managed) as subscriber:
-        assert refused(subscriber, b"") == "missing"  # the stream has begun
+        assert commit_error(subscriber, b"") == "missing"  # the answer shows that the stream has started
         (delivered,) = publish(org, topic, 1)
         subscriber.events(1)
-        assert refused(subscriber, skipped) == "not_delivered"
+        assert commit_error(subscriber, skipped) == "not_delivered"
         subscriber.committed(delivered)
 
 
-def test_the_replay_id_of_an_empty_response_can_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
+def test_replay_id_of_an_empty_response_can_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     org.define("Noise__e", Number__c="int")
     org.knobs(keepalive_seconds=0.1)
@@ -130,7 +134,7 @@ def test_the_replay_id_of_an_empty_response_can_be_committed(org: LocalOrg, topi
     assert [event["replay_id"] for event in org.record(topic)] == [replay_id]
 
 
-def test_eight_bytes_of_a_replay_id_are_enough(org: LocalOrg, topic: str, managed: str) -> None:
+def test_replay_id_of_eight_bytes_can_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.events(1)
@@ -138,7 +142,7 @@ def test_eight_bytes_of_a_replay_id_are_enough(org: LocalOrg, topic: str, manage
     assert org.managed_subscriptions()[managed]["committed"] == replay_id
 
 
-def test_one_answer_acknowledges_several_commits(org: LocalOrg, topic: str, managed: str) -> None:
+def test_one_acknowledgement_covers_several_commits(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 7)
     org.knobs(managed_ack_every=3, managed_ack_seconds=600)
     with ManagedSubscriber(org).fetch(7, managed) as subscriber:
@@ -149,12 +153,12 @@ def test_one_answer_acknowledges_several_commits(org: LocalOrg, topic: str, mana
             answered.append(subscriber.next().commit_response.commit_request_id)
         requests.append(subscriber.commit(ids[6]))
         assert answered == [requests[2], requests[5]]
-        subscriber.half_close()  # nothing more can come: the last is answered too
+        subscriber.half_close()  # no further commit can follow, so the last one is acknowledged too
         assert [one.commit_response.commit_request_id for one in subscriber.call] == [requests[6]]
     assert org.managed_subscriptions()[managed]["committed"] == ids[-1]
 
 
-def test_a_commit_does_not_wait_for_others_for_ever(org: LocalOrg, topic: str, managed: str) -> None:
+def test_commit_is_acknowledged_after_managed_ack_seconds(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     org.knobs(managed_ack_every=100, managed_ack_seconds=0.1)
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
@@ -162,7 +166,7 @@ def test_a_commit_does_not_wait_for_others_for_ever(org: LocalOrg, topic: str, m
         subscriber.committed(replay_id)
 
 
-def test_a_refusal_between_commits_is_answered_by_itself(org: LocalOrg, topic: str, managed: str) -> None:
+def test_refused_commit_gets_a_separate_answer(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
     org.knobs(managed_ack_every=100, managed_ack_seconds=600)
     with ManagedSubscriber(org).fetch(3, managed) as subscriber:
@@ -175,7 +179,7 @@ def test_a_refusal_between_commits_is_answered_by_itself(org: LocalOrg, topic: s
 
 
 @pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
-def test_committed_replay_ids_survive_the_org(tmp_path_factory: pytest.TempPathFactory, end: str) -> None:
+def test_committed_replay_ids_survive_a_restart_of_the_org(tmp_path_factory: pytest.TempPathFactory, end: str) -> None:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as own:
         own.define("Order__e", Number__c="int")
         own.managed_subscription("Orders", "/event/Order__e", label="All orders")

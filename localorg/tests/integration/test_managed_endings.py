@@ -1,4 +1,4 @@
-"""How managed streams end, who may stream next, and what can be made to go wrong with commits."""
+"""Endings of managed streams, slots of managed subscriptions, and commit faults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ending(subscriber: ManagedSubscriber) -> tuple[str, str | None]:
 
 
 def streaming(org: LocalOrg, managed: str, *, count: int = 1) -> ManagedSubscriber:
-    """Return an open stream that has had its first response."""
+    """Open a stream, wait for its first response, and return it."""
     subscriber = ManagedSubscriber(org).fetch(count, managed)
     subscriber.answer(subscriber.commit(b""))
     return subscriber
@@ -63,7 +63,7 @@ def test_stop_and_deletion_end_open_streams(org: LocalOrg, topic: str, managed: 
     )
 
 
-def test_a_change_takes_its_time_to_be_visible(org: LocalOrg, topic: str, managed: str) -> None:
+def test_change_of_a_managed_subscription_is_visible_after_the_delay(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     subscriber = ManagedSubscriber(org).fetch(2, managed)
     subscriber.events(1)
@@ -89,7 +89,9 @@ def test_an_open_stream_ends_when_a_stop_becomes_visible(org: LocalOrg, topic: s
     assert ending(subscriber)[1] == "managed.subscription.config.stopped"
 
 
-def test_no_commit_for_too_long_ends_the_stream(org: LocalOrg, topic: str, managed: str) -> None:
+def test_managed_stream_without_a_commit_ends_after_managed_commit_seconds(
+    org: LocalOrg, topic: str, managed: str
+) -> None:
     org.knobs(managed_commit_seconds=0.3, keepalive_seconds=0.1)
     (replay_id,) = publish(org, topic, 1)
     error: Any = ManagedSubscriber(org).fetch(100, managed).error()
@@ -101,18 +103,20 @@ def test_no_commit_for_too_long_ends_the_stream(org: LocalOrg, topic: str, manag
         subscriber.events(1)
         began = time.monotonic()
         while time.monotonic() < began + 7:
-            subscriber.committed(replay_id)  # the same one again and again is enough
+            subscriber.committed(replay_id)  # repeated commits of the same replay ID keep the stream open
             subscriber.next()
 
 
-def test_a_client_that_is_owed_nothing_must_ask_again(org: LocalOrg, topic: str, managed: str) -> None:
+def test_managed_stream_ends_when_the_client_requests_no_further_events(
+    org: LocalOrg, topic: str, managed: str
+) -> None:
     org.knobs(client_idle_seconds=0.2)
     publish(org, topic, 1)
     subscriber = ManagedSubscriber(org).fetch(1, managed)
     assert [len(response.events) for response in subscriber.call] == [1]
 
 
-def test_one_stream_at_a_time(org: LocalOrg, managed: str) -> None:
+def test_managed_subscription_allows_one_stream_at_a_time(org: LocalOrg, managed: str) -> None:
     org.knobs(managed_release_seconds=600)
     first = streaming(org, managed)
     assert state(org, managed) == "active"
@@ -154,7 +158,7 @@ def test_the_slot_of_a_killed_client_is_freed(org: LocalOrg, managed: str) -> No
     wait_until(lambda: state(org, managed) == "free")
 
 
-def test_a_vanished_client_holds_the_slot(org: LocalOrg, topic: str, managed: str) -> None:
+def test_slot_of_a_vanished_client_stays_occupied(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 2)
     client = ManagedSubscriber(org).fetch(1, managed)
     client.events(1)
@@ -172,7 +176,7 @@ def test_a_vanished_client_holds_the_slot(org: LocalOrg, topic: str, managed: st
         assert [event.replay_id for event in subscriber.events(2)] == ids
 
 
-def test_a_network_that_is_cut(org: LocalOrg, topic: str, managed: str) -> None:
+def test_cut_network_keeps_the_slot_occupied_and_loses_the_last_commit(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
     with Network(org.grpc_port) as network:
         channel = grpc.insecure_channel(network.target, [("grpc.use_local_subchannel_pool", 1)])
@@ -182,7 +186,7 @@ def test_a_network_that_is_cut(org: LocalOrg, topic: str, managed: str) -> None:
             assert network.forget() == 1
             org.fault("managed_half_open", developer_name=managed)
             client.commit(ids[1])
-        # The client has given up and gone, and nobody was told.
+        # The client has closed its connection, and the org did not notice.
         assert state(org, managed) == "half_open"
         assert ending(ManagedSubscriber(org).fetch(1, managed)) == BUSY
         assert org.managed_subscriptions()[managed]["committed"] == ids[0]
@@ -192,7 +196,7 @@ def test_a_network_that_is_cut(org: LocalOrg, topic: str, managed: str) -> None:
             assert [event.replay_id for event in subscriber.events(2)] == ids[1:]
 
 
-def test_a_vanished_client_is_given_up_in_the_end(org: LocalOrg, managed: str) -> None:
+def test_stream_of_a_vanished_client_ends_after_managed_half_open_seconds(org: LocalOrg, managed: str) -> None:
     org.knobs(managed_half_open_seconds=0.2)
     client = streaming(org, managed)
     org.fault("managed_half_open", developer_name=managed)
@@ -206,7 +210,9 @@ def test_only_an_open_stream_can_be_half_open(org: LocalOrg, managed: str) -> No
 
 
 @pytest.mark.parametrize("kind", list(COMMIT_ERRORS))
-def test_commits_are_refused_as_often_as_asked(org: LocalOrg, topic: str, managed: str, kind: str) -> None:
+def test_fault_managed_refuse_commit_refuses_the_requested_number_of_commits(
+    org: LocalOrg, topic: str, managed: str, kind: str
+) -> None:
     (replay_id,) = publish(org, topic, 1)
     org.fault("managed_refuse_commit", developer_name=managed, error=kind, times=2)
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
@@ -230,7 +236,7 @@ def test_commits_are_refused_as_often_as_asked(org: LocalOrg, topic: str, manage
     ],
     ids=["reset", "error", "transport"],
 )
-def test_a_stream_is_lost_around_a_commit(
+def test_faults_lose_a_commit_or_its_acknowledgement_and_end_the_stream(
     org: LocalOrg, topic: str, managed: str, fault: str, is_stored: bool, how: dict[str, str], expected: object
 ) -> None:
     ids = publish(org, topic, 3)
@@ -247,7 +253,7 @@ def test_a_stream_is_lost_around_a_commit(
 @pytest.mark.parametrize(
     ("fault", "is_stored"), [("managed_lose_commit", False), ("managed_lose_acknowledgement", True)]
 )
-def test_an_answer_is_lost_and_the_stream_goes_on(
+def test_faults_lose_a_commit_or_its_acknowledgement_and_the_stream_continues(
     org: LocalOrg, topic: str, managed: str, fault: str, is_stored: bool
 ) -> None:
     ids = publish(org, topic, 2)
@@ -262,7 +268,7 @@ def test_an_answer_is_lost_and_the_stream_goes_on(
         assert (answer, answer == lost) == (later, False)
 
 
-def test_faults_are_listed_checked_and_cleared(org: LocalOrg, managed: str) -> None:
+def test_commit_faults_are_listed_validated_and_cleared(org: LocalOrg, managed: str) -> None:
     org.fault("managed_refuse_commit", error="older")
     (listed,) = org.admin("GET", "/faults")["managed"]
     assert (listed["name"], listed["error"], listed["times"]) == ("managed_refuse_commit", "older", 1)
@@ -281,7 +287,7 @@ def test_faults_are_listed_checked_and_cleared(org: LocalOrg, managed: str) -> N
 
 
 @pytest.mark.parametrize("fault", ["drop_every", "fail_calls", "silence"])
-def test_the_faults_of_all_streams_concern_managed_ones(org: LocalOrg, topic: str, managed: str, fault: str) -> None:
+def test_faults_of_all_streams_apply_to_managed_streams(org: LocalOrg, topic: str, managed: str, fault: str) -> None:
     publish(org, topic, 3)
     if fault == "silence":
         org.fault("silence", topic=topic)

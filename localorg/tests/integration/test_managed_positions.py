@@ -1,4 +1,4 @@
-"""Where a managed stream starts."""
+"""Start positions of managed streams."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def publish(org: LocalOrg, topic: str, count: int) -> list[bytes]:
 
 
 def first_event_after(org: LocalOrg, topic: str, managed: str) -> bytes:
-    """Subscribe, publish one more event, and return the replay ID of the first event that comes."""
-    wait_until(lambda: org.managed_subscriptions()[managed]["slot"] == "free", what="the place")
+    """Subscribe, publish one more event, and return the replay ID of the first received event."""
+    wait_until(lambda: org.managed_subscriptions()[managed]["slot"] == "free", what="the slot to be free")
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.commit(b"")
         started = subscriber.next()
@@ -24,7 +24,7 @@ def first_event_after(org: LocalOrg, topic: str, managed: str) -> bytes:
         return subscriber.events(1)[0].replay_id
 
 
-def commit(org: LocalOrg, managed: str, replay_id: bytes, count: int) -> None:
+def commit_and_close(org: LocalOrg, managed: str, replay_id: bytes, count: int) -> None:
     with ManagedSubscriber(org).fetch(count, managed) as subscriber:
         subscriber.events(count)
         subscriber.committed(replay_id)
@@ -33,16 +33,18 @@ def commit(org: LocalOrg, managed: str, replay_id: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize("preset", ["EARLIEST", "LATEST"])
-def test_a_first_start_is_at_the_default_replay(org: LocalOrg, topic: str, managed: str, preset: str) -> None:
+def test_stream_without_a_commit_starts_at_the_default_replay(
+    org: LocalOrg, topic: str, managed: str, preset: str
+) -> None:
     ids = publish(org, topic, 3)
     org.managed_subscription(managed, topic, default_replay=preset, error_recovery_replay="EARLIEST")
-    for _ in range(2):  # nothing is committed in between
+    for _ in range(2):  # without a commit in between
         first = first_event_after(org, topic, managed)
         assert (first == ids[0]) is (preset == "EARLIEST")
         assert (first > ids[-1]) is (preset == "LATEST")
 
 
-def test_latest_is_the_default_of_salesforce(org: LocalOrg, topic: str) -> None:
+def test_default_replay_presets_are_latest(org: LocalOrg, topic: str) -> None:
     body = {"FullName": "Defaults", "Metadata": {"topicName": topic, "state": "RUN"}}
     org.rest("POST", "/tooling/sobjects/ManagedEventSubscription", body)
     metadata = org.managed_subscriptions()["Defaults"]["metadata"]
@@ -52,12 +54,12 @@ def test_latest_is_the_default_of_salesforce(org: LocalOrg, topic: str) -> None:
 
 @pytest.mark.parametrize("preset", ["EARLIEST", "LATEST"])
 @pytest.mark.parametrize("loss", ["expire", "expire_before", "reset_stream"])
-def test_a_lost_position_is_replaced_by_the_error_recovery_replay(
+def test_stream_with_a_lost_position_starts_at_the_error_recovery_replay(
     org: LocalOrg, topic: str, managed: str, loss: str, preset: str
 ) -> None:
     opposite = {"EARLIEST": "LATEST", "LATEST": "EARLIEST"}[preset]
     ids = publish(org, topic, 4)
-    commit(org, managed, ids[1], 2)
+    commit_and_close(org, managed, ids[1], 2)
     org.managed_subscription(managed, topic, default_replay=opposite, error_recovery_replay=preset)
     lost = {"expire": ids[1], "expire_before": ids[2], "reset_stream": b""}[loss]
     org.fault(loss, topic=topic, **({"replay_id": lost.hex()} if lost else {}))
@@ -66,12 +68,12 @@ def test_a_lost_position_is_replaced_by_the_error_recovery_replay(
     assert (first == earliest) if preset == "EARLIEST" else (first > ids[-1])
 
 
-def test_an_event_that_aged_out_by_time_is_a_lost_position(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_expired_committed_event_is_a_lost_position(tmp_path_factory: pytest.TempPathFactory) -> None:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as own:
         own.define("Order__e", Number__c="int")
         own.managed_subscription("Orders", "/event/Order__e", error_recovery_replay="EARLIEST")
         old = publish(own, "/event/Order__e", 2)
-        commit(own, "Orders", old[0], 1)
+        commit_and_close(own, "Orders", old[0], 1)
         own.knobs(clock_offset_seconds=73 * 3600)
         new = publish(own, "/event/Order__e", 2)
         with ManagedSubscriber(own).fetch(2, "Orders") as subscriber:
@@ -80,7 +82,7 @@ def test_an_event_that_aged_out_by_time_is_a_lost_position(tmp_path_factory: pyt
 
 def test_a_restart_after_stop_begins_at_the_default_replay(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
-    commit(org, managed, ids[1], 2)
+    commit_and_close(org, managed, ids[1], 2)
     assert org.managed_subscriptions()[managed]["committed"] == ids[1]
     org.managed_subscription(managed, topic, state="STOP")
     assert org.managed_subscriptions()[managed]["committed"] is None
@@ -90,14 +92,14 @@ def test_a_restart_after_stop_begins_at_the_default_replay(org: LocalOrg, topic:
 
 def test_other_changes_keep_the_position(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
-    commit(org, managed, ids[1], 2)
+    commit_and_close(org, managed, ids[1], 2)
     org.managed_subscription(managed, topic, default_replay="LATEST", label="Another")
     assert first_event_after(org, topic, managed) == ids[2]
 
 
-def test_a_subscription_made_again_under_the_same_name_knows_nothing(org: LocalOrg, topic: str, managed: str) -> None:
+def test_subscription_recreated_over_rest_has_no_position(org: LocalOrg, topic: str, managed: str) -> None:
     ids = publish(org, topic, 3)
-    commit(org, managed, ids[1], 2)
+    commit_and_close(org, managed, ids[1], 2)
     former = org.managed_subscriptions()[managed]["id"]
     org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{former}")
     assert org.managed_subscription(managed, topic)["id"] != former
@@ -107,12 +109,12 @@ def test_a_subscription_made_again_under_the_same_name_knows_nothing(org: LocalO
 def test_two_subscriptions_to_one_topic_have_a_position_each(org: LocalOrg, topic: str, managed: str) -> None:
     org.managed_subscription(f"{managed}_2", topic)
     ids = publish(org, topic, 3)
-    commit(org, managed, ids[1], 2)
+    commit_and_close(org, managed, ids[1], 2)
     assert first_event_after(org, topic, f"{managed}_2") == ids[0]
     assert first_event_after(org, topic, managed) == ids[2]
 
 
-def test_channels_and_change_events(org: LocalOrg, topic: str) -> None:
+def test_managed_subscriptions_to_a_channel_and_to_change_events(org: LocalOrg, topic: str) -> None:
     org.channel("Managed__chn", [topic])
     org.managed_subscription("Channel", "/event/Managed__chn")
     org.managed_subscription("Changes", "/data/AccountChangeEvent")

@@ -1,4 +1,4 @@
-"""How a ManagedSubscribe call names its subscription, and which requests it refuses."""
+"""ManagedSubscribe requests: identification of the subscription, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def refusal(subscriber: ManagedSubscriber) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize("length", [15, 18])
-def test_by_id_of_15_or_18_characters(org: LocalOrg, topic: str, managed: str, length: int) -> None:
+def test_managed_subscription_is_named_by_an_id_of_15_or_18_characters(
+    org: LocalOrg, topic: str, managed: str, length: int
+) -> None:
     (replay_id,) = org.publish(topic, [{"Number__c": 1}])
     record_id = org.managed_subscriptions()[managed]["id"]
     with ManagedSubscriber(org).send(subscription_id=record_id[:length], num_requested=1) as subscriber:
@@ -46,7 +48,9 @@ def test_by_id_of_15_or_18_characters(org: LocalOrg, topic: str, managed: str, l
     ],
     ids=["neither", "both", "malformed", "of another object", "unknown id", "unknown name"],
 )
-def test_what_cannot_be_identified(org: LocalOrg, fields: dict[str, str], expected: tuple[str, str]) -> None:
+def test_request_that_identifies_no_managed_subscription_is_refused(
+    org: LocalOrg, fields: dict[str, str], expected: tuple[str, str]
+) -> None:
     status, code = refusal(ManagedSubscriber(org).send(num_requested=1, **fields))
     assert (status, code) == (expected[0], f"managed.subscription.{expected[1]}")
 
@@ -61,7 +65,9 @@ def test_what_cannot_be_identified(org: LocalOrg, fields: dict[str, str], expect
     ],
     ids=["commit", "auth refresh", "no events", "negative"],
 )
-def test_what_the_first_request_may_not_have(org: LocalOrg, managed: str, fields: dict[str, Any], code: str) -> None:
+def test_invalid_first_request_of_a_managed_stream_is_refused(
+    org: LocalOrg, managed: str, fields: dict[str, Any], code: str
+) -> None:
     refused = refusal(ManagedSubscriber(org).send(developer_name=managed, **fields))
     assert refused == ("INVALID_ARGUMENT", f"managed.subscription.{code}")
     assert org.managed_subscriptions()[managed]["slot"] == "free"
@@ -77,7 +83,9 @@ def test_what_the_first_request_may_not_have(org: LocalOrg, managed: str, fields
     ],
     ids=["no events", "negative", "another name", "another id"],
 )
-def test_what_a_later_request_may_not_have(org: LocalOrg, managed: str, fields: dict[str, Any], code: str) -> None:
+def test_invalid_later_request_ends_a_managed_stream(
+    org: LocalOrg, managed: str, fields: dict[str, Any], code: str
+) -> None:
     subscriber = ManagedSubscriber(org).fetch(1, managed).send(**fields)
     assert refusal(subscriber) == ("INVALID_ARGUMENT", f"managed.subscription.{code}")
 
@@ -90,7 +98,7 @@ def test_a_later_request_may_name_the_same_subscription(org: LocalOrg, topic: st
         assert [event.replay_id for event in subscriber.events(2)] == ids
 
 
-def test_more_than_100_events_are_never_owed(org: LocalOrg, topic: str, managed: str) -> None:
+def test_managed_stream_has_at_most_100_outstanding_events(org: LocalOrg, topic: str, managed: str) -> None:
     org.publish_many(topic, 250, {"Number__c": "{n}"})
     with ManagedSubscriber(org).fetch(5_000, managed) as subscriber:
         responses = [subscriber.next()]
@@ -109,7 +117,7 @@ def test_a_revoked_session_ends_the_stream_and_frees_the_slot(org: LocalOrg, man
     assert org.managed_subscriptions()[managed]["slot"] == "free"
 
 
-def test_calls_are_in_the_request_log(org: LocalOrg, topic: str, managed: str) -> None:
+def test_managed_subscribe_calls_are_in_the_request_log(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = org.publish(topic, [{"Number__c": 1}])
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.events(1)

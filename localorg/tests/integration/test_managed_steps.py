@@ -1,4 +1,4 @@
-"""The eight steps that Salesforce's documentation draws for a managed subscription, with nothing but a stub."""
+"""Eight steps of a managed subscription in Salesforce's documentation, with a plain gRPC stub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def test_a_managed_subscription_resumes_after_the_committed_event(org: LocalOrg,
     ids = org.publish(topic, [{"Number__c": n} for n in range(6)])
 
     first = ManagedSubscriber(org).fetch(3, "Steps")  # 1 subscribe
-    received = [event.replay_id for event in first.events(3)]  # 2 the events asked for
+    received = [event.replay_id for event in first.events(3)]  # 2 receive the requested events
     assert received == ids[:3]
     processed = received[1]  # 3 process
     acknowledgement = first.answer(first.commit(processed))  # 4 commit, 5 acknowledged

@@ -1,4 +1,4 @@
-"""Objects and fields of one's own, from a topics file or /admin: records, change events, queries."""
+"""Custom objects and fields from a topics file or /admin: records, change events, queries."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_a_record_with_all_types_of_fields_is_read_as_written(org: LocalOrg, cli
     assert last_event(org, "/data/Sales__chn") == last_event(org, "/data/ChangeEvents") == last_event(org)
 
 
-def test_changes_are_events_with_what_changed(org: LocalOrg, client: SObjectClient) -> None:
+def test_changes_of_a_custom_object_are_change_events_with_the_changed_fields(
+    org: LocalOrg, client: SObjectClient
+) -> None:
     record_id = client.create("Invoice__c", Own_Text__c="before", Own_Currency__c=1)
     client.update("Invoice__c", record_id, Own_Text__c="after", Own_Currency__c=None)
     event = last_event(org)
@@ -96,7 +98,7 @@ def test_changes_are_events_with_what_changed(org: LocalOrg, client: SObjectClie
     assert last_event(org)["ChangeEventHeader"]["recordIds"] == [record_id]
 
 
-def test_lookups_and_external_ids(client: SObjectClient) -> None:
+def test_lookups_and_external_ids_of_a_custom_object(client: SObjectClient) -> None:
     account = client.create("Account", Name="parent")
     for expected in (201, 200):
         answer = client.call("PATCH", "/sobjects/Invoice__c/Number__c/R-1", {"Customer__c": account})
@@ -147,14 +149,14 @@ def test_objects_survive_a_restart_and_a_topics_file_may_add_to_them(tmp_path: P
         ("New__c", ["Own__c"]),
     ],
 )
-def test_what_cannot_be_an_object_is_refused(org: LocalOrg, name: str, fields: Any) -> None:
+def test_invalid_custom_objects_are_refused(org: LocalOrg, name: str, fields: Any) -> None:
     before = org.admin("GET", "/entities")
     with pytest.raises(AdminError, match="400"):
         org.admin("PUT", f"/entities/{name}", {"fields": fields})
     assert org.admin("GET", "/entities") == before
 
 
-def test_each_type_of_the_metadata_api_has_one_here() -> None:
+def test_each_field_type_of_the_metadata_api_maps_to_a_field_type() -> None:
     assert set(TYPE_NAMES.values()) <= set(FIELD_TYPES)
     assert not set(TYPE_NAMES) & {*FIELD_TYPES, *COMPOUND_TYPES}
 

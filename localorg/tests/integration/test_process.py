@@ -1,4 +1,4 @@
-"""The process: how it starts, what it prints, what it keeps, how it ends."""
+"""Process of the local org: start, ready line, stored state, and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.subscriber import Subscriber
 ORDERS = {"platform_events": [{"name": "Order__e", "fields": [{"name": "Amount__c", "type": "double"}]}]}
 
 
-def test_ready_line_names_everything_a_client_needs(org: LocalOrg) -> None:
+def test_ready_line_has_the_ports_urls_and_credentials(org: LocalOrg) -> None:
     assert {
         *("http_port", "https_port", "grpc_port", "grpc_tls_port", "instance_url", "https_instance_url"),
         *("login_url", "org_id", "client_id", "client_secret", "username", "password", "ca_file", "admin_url"),
@@ -56,7 +56,7 @@ def test_every_acknowledged_event_outlives_kill_9(tmp_path: Path) -> None:
         assert read == sorted(set(read))
 
 
-def test_kill_9_in_the_middle_of_publishing_leaves_whole_transactions(tmp_path: Path) -> None:
+def test_kill_9_during_publishing_leaves_whole_transactions(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org", topics=ORDERS) as org, ThreadPoolExecutor(1) as pool:
         publishing = pool.submit(org.publish_many, "/event/Order__e", 500_000, {"Amount__c": "{n}"})
         first_page = "/events?topic=/event/Order__e&limit=1"
@@ -80,7 +80,7 @@ def test_stopping_ends_open_streams(tmp_path: Path) -> None:
         assert (org.data_dir / "localorg.log").read_text() == ""
 
 
-def test_another_process_on_the_same_directory_has_the_same_ports(tmp_path: Path) -> None:
+def test_restarted_org_reuses_its_ports_if_they_are_free(tmp_path: Path) -> None:
     names = ("http_port", "https_port", "grpc_port", "grpc_tls_port")
     with LocalOrg.running(tmp_path / "org") as org:
         before = {name: org.info[name] for name in names}
@@ -94,7 +94,7 @@ def test_another_process_on_the_same_directory_has_the_same_ports(tmp_path: Path
         assert {name: org.info[name] for name in names[1:]} == {name: before[name] for name in names[1:]}
 
 
-def test_one_data_directory_serves_one_process(org: LocalOrg) -> None:
+def test_second_process_on_the_same_data_directory_is_refused(org: LocalOrg) -> None:
     command = [sys.executable, "-m", "sfstream_localorg", "--data-dir", str(org.data_dir)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 1
@@ -120,7 +120,7 @@ def test_a_port_in_use_is_an_error(org: LocalOrg, tmp_path: Path) -> None:
         pytest.param('{"a": 1}', marks=pytest.mark.extended),
     ],
 )
-def test_a_bad_topics_file_stops_the_start(tmp_path: Path, content: str) -> None:
+def test_org_with_an_invalid_topics_file_does_not_start(tmp_path: Path, content: str) -> None:
     path = tmp_path / "topics.json"
     path.write_text(content)
     command = [sys.executable, "-m", "sfstream_localorg", "--data-dir", str(tmp_path / "org")]
@@ -148,7 +148,7 @@ def test_topics_file_in_yaml(tmp_path: Path) -> None:
     assert {"/event/Order__e", "/event/Orders__chn"} <= set(names)
 
 
-def test_both_tls_ports_show_a_certificate_of_the_orgs_own_authority(org: LocalOrg, topic: str) -> None:
+def test_both_tls_ports_use_a_certificate_of_the_authority_of_the_org(org: LocalOrg, topic: str) -> None:
     authority = Path(org.ca_file).read_bytes()
     for host in ("127.0.0.1", "localhost"):
         target = f"{host}:{org.grpc_tls_port}"
@@ -161,7 +161,7 @@ def test_both_tls_ports_show_a_certificate_of_the_orgs_own_authority(org: LocalO
         assert json.load(response)["org_id"] == org.org_id
 
 
-def test_clients_that_do_not_trust_the_authority_are_kept_out(org: LocalOrg) -> None:
+def test_clients_that_do_not_trust_the_authority_cannot_connect(org: LocalOrg) -> None:
     with grpc.secure_channel(f"127.0.0.1:{org.grpc_tls_port}", grpc.ssl_channel_credentials()) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             pb_grpc.PubSubStub(channel).GetTopic(pb.TopicRequest(topic_name="/event/X__e"), timeout=60)

@@ -33,7 +33,7 @@ def schema_of(org: LocalOrg, topic: str) -> str:
     return str(org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata()).schema_id)
 
 
-def test_what_is_published_is_delivered_byte_for_byte(org: LocalOrg, topic: str) -> None:
+def test_published_payloads_are_delivered_byte_for_byte(org: LocalOrg, topic: str) -> None:
     schema_id = schema_of(org, topic)
     bodies = [payload(org, schema_id, Number__c=n) for n in range(3)]
     events = [pb.ProducerEvent(id=f"key-{n}", schema_id=schema_id, payload=body) for n, body in enumerate(bodies)]
@@ -48,7 +48,7 @@ def test_what_is_published_is_delivered_byte_for_byte(org: LocalOrg, topic: str)
     ]
 
 
-def test_one_bad_event_does_not_stop_the_others(org: LocalOrg, topic: str) -> None:
+def test_invalid_event_in_a_publish_request_does_not_stop_the_others(org: LocalOrg, topic: str) -> None:
     other = org.define("Elsewhere__e", Number__c="int")["schema_id"]
     schema_id = schema_of(org, topic)
     good = payload(org, schema_id, Number__c=1)
@@ -71,7 +71,7 @@ def test_one_bad_event_does_not_stop_the_others(org: LocalOrg, topic: str) -> No
     assert [event["event_id"] for event in org.record(topic)] == published
 
 
-def test_an_event_of_one_megabyte_is_the_largest_by_default(org: LocalOrg) -> None:
+def test_event_above_one_megabyte_is_refused_by_default(org: LocalOrg) -> None:
     schema_id = org.define("Large__e", Text__c="textarea")["schema_id"]
     overhead = len(payload(org, schema_id, Text__c="x" * 900_000)) - 900_000
     fits, too_large = (payload(org, schema_id, Text__c="x" * (size - overhead)) for size in (1_000_000, 1_000_001))
@@ -84,7 +84,7 @@ def test_an_event_of_one_megabyte_is_the_largest_by_default(org: LocalOrg) -> No
     assert [bool(result.replay_id) for result in response.results] == [True, False]
 
 
-def test_a_request_above_four_mebibytes_fails_as_the_gateway_fails_it(org: LocalOrg, topic: str) -> None:
+def test_publish_request_above_four_mebibytes_fails_with_the_error_of_the_gateway(org: LocalOrg, topic: str) -> None:
     event = pb.ProducerEvent(schema_id=schema_of(org, topic), payload=b"x" * 900_000)
     with pytest.raises(grpc.RpcError) as caught:
         publish(org, topic, *[event] * 5)
@@ -93,7 +93,7 @@ def test_a_request_above_four_mebibytes_fails_as_the_gateway_fails_it(org: Local
     assert error_code(caught.value) is None
 
 
-def test_an_older_schema_is_still_accepted(org: LocalOrg) -> None:
+def test_event_with_an_older_schema_is_accepted(org: LocalOrg) -> None:
     old = org.define("Older__e", Number__c="int")["schema_id"]
     body = payload(org, old, Number__c=7)
     new = org.define("Older__e", Number__c="int", Text__c="text")["schema_id"]
@@ -103,7 +103,7 @@ def test_an_older_schema_is_still_accepted(org: LocalOrg) -> None:
     assert [(e["schema_id"], e["fields"]["Number__c"]) for e in org.record("/event/Older__e")] == [(old, 7)]
 
 
-def test_a_request_that_is_not_one_is_refused(org: LocalOrg) -> None:
+def test_undecodable_publish_request_is_refused(org: LocalOrg) -> None:
     with grpc.insecure_channel(org.grpc_target) as channel:
         call = channel.unary_unary("/eventbus.v1.PubSub/Publish")
         with pytest.raises(grpc.RpcError) as caught:
@@ -112,13 +112,13 @@ def test_a_request_that_is_not_one_is_refused(org: LocalOrg) -> None:
     assert error_code(caught.value) is None
 
 
-def test_an_empty_request_is_refused(org: LocalOrg, topic: str) -> None:
+def test_publish_request_without_events_is_refused(org: LocalOrg, topic: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         publish(org, topic)
     assert error_code(caught.value) == "publish.event.count.invalid"
 
 
-def test_the_hourly_quota_refuses_what_is_over_it(org: LocalOrg, topic: str) -> None:
+def test_events_above_the_hourly_publish_quota_are_refused(org: LocalOrg, topic: str) -> None:
     event = pb.ProducerEvent(schema_id=(sid := schema_of(org, topic)), payload=payload(org, sid, Number__c=1))
     used = org.admin("GET", "/org")["published"]
     org.knobs(publish_quota=used + 2)
@@ -140,7 +140,7 @@ def test_publish_stream_answers_each_request(org: LocalOrg, topic: str) -> None:
     assert keys == ["0", "1", "2"] == [event["event_id"] for event in org.record(topic)]
 
 
-def test_publish_stream_keeps_to_one_topic(org: LocalOrg, topic: str) -> None:
+def test_publish_stream_refuses_a_second_topic(org: LocalOrg, topic: str) -> None:
     schema_id = schema_of(org, topic)
     event = pb.ProducerEvent(schema_id=schema_id, payload=payload(org, schema_id, Number__c=1))
     names = (topic, "/event/Other__e")
@@ -152,7 +152,7 @@ def test_publish_stream_keeps_to_one_topic(org: LocalOrg, topic: str) -> None:
     assert error_code(caught.value) == "publish.topic.mismatch"
 
 
-def test_an_idle_publish_stream_is_swept(org: LocalOrg) -> None:
+def test_idle_publish_stream_ends_with_the_sweeper_timeout(org: LocalOrg) -> None:
     org.knobs(publish_idle_seconds=0.1)
     requests: queue.SimpleQueue[pb.PublishRequest | None] = queue.SimpleQueue()
     call = org.stub().PublishStream(iter(requests.get, None), metadata=org.metadata(), timeout=60)

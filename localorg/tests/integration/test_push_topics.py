@@ -24,11 +24,11 @@ def name(request: pytest.FixtureRequest) -> str:
     return f"T{abs(hash(request.node.nodeid)) % 10**20}"
 
 
-def described(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+def types_and_names(messages: list[dict[str, Any]]) -> list[tuple[str, Any]]:
     return [(message["data"]["event"]["type"], message["data"]["sobject"].get("Name")) for message in messages]
 
 
-def test_matching_changes_become_events(org: LocalOrg, name: str) -> None:
+def test_changes_that_match_a_push_topic_query_become_events(org: LocalOrg, name: str) -> None:
     topic = org.push_topic(name, QUERY)["name"]
     with BayeuxClient(org).opened(topic) as client:
         account = org.rest("POST", "/sobjects/Account", {"Name": "A", "Industry": "energy"})["id"]
@@ -52,7 +52,7 @@ def test_matching_changes_become_events(org: LocalOrg, name: str) -> None:
     assert events[0]["data"]["event"]["createdDate"].endswith("Z")
 
 
-def test_every_write_of_a_transaction_is_an_event_and_a_refused_one_is_none(org: LocalOrg, name: str) -> None:
+def test_each_record_of_a_transaction_is_an_event_and_a_refused_transaction_has_none(org: LocalOrg, name: str) -> None:
     topic = org.push_topic(name, "SELECT Id, Name FROM Contact")["name"]
     records = [{"attributes": {"type": "Contact"}, "LastName": f"c{n}"} for n in range(200)]
     org.rest("POST", "/composite/sobjects", {"records": records, "allOrNone": True})
@@ -71,7 +71,9 @@ def test_every_write_of_a_transaction_is_an_event_and_a_refused_one_is_none(org:
         ("Where", ["Industry"]),
     ],
 )
-def test_notify_for_fields_says_which_updates_count(org: LocalOrg, name: str, notify: str, changes: list[str]) -> None:
+def test_notify_for_fields_selects_the_updates_that_become_events(
+    org: LocalOrg, name: str, notify: str, changes: list[str]
+) -> None:
     query = "SELECT Id, Phone FROM Account WHERE Industry != 'Shoes'"
     topic = org.push_topic(name, query, NotifyForFields=notify)["name"]
     account = org.rest("POST", "/sobjects/Account", {"Name": "A"})["id"]
@@ -83,7 +85,7 @@ def test_notify_for_fields_says_which_updates_count(org: LocalOrg, name: str, no
     assert got == changes
 
 
-def test_operations_and_the_whole_push_topic_can_be_switched_off(org: LocalOrg, name: str) -> None:
+def test_push_topic_and_its_operations_can_be_deactivated(org: LocalOrg, name: str) -> None:
     rest = SObjectClient(org)
     body = {"Name": name, "Query": "SELECT Id, Name FROM Account", "ApiVersion": 62.0}
     record = rest.create("PushTopic", **body, NotifyForOperationUpdate=False)
@@ -92,7 +94,7 @@ def test_operations_and_the_whole_push_topic_can_be_switched_off(org: LocalOrg, 
     with BayeuxClient(org).opened(f"/topic/{name}") as client:
         account = rest.create("Account", Name="A")
         rest.update("Account", account, Name="B")
-        assert described(client.poll()) == [("created", "A")]
+        assert types_and_names(client.poll()) == [("created", "A")]
         rest.update("PushTopic", record, IsActive=False)
         rest.create("Account", Name="C")
         assert client.poll() == []
@@ -137,7 +139,7 @@ def test_push_topics_that_salesforce_would_refuse(org: LocalOrg, change: dict[st
     assert rest.query("SELECT Id FROM PushTopic WHERE Name = 'Refused'") == []
 
 
-def test_names_are_taken_whatever_their_letter_case(org: LocalOrg, name: str) -> None:
+def test_push_topic_names_are_unique_regardless_of_case(org: LocalOrg, name: str) -> None:
     org.push_topic(name, "SELECT Id FROM Account")
     record = {"attributes": {"type": "PushTopic"}, "Query": "SELECT Id FROM Account", "ApiVersion": 62}
     body = {"records": [{**record, "Name": name.lower()}, {**record, "Name": "Tw1"}, {**record, "Name": "tW1"}]}
@@ -146,7 +148,7 @@ def test_names_are_taken_whatever_their_letter_case(org: LocalOrg, name: str) ->
     assert new["success"]
 
 
-def test_filters_in_channel_names(org: LocalOrg, name: str) -> None:
+def test_filters_in_channel_names_select_events(org: LocalOrg, name: str) -> None:
     topic = org.push_topic(name, "SELECT Id, Name, AnnualRevenue, CreatedDate FROM Account")["name"]
     filtered = f"{topic}?Name='A & B'&AnnualRevenue>=10"
     with BayeuxClient(org).opened(filtered, -2) as client:
@@ -168,12 +170,12 @@ def test_filters_in_channel_names(org: LocalOrg, name: str) -> None:
         assert f"The replayId for channel {{{topic}}} wasn't found" in mapped["error"]
 
 
-def test_a_filter_finds_one_among_very_many(org: LocalOrg, name: str) -> None:
+def test_filter_finds_one_event_among_thousands(org: LocalOrg, name: str) -> None:
     topic = org.push_topic(name, "SELECT Id, Name FROM Account")["name"]
     org.publish_many(topic, 3_000, {"sobject": {"Id": "{n}", "Name": "no {n}"}})
     org.publish(topic, [{"sobject": {"Id": "1", "Name": "yes"}}])
     with BayeuxClient(org).opened(f"{topic}?Name='yes'", -2) as client:
-        assert described(client.poll()) == [("created", "yes")]
+        assert types_and_names(client.poll()) == [("created", "yes")]
         assert client.poll() == []
 
 
@@ -205,7 +207,7 @@ def test_generic_events_are_pushed_over_rest(org: LocalOrg, name: str) -> None:
         assert rest.call("POST", "/sobjects/StreamingChannel", {"Name": bad_name}).status_code == 400, bad_name
 
 
-def test_events_can_be_published_with_their_time_and_are_recorded(org: LocalOrg, name: str) -> None:
+def test_streaming_events_can_be_published_with_their_time_and_are_recorded(org: LocalOrg, name: str) -> None:
     topic = org.push_topic(name, QUERY)["name"]
     channel = org.generic_channel(f"/u/{name}")["name"]
     assert org.generic_channel(channel)["name"] == channel
@@ -237,7 +239,9 @@ def test_events_can_be_published_with_their_time_and_are_recorded(org: LocalOrg,
         org.publish("/topic/Nowhere", [{"sobject": {}}])
 
 
-def test_they_are_kept_for_24_hours_and_other_events_for_72(org: LocalOrg, name: str, topic: str) -> None:
+def test_generic_events_expire_by_streaming_retention_and_platform_events_do_not(
+    org: LocalOrg, name: str, topic: str
+) -> None:
     channel = org.generic_channel(f"/u/{name}")["name"]
     org.publish(topic, [{"Number__c": 1}])
     number = int.from_bytes(org.publish(channel, [{"payload": "old"}])[0], "big")
@@ -249,7 +253,7 @@ def test_they_are_kept_for_24_hours_and_other_events_for_72(org: LocalOrg, name:
     assert [event["expired"] for event in org.record(channel)] == [True]
 
 
-def test_the_pubsub_api_does_not_have_them(org: LocalOrg, name: str) -> None:
+def test_pubsub_api_has_no_push_topics_and_generic_channels(org: LocalOrg, name: str) -> None:
     for topic in (org.push_topic(name, QUERY)["name"], org.generic_channel(f"/u/{name}")["name"]):
         with pytest.raises(grpc.RpcError) as caught:
             org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata())
@@ -260,7 +264,7 @@ def test_the_pubsub_api_does_not_have_them(org: LocalOrg, name: str) -> None:
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
-def test_expiry_and_reset_reach_them_too(org: LocalOrg, name: str) -> None:
+def test_faults_expire_and_reset_stream_apply_to_generic_channels(org: LocalOrg, name: str) -> None:
     channel = org.generic_channel(f"/u/{name}")["name"]
     ids = org.publish(channel, [{"payload": n} for n in range(4)])
     numbers = [int.from_bytes(replay_id, "big") for replay_id in ids]
@@ -275,14 +279,14 @@ def test_expiry_and_reset_reach_them_too(org: LocalOrg, name: str) -> None:
         assert "was invalid" in client.subscribe(channel, numbers[3])["error"]
 
 
-def test_the_topics_file_defines_them_too(tmp_path: Path) -> None:
+def test_topics_file_defines_push_topics_and_generic_channels(tmp_path: Path) -> None:
     topics = {
         "push_topics": [{"Name": "FromFile", "Query": "SELECT Id, Name FROM Account", "NotifyForFields": "All"}],
         "generic_channels": ["/u/from/file"],
     }
     with LocalOrg.running(tmp_path / "org", topics=topics) as org:
         assert org.admin("GET", "/topics")["streaming_channels"] == ["/topic/FromFile", "/u/from/file"]
-        org.restart()  # which applies the file again
+        org.restart()  # the org loads the file again
         org.rest("POST", "/sobjects/Account", {"Name": "A"})
         assert len(org.record("/topic/FromFile")) == 1
         org.revoke()
@@ -298,7 +302,7 @@ def test_the_topics_file_defines_them_too(tmp_path: Path) -> None:
                 org.admin("PUT", "/topics", document)
 
 
-def test_after_kill_9_there_is_an_event_for_every_record_and_none_without(tmp_path: Path) -> None:
+def test_kill_9_leaves_exactly_one_push_topic_event_for_each_record(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread, LocalOrg.running(tmp_path / "org") as org:
         topic = org.push_topic("All", "SELECT Id FROM Contact")["name"]
         records = [{"attributes": {"type": "Contact"}, "LastName": f"c{n}"} for n in range(50)]
@@ -316,9 +320,9 @@ def test_after_kill_9_there_is_an_event_for_every_record_and_none_without(tmp_pa
         org.kill()
         acknowledged = writing.result(60)
         org.start()
-        told = [json.loads(event["payload"])["sobject"]["Id"] for event in org.record(topic)]
-        kept = org.rest("GET", "/query?q=SELECT+COUNT()+FROM+Contact")["totalSize"]
-        assert (len(told), len(set(told))) == (kept, kept)
-        assert acknowledged <= kept <= acknowledged + len(records)
+        event_ids = [json.loads(event["payload"])["sobject"]["Id"] for event in org.record(topic)]
+        contacts = org.rest("GET", "/query?q=SELECT+COUNT()+FROM+Contact")["totalSize"]
+        assert (len(event_ids), len(set(event_ids))) == (contacts, contacts)
+        assert acknowledged <= contacts <= acknowledged + len(records)
         with BayeuxClient(org).opened(topic, -2) as client:
-            assert [message["data"]["sobject"]["Id"] for message in client.poll()] == told
+            assert [message["data"]["sobject"]["Id"] for message in client.poll()] == event_ids

@@ -1,4 +1,4 @@
-"""The clock of the org: the header ``Date`` of each response, and timestamps of commits."""
+"""Clock of the org: the header ``Date`` of each response, and timestamps of commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR = 3600.0
 
 
 def answers(org: LocalOrg) -> list[httpx.Response]:
-    """Return a response of every interface: REST, refusals, a login, CometD, and an unknown path."""
+    """Call all interfaces and return their responses: REST, refusals, a login, CometD, and an unknown path."""
     token = {"Authorization": f"Bearer {org.token()}"}
     with httpx.Client(base_url=org.instance_url, trust_env=False) as client:
         return [
@@ -38,7 +38,7 @@ def test_each_answer_is_dated_by_the_orgs_clock(org: LocalOrg, offset: float) ->
     assert all(answer.headers["Date"].endswith("GMT") for answer in answers(org))
 
 
-def test_the_date_can_be_left_out(org: LocalOrg) -> None:
+def test_knob_http_date_omits_the_date_header(org: LocalOrg) -> None:
     org.knobs(http_date=False)
     assert [answer.headers.get("Date") for answer in answers(org)] == [None] * 7
     org.reset_knobs()

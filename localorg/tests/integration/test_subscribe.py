@@ -1,4 +1,4 @@
-"""Subscribe: where it starts, how much it sends, when it speaks and when it ends."""
+"""Subscribe calls: start positions, flow control, empty responses and endings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_earliest_delivers_the_orgs_whole_record_in_order(org: LocalOrg, topic: 
     ]
 
 
-def test_replay_ids_are_ten_bytes_and_rise_with_holes(org: LocalOrg, topic: str) -> None:
+def test_replay_ids_have_ten_bytes_and_rise_with_gaps(org: LocalOrg, topic: str) -> None:
     ids = numbers(org, topic, 50)
     counters = [int.from_bytes(replay_id[:8], "big") for replay_id in ids]
     assert all(len(replay_id) == 10 and replay_id.endswith(b"\0\0") for replay_id in ids)
@@ -34,13 +34,13 @@ def test_replay_ids_are_ten_bytes_and_rise_with_holes(org: LocalOrg, topic: str)
 
 
 @pytest.mark.parametrize("length", [8, 10])
-def test_custom_starts_strictly_after(org: LocalOrg, topic: str, length: int) -> None:
+def test_custom_replay_starts_strictly_after_the_replay_id(org: LocalOrg, topic: str, length: int) -> None:
     ids = numbers(org, topic, 5)
     with Subscriber(org).fetch(100, topic, after=ids[1][:length]) as subscriber:
         assert [event.replay_id for event in subscriber.events(3)] == ids[2:]
 
 
-def test_latest_delivers_only_what_comes_later(org: LocalOrg, topic: str) -> None:
+def test_latest_delivers_only_later_events(org: LocalOrg, topic: str) -> None:
     numbers(org, topic, 3)
     with Subscriber(org).fetch(100, topic, preset=pb.LATEST) as subscriber:
         wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
@@ -55,7 +55,7 @@ def test_every_stream_gets_every_event(org: LocalOrg, topic: str) -> None:
         assert [event.replay_id for event in second.events(10)] == ids
 
 
-def test_never_more_than_a_hundred_are_outstanding(org: LocalOrg, topic: str) -> None:
+def test_at_most_100_events_are_outstanding(org: LocalOrg, topic: str) -> None:
     numbers(org, topic, 350)
     subscriber = Subscriber(org).fetch(1_000, topic).half_close()
     responses = list(subscriber.call)
@@ -63,7 +63,7 @@ def test_never_more_than_a_hundred_are_outstanding(org: LocalOrg, topic: str) ->
     assert responses[-1].pending_num_requested == 0
 
 
-def test_requests_add_up(org: LocalOrg, topic: str) -> None:
+def test_numbers_of_requested_events_add_up(org: LocalOrg, topic: str) -> None:
     org.knobs(keepalive_seconds=0.1)
     with Subscriber(org).fetch(3, topic).fetch(4) as subscriber:
         wait_until(lambda: subscriber.next().pending_num_requested == 7)
@@ -73,7 +73,7 @@ def test_requests_add_up(org: LocalOrg, topic: str) -> None:
         assert received.pending_num_requested == 0
 
 
-def test_responses_are_split_by_number(org: LocalOrg, topic: str) -> None:
+def test_responses_are_split_by_number_of_events(org: LocalOrg, topic: str) -> None:
     numbers(org, topic, 25)
     org.knobs(batch_events=10)
     responses = list(Subscriber(org).fetch(25, topic).half_close().call)
@@ -93,7 +93,7 @@ def test_responses_stay_below_three_megabytes(org: LocalOrg) -> None:
     assert len(responses) < 10
 
 
-def test_quiet_streams_are_kept_alive_with_a_position_that_can_be_resumed(org: LocalOrg, topic: str) -> None:
+def test_quiet_stream_gets_empty_responses_with_a_resumable_position(org: LocalOrg, topic: str) -> None:
     org.knobs(keepalive_seconds=0.1)
     ids = numbers(org, topic, 2)
     with Subscriber(org).fetch(100, topic) as subscriber:
@@ -106,7 +106,7 @@ def test_quiet_streams_are_kept_alive_with_a_position_that_can_be_resumed(org: L
         assert [event.replay_id for event in subscriber.events(3)] == later
 
 
-def test_no_event_falls_between_keepalives(org: LocalOrg, topic: str) -> None:
+def test_no_event_is_lost_between_empty_responses(org: LocalOrg, topic: str) -> None:
     org.knobs(keepalive_seconds=0.001)
     received: list[bytes] = []
     with Subscriber(org).fetch(100, topic) as subscriber:
@@ -122,7 +122,7 @@ def test_no_event_falls_between_keepalives(org: LocalOrg, topic: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["ok", "reset"])
-def test_a_client_that_is_owed_nothing_must_ask_again(org: LocalOrg, topic: str, how: str) -> None:
+def test_stream_ends_when_the_client_requests_no_further_events(org: LocalOrg, topic: str, how: str) -> None:
     org.knobs(client_idle_seconds=0.2, client_idle_end=how)
     numbers(org, topic, 1)
     subscriber = Subscriber(org).fetch(1, topic)
@@ -136,7 +136,7 @@ def test_a_client_that_is_owed_nothing_must_ask_again(org: LocalOrg, topic: str,
     subscriber.cancel()
 
 
-def test_asking_in_time_keeps_the_stream(org: LocalOrg, topic: str) -> None:
+def test_stream_continues_when_the_client_requests_events_in_time(org: LocalOrg, topic: str) -> None:
     org.knobs(client_idle_seconds=20)
     ids = numbers(org, topic, 3)
     with Subscriber(org).fetch(1, topic) as subscriber:
@@ -165,7 +165,7 @@ def test_asking_in_time_keeps_the_stream(org: LocalOrg, topic: str) -> None:
         ),
     ],
 )
-def test_requests_that_cannot_start_a_stream(
+def test_invalid_first_requests_are_refused(
     org: LocalOrg, topic: str, request_fields: dict[str, object], status: str, code: str
 ) -> None:
     if request_fields.get("num_requested") != 1 or "replay_preset" in request_fields:
@@ -179,7 +179,7 @@ def test_requests_that_cannot_start_a_stream(
     assert dict(caught.value.trailing_metadata())["type"] == "Subscribe"
 
 
-def test_replay_ids_between_two_events_were_never_handed_out(org: LocalOrg, topic: str) -> None:
+def test_replay_id_between_two_events_is_corrupted(org: LocalOrg, topic: str) -> None:
     first, _ = numbers(org, topic, 2)
     between = (int.from_bytes(first[:8], "big") + 1).to_bytes(8, "big") + b"\0\0"
     assert error_code(Subscriber(org).fetch(1, topic, after=between).error()) == "subscription.fetch.replayid.corrupted"
@@ -195,7 +195,7 @@ def test_later_requests_may_repeat_the_topic_but_not_change_it(org: LocalOrg, to
     assert error_code(error) == "subscription.fetch.topic.mismatch"
 
 
-def test_a_bad_later_request_ends_the_stream(org: LocalOrg, topic: str) -> None:
+def test_invalid_later_request_ends_the_stream(org: LocalOrg, topic: str) -> None:
     error = Subscriber(org).fetch(1, topic).fetch(0).error()
     assert error_code(error) == "subscription.fetch.requested.events.invalid"
 

@@ -35,7 +35,7 @@ def query(client: SObjectClient, soql: str, path: str = "/tooling/query") -> dic
 
 @pytest.mark.parametrize("path", ["/tooling/query", "/tooling/query/"])
 @pytest.mark.parametrize("by", ["DeveloperName", "Id"])
-def test_what_clients_look_up(client: SObjectClient, org: LocalOrg, path: str, by: str) -> None:
+def test_managed_subscription_is_found_by_name_or_id(client: SObjectClient, org: LocalOrg, path: str, by: str) -> None:
     beta = org.managed_subscriptions()["Beta"]
     value = {"DeveloperName": "Beta", "Id": beta["id"]}[by]
     soql = f"SELECT Id, DeveloperName, Metadata FROM ManagedEventSubscription WHERE {by}='{value}' LIMIT 1"
@@ -59,13 +59,13 @@ def test_what_clients_look_up(client: SObjectClient, org: LocalOrg, path: str, b
     assert (beta["metadata"]["topicName"], beta["metadata"]["state"]) == ("/event/Order__e", "RUN")
 
 
-def test_nothing_found(client: SObjectClient) -> None:
+def test_query_of_an_unknown_managed_subscription_returns_no_rows(client: SObjectClient) -> None:
     soql = "SELECT Id, DeveloperName, Metadata FROM ManagedEventSubscription WHERE DeveloperName='Nobody' LIMIT 1"
     answer = query(client, soql)
     assert (answer["size"], answer["totalSize"], answer["records"]) == (0, 0, [])
 
 
-def test_several_records_in_order(client: SObjectClient) -> None:
+def test_managed_subscriptions_are_returned_in_the_requested_order(client: SObjectClient) -> None:
     soql = "SELECT DeveloperName, MasterLabel FROM managedeventsubscription ORDER BY DeveloperName DESC LIMIT 2"
     answer = query(client, soql)
     shown = [(record["DeveloperName"], record["MasterLabel"]) for record in answer["records"]]
@@ -74,7 +74,7 @@ def test_several_records_in_order(client: SObjectClient) -> None:
 
 
 @pytest.mark.parametrize("column", ["Metadata", "FullName"])
-def test_some_columns_need_a_single_row(client: SObjectClient, column: str) -> None:
+def test_metadata_and_full_name_require_a_single_row(client: SObjectClient, column: str) -> None:
     params = {"q": f"SELECT {column} FROM ManagedEventSubscription"}
     response = client.call("GET", "/tooling/query", params=params)
     assert error_of(response) == (400, "MALFORMED_QUERY")
@@ -95,17 +95,19 @@ def test_some_columns_need_a_single_row(client: SObjectClient, column: str) -> N
         ("", "MALFORMED_QUERY"),
     ],
 )
-def test_queries_that_are_refused(client: SObjectClient, soql: str, expected: str) -> None:
+def test_invalid_tooling_queries_are_refused(client: SObjectClient, soql: str, expected: str) -> None:
     assert error_of(client.call("GET", "/tooling/query", params={"q": soql})) == (400, expected)
 
 
 @pytest.mark.parametrize("path", ["/query", "/queryAll"])
-def test_plain_soql_does_not_know_the_object(client: SObjectClient, path: str) -> None:
+def test_managed_subscriptions_are_unknown_to_queries_outside_the_tooling_api(client: SObjectClient, path: str) -> None:
     params = {"q": "SELECT Id FROM ManagedEventSubscription"}
     assert error_of(client.call("GET", path, params=params)) == (400, "INVALID_TYPE")
 
 
-def test_the_plain_rest_api_does_not_know_the_object_either(client: SObjectClient, org: LocalOrg) -> None:
+def test_managed_subscriptions_are_unknown_to_rest_outside_the_tooling_api(
+    client: SObjectClient, org: LocalOrg
+) -> None:
     record_id = org.managed_subscriptions()["Alpha"]["id"]
     path = f"/sobjects/ManagedEventSubscription/{record_id}"
     assert error_of(client.call("GET", path)) == (404, "NOT_FOUND")

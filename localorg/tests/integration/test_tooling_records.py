@@ -39,7 +39,7 @@ def create(client: SObjectClient, name: str, body: dict[str, Any]) -> str:
     return str(response.json()["id"])
 
 
-def test_create_get_change_delete(client: SObjectClient, topic: str) -> None:
+def test_managed_subscription_records_are_created_read_changed_and_deleted(client: SObjectClient, topic: str) -> None:
     record_id = create(client, "Orders_1", metadata(topic))
     assert record_id.startswith("18x")
     assert len(record_id) == 18
@@ -73,7 +73,9 @@ def test_create_get_change_delete(client: SObjectClient, topic: str) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_metadata_that_is_refused(client: SObjectClient, topic: str, changes: dict[str, Any], expected: str) -> None:
+def test_invalid_metadata_of_a_managed_subscription_is_refused(
+    client: SObjectClient, topic: str, changes: dict[str, Any], expected: str
+) -> None:
     body = {"FullName": "Refused", "Metadata": metadata(topic, **changes)}
     assert error_of(client.call("POST", RECORDS, body)) == (400, expected)
     assert "Refused" not in client.org.managed_subscriptions()
@@ -82,7 +84,7 @@ def test_metadata_that_is_refused(client: SObjectClient, topic: str, changes: di
     assert client.call("GET", f"{RECORDS}/{record_id}").json()["Metadata"] == metadata(topic)
 
 
-def test_streaming_api_topics_are_refused(client: SObjectClient, org: LocalOrg) -> None:
+def test_managed_subscription_to_a_push_topic_is_refused(client: SObjectClient, org: LocalOrg) -> None:
     org.push_topic("Invoices", "SELECT Id, Name FROM Account")
     body = {"FullName": "Push", "Metadata": metadata("/topic/Invoices")}
     assert error_of(client.call("POST", RECORDS, body)) == (400, "INVALID_INPUT")
@@ -101,17 +103,21 @@ def test_streaming_api_topics_are_refused(client: SObjectClient, org: LocalOrg) 
         ("a" * 81, "STRING_TOO_LONG"),
     ],
 )
-def test_names_that_are_refused(client: SObjectClient, topic: str, name: str | None, expected: str) -> None:
+def test_invalid_names_of_managed_subscriptions_are_refused(
+    client: SObjectClient, topic: str, name: str | None, expected: str
+) -> None:
     assert error_of(client.call("POST", RECORDS, {"FullName": name, "Metadata": metadata(topic)})) == (400, expected)
 
 
-def test_a_name_is_used_once_in_any_letter_case(client: SObjectClient, topic: str) -> None:
+def test_names_of_managed_subscriptions_are_unique_regardless_of_case(client: SObjectClient, topic: str) -> None:
     create(client, "Unique", metadata(topic))
     body = {"FullName": "UNIQUE", "Metadata": metadata(topic)}
     assert error_of(client.call("POST", RECORDS, body)) == (400, "DUPLICATE_DEVELOPER_NAME")
 
 
-def test_topic_and_name_are_for_life(client: SObjectClient, org: LocalOrg, topic: str) -> None:
+def test_topic_and_name_of_a_managed_subscription_cannot_change(
+    client: SObjectClient, org: LocalOrg, topic: str
+) -> None:
     org.define("Another__e", Number__c="int")
     path = f"{RECORDS}/{create(client, 'ForLife', metadata(topic))}"
     assert error_of(client.call("PATCH", path, {"Metadata": metadata("/event/Another__e")})) == (400, "INVALID_INPUT")
@@ -121,7 +127,7 @@ def test_topic_and_name_are_for_life(client: SObjectClient, org: LocalOrg, topic
     assert client.call("GET", path).json()["Metadata"] == metadata(topic)
 
 
-def test_bodies_that_are_refused(client: SObjectClient, topic: str) -> None:
+def test_invalid_bodies_of_managed_subscriptions_are_refused(client: SObjectClient, topic: str) -> None:
     for body, expected in (
         ({"FullName": "B", "Metadata": "text"}, "JSON_PARSER_ERROR"),
         ({"FullName": "B"}, "JSON_PARSER_ERROR"),
@@ -131,14 +137,16 @@ def test_bodies_that_are_refused(client: SObjectClient, topic: str) -> None:
         assert error_of(client.call("POST", RECORDS, body)) == (400, expected)
 
 
-def test_ids_that_are_refused(client: SObjectClient) -> None:
+def test_malformed_and_unknown_ids_of_managed_subscriptions_are_refused(client: SObjectClient) -> None:
     assert error_of(client.call("GET", f"{RECORDS}/short")) == (400, "MALFORMED_ID")
     for method, body in (("GET", None), ("PATCH", {"Metadata": {}}), ("DELETE", None)):
         assert error_of(client.call(method, f"{RECORDS}/18x00000000zzzz", body)) == (404, "NOT_FOUND")
 
 
 @pytest.mark.parametrize("version", ["59.0", "37.0"])
-def test_api_versions_below_60_do_not_have_the_object(org: LocalOrg, managed: str, topic: str, version: str) -> None:
+def test_api_versions_below_60_have_no_managed_subscriptions(
+    org: LocalOrg, managed: str, topic: str, version: str
+) -> None:
     record_id = org.managed_subscriptions()[managed]["id"]
     client = SObjectClient(org, version=version)
     try:
@@ -156,7 +164,7 @@ def test_api_versions_below_60_do_not_have_the_object(org: LocalOrg, managed: st
 
 
 @pytest.mark.parametrize("version", ["60.0", "66.0"])
-def test_api_versions_from_60_do(org: LocalOrg, topic: str, version: str) -> None:
+def test_api_versions_from_60_have_managed_subscriptions(org: LocalOrg, topic: str, version: str) -> None:
     client = SObjectClient(org, version=version)
     try:
         given = {key: value for key, value in metadata(topic).items() if key != "version"}
@@ -168,12 +176,12 @@ def test_api_versions_from_60_do(org: LocalOrg, topic: str, version: str) -> Non
     assert record["attributes"]["url"].startswith(f"/services/data/v{version}/tooling/sobjects/")
 
 
-def test_a_session_is_needed(client: SObjectClient, org: LocalOrg) -> None:
+def test_tooling_call_without_a_session_is_refused(client: SObjectClient, org: LocalOrg) -> None:
     org.revoke(client.http.headers["Authorization"].removeprefix("Bearer "))
     assert error_of(client.call("GET", f"{RECORDS}/18x00000000zzzz")) == (401, "INVALID_SESSION_ID")
 
 
-def test_calls_are_in_the_request_log(client: SObjectClient, org: LocalOrg, topic: str) -> None:
+def test_tooling_calls_are_in_the_request_log(client: SObjectClient, org: LocalOrg, topic: str) -> None:
     create(client, "Logged", metadata(topic))
     entry = org.requests("http", f"POST /services/data/v62.0{RECORDS}")[-1]
     assert entry["outcome"] == "201"

@@ -1,4 +1,4 @@
-"""GetTopic, GetSchema, and what every call checks first."""
+"""GetTopic, GetSchema, and the validation of call metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refused(call: Any, request: Any, metadata: Any) -> grpc.RpcError:
     return caught.value
 
 
-def test_topic_info(org: LocalOrg, topic: str) -> None:
+def test_get_topic_returns_the_topic_info(org: LocalOrg, topic: str) -> None:
     info = org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata())
     assert (info.topic_name, info.can_publish, info.can_subscribe) == (topic, True, True)
     assert info.tenant_guid == f"core/prod/{org.org_id}"
@@ -29,7 +29,7 @@ def test_topic_info(org: LocalOrg, topic: str) -> None:
     assert info.rpc_id
 
 
-def test_platform_event_schema_has_salesforce_shape(org: LocalOrg) -> None:
+def test_platform_event_schema_has_the_form_of_salesforce(org: LocalOrg) -> None:
     topic = org.define("Shape__e", Amount__c="double", Open__c="boolean", At__c="datetime", Note__c="text", N__c="int")
     info = org.stub().GetSchema(pb.SchemaRequest(schema_id=topic["schema_id"]), metadata=org.metadata())
     schema = json.loads(info.schema_json)
@@ -52,7 +52,7 @@ def test_platform_event_schema_has_salesforce_shape(org: LocalOrg) -> None:
     fastavro.parse_schema(schema)
 
 
-def test_changed_fields_make_a_new_schema_and_equal_fields_do_not(org: LocalOrg) -> None:
+def test_changed_fields_create_a_new_schema_and_equal_fields_do_not(org: LocalOrg) -> None:
     first = org.define("Evolving__e", A__c="int")["schema_id"]
     second = org.define("Evolving__e", A__c="int", B__c="text")["schema_id"]
     assert second != first
@@ -94,14 +94,14 @@ def test_errors_carry_salesforce_trailers(org: LocalOrg, rpc: str, message: Any,
         ({"tenantid": "00D000000000000AAA"}, "service.auth.headers.invalid"),
     ],
 )
-def test_bad_metadata(org: LocalOrg, topic: str, changed: dict[str, str], code: str) -> None:
+def test_invalid_call_metadata_is_refused(org: LocalOrg, topic: str, changed: dict[str, str], code: str) -> None:
     metadata = {**dict(org.metadata()), **changed}
     error = refused(org.stub().GetTopic, pb.TopicRequest(topic_name=topic), list(metadata.items()))
     assert error.code() == grpc.StatusCode.UNAUTHENTICATED
     assert error_code(error) == code
 
 
-def test_missing_metadata(org: LocalOrg, topic: str) -> None:
+def test_call_without_metadata_is_refused(org: LocalOrg, topic: str) -> None:
     error = refused(org.stub().GetTopic, pb.TopicRequest(topic_name=topic), None)
     assert error_code(error) == "service.auth.headers.invalid"
 
@@ -111,7 +111,7 @@ def test_tenant_may_be_given_in_15_characters(org: LocalOrg, topic: str) -> None
     assert org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=list(metadata.items())).topic_name == topic
 
 
-def test_request_log_tells_outcomes(org: LocalOrg, topic: str) -> None:
+def test_request_log_has_the_outcomes_of_calls(org: LocalOrg, topic: str) -> None:
     org.admin("DELETE", "/requests")
     stub, metadata = org.stub(), org.metadata()
     stub.GetTopic(pb.TopicRequest(topic_name=topic), metadata=metadata)

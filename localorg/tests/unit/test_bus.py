@@ -55,7 +55,7 @@ def read(bus: EventBus, topic: str, after: int, limit: int = 100, max_bytes: int
     return [event.replay_id for event in pb.FetchResponse.FromString(b"".join(frames)).events]
 
 
-def test_joined_frames_are_a_response(bus: EventBus) -> None:
+def test_concatenated_frames_are_a_fetch_response(bus: EventBus) -> None:
     publish(bus, 2)
     _, frames = bus.read(TOPIC, bus.earliest(TOPIC), 10, 10**6)
     events = pb.FetchResponse.FromString(b"".join(frames)).events
@@ -79,7 +79,7 @@ def test_explicit_channels_add_to_the_topics_own(bus: EventBus) -> None:
         assert read(bus, topic, 0) == [replay_id]
 
 
-def test_reading_stops_at_the_limit_or_the_bytes_but_never_at_nothing(bus: EventBus) -> None:
+def test_read_stops_at_the_limit_or_the_bytes_but_returns_at_least_one_event(bus: EventBus) -> None:
     ids = publish(bus, 5)
     assert read(bus, TOPIC, 0, limit=2) == ids[:2]
     assert read(bus, TOPIC, 0, max_bytes=1) == ids[:1]
@@ -88,11 +88,11 @@ def test_reading_stops_at_the_limit_or_the_bytes_but_never_at_nothing(bus: Event
     assert read(bus, TOPIC, position) == ids[2:]
 
 
-def test_the_position_stays_when_there_is_nothing(bus: EventBus) -> None:
+def test_read_without_events_returns_the_same_position(bus: EventBus) -> None:
     assert bus.read(TOPIC, 7, 10, 100) == (7, [])
 
 
-def test_events_age_out_for_good(bus: EventBus, clock: Clock) -> None:
+def test_expired_events_stay_expired(bus: EventBus, clock: Clock) -> None:
     old = publish(bus, 2)
     clock.now += 50 * HOUR
     recent = publish(bus, 2)
@@ -106,7 +106,7 @@ def test_events_age_out_for_good(bus: EventBus, clock: Clock) -> None:
     assert [event.expired for event in bus.record(TOPIC, 0, 10)] == [True, True, False, False]
 
 
-def test_the_tip_of_a_quiet_bus_is_always_one_to_resume_from(bus: EventBus, clock: Clock) -> None:
+def test_tip_of_a_quiet_bus_is_always_resumable(bus: EventBus, clock: Clock) -> None:
     for _ in range(3):
         tip = bus.tip()
         assert bus.position_of(TOPIC, bus.replay_id(tip)) == tip
@@ -115,31 +115,33 @@ def test_the_tip_of_a_quiet_bus_is_always_one_to_resume_from(bus: EventBus, cloc
     assert len(read(bus, TOPIC, tip)) == 1
 
 
-def test_the_tip_of_a_busy_bus_is_its_last_event(bus: EventBus) -> None:
+def test_tip_of_a_bus_with_recent_events_is_its_last_event(bus: EventBus) -> None:
     (last,) = publish(bus)
     assert bus.replay_id(bus.tip()) == last
 
 
 @pytest.mark.parametrize("length", [8, 10])
-def test_both_lengths_of_a_replay_id_are_known(bus: EventBus, length: int) -> None:
+def test_replay_ids_of_8_and_10_bytes_are_accepted(bus: EventBus, length: int) -> None:
     ids = publish(bus, 2)
     assert read(bus, TOPIC, bus.position_of(TOPIC, ids[0][:length])) == ids[1:]
 
 
 @pytest.mark.parametrize("bad", [b"", b"\0" * 8, b"1234567", b"\xff" * 8, b"\0" * 11])
-def test_other_replay_ids_are_corrupted(bus: EventBus, bad: bytes) -> None:
+def test_invalid_replay_ids_are_corrupted(bus: EventBus, bad: bytes) -> None:
     publish(bus)
     with pytest.raises(ReplayIdCorruptedError):
         bus.position_of(TOPIC, bad)
 
 
-def test_the_last_two_bytes_are_zero(bus: EventBus) -> None:
+def test_replay_id_whose_last_two_bytes_are_not_zero_is_corrupted(bus: EventBus) -> None:
     (replay_id,) = publish(bus)
     with pytest.raises(ReplayIdCorruptedError):
         bus.position_of(TOPIC, replay_id[:8] + b"\0\1")
 
 
-def test_everything_is_there_after_opening_again(bus: EventBus, clock: Clock, database: sqlite3.Connection) -> None:
+def test_events_and_expirations_survive_reopening_the_database(
+    bus: EventBus, clock: Clock, database: sqlite3.Connection
+) -> None:
     ids = publish(bus, 4)
     bus.expire(TOPIC, ids[2])
     bus.expire_before(TOPIC, ids[1])
@@ -152,18 +154,18 @@ def test_everything_is_there_after_opening_again(bus: EventBus, clock: Clock, da
     assert publish(again)[0] > ids[-1]
 
 
-def test_a_failed_write_publishes_nothing(bus: EventBus) -> None:
+def test_failure_within_the_transaction_publishes_nothing(bus: EventBus) -> None:
     def fail() -> None:
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        bus.publish([BusEvent(TOPIC, "schema", b"")], together_with=fail)
+        bus.publish([BusEvent(TOPIC, "schema", b"")], within_transaction=fail)
     assert read(bus, TOPIC, 0) == []
     ids = publish(bus, 2)
     assert read(bus, TOPIC, 0) == ids
 
 
-def test_a_reset_hides_the_past_of_one_topic_only(bus: EventBus) -> None:
+def test_reset_expires_the_events_of_one_topic_only(bus: EventBus) -> None:
     before, other = publish(bus), publish(bus, topic="/event/Other__e")
     bus.reset(TOPIC)
     after = publish(bus)
@@ -183,7 +185,7 @@ async def test_listeners_of_a_topic_and_of_its_channels_are_woken(bus: EventBus)
     assert not own.is_set()
 
 
-def test_topics_of_the_streaming_api_have_a_retention_of_their_own(database: sqlite3.Connection, clock: Clock) -> None:
+def test_streaming_api_topics_have_a_separate_retention(database: sqlite3.Connection, clock: Clock) -> None:
     bus = EventBus(
         database,
         clock=clock,
@@ -204,13 +206,15 @@ def test_topics_of_the_streaming_api_have_a_retention_of_their_own(database: sql
     assert bus.retained(TOPIC, 0, 10) == []
 
 
-def test_publishing_nothing_writes_what_goes_with_it(bus: EventBus, database: sqlite3.Connection, clock: Clock) -> None:
+def test_publish_without_events_commits_the_other_writes(
+    bus: EventBus, database: sqlite3.Connection, clock: Clock
+) -> None:
     publish(bus)
     before, done = bus.last(), []
     clock.now += HOUR
-    assert bus.publish([], together_with=lambda: done.append(1)) == []
+    assert bus.publish([], within_transaction=lambda: done.append(1)) == []
     assert (done, bus.last()) == ([1], before)
-    assert bus.tip() > before  # the newest event is an hour old: its position would age out before long
+    assert bus.tip() > before  # the newest event is an hour old, and its position would expire before a new one
 
 
 def position(replay_id: bytes) -> int:
@@ -218,7 +222,7 @@ def position(replay_id: bytes) -> int:
 
 
 @pytest.mark.parametrize("part", [0.0, 0.25, 0.5, 1.0])
-def test_a_reserved_position_can_be_resumed_from_and_loses_no_event(bus: EventBus, part: float) -> None:
+def test_reserved_position_is_resumable_and_loses_no_event(bus: EventBus, part: float) -> None:
     first, second = publish(bus, 2)
     reserved = bus.reserve_between(position(first), position(second), part)
     assert reserved is not None
@@ -228,7 +232,7 @@ def test_a_reserved_position_can_be_resumed_from_and_loses_no_event(bus: EventBu
     assert read(bus, TOPIC, 0) == [first, second]
 
 
-def test_reserved_positions_end_when_no_position_is_free(bus: EventBus) -> None:
+def test_reserve_between_returns_none_without_a_free_position(bus: EventBus) -> None:
     first, second = publish(bus, 2)
     at = position(first)
     while (reserved := bus.reserve_between(at, position(second), 0.0)) is not None:
@@ -237,7 +241,7 @@ def test_reserved_positions_end_when_no_position_is_free(bus: EventBus) -> None:
     assert at == position(second) - 1
 
 
-def test_there_are_positions_before_the_earliest_event(bus: EventBus, clock: Clock) -> None:
+def test_positions_before_the_earliest_event_can_be_reserved(bus: EventBus, clock: Clock) -> None:
     publish(bus)
     clock.now += 80 * HOUR
     first, second = publish(bus, 2)
@@ -251,7 +255,7 @@ def test_there_are_positions_before_the_earliest_event(bus: EventBus, clock: Clo
         assert not bus.is_resumable(TOPIC, reserved)
 
 
-def test_a_reserved_position_ages_with_the_event_after_it(
+def test_reserved_position_expires_with_the_event_after_it(
     bus: EventBus, clock: Clock, database: sqlite3.Connection
 ) -> None:
     first, second = publish(bus, 2)

@@ -1,4 +1,4 @@
-"""Random histories of records: a replica that follows the events alone must end up equal to the org."""
+"""Change events of random histories of records, from which a replica must equal the org."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REQUIRED = {"Account": {"LastName": "z"}, "Contact": {"LastName": "z"}, "Shipmen
 
 
 class Bench:
-    """Records over a real bus in memory."""
+    """In-memory org: records and change events on a real bus."""
 
     def __init__(self, rng: random.Random | None = None, path: str | Path = ":memory:") -> None:
         self.database: sqlite3.Connection = open_database(Path(path))
@@ -76,7 +76,7 @@ class Bench:
 
 
 class Replica:
-    """Applies change events as §3.3 of the protocol notes says: rows of ``Field`` and ``Parent.Child`` values."""
+    """Replica that applies change events as in §3.3 of the protocol notes: rows of ``Field`` and ``Parent.Child``."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
@@ -107,7 +107,7 @@ def flattened(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def state(bench: Bench) -> dict[str, dict[str, Any]]:
-    """Return what the org itself holds, values that are null left out."""
+    """Return the records of the org without null values."""
     rows = {}
     for entity in bench.sobjects.entities:
         for record in bench.sobjects.all(entity):
@@ -120,7 +120,7 @@ def present(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @for_examples(st.data(), few=6, many=60)
-def test_a_replica_of_the_events_equals_the_org(data: st.DataObject) -> None:
+def test_replica_of_the_change_events_equals_the_org(data: st.DataObject) -> None:
     bench = Bench()
     ids: dict[str, list[str]] = {name: [] for name in VALUES}
     for _ in range(data.draw(st.integers(1, 6))):
@@ -148,7 +148,7 @@ def operation(data: st.DataObject, bench: Bench, ids: dict[str, list[str]]) -> O
 
 
 def check_transactions(events: Sequence[dict[str, Any]]) -> None:
-    """One key stands together, numbered from 1; commit numbers rise from one transaction to the next."""
+    """Check that the events of a transaction are contiguous and numbered from 1, and that commit numbers rise."""
     seen: list[str] = []
     for before, event in zip([None, *events], events, strict=False):
         header = event["ChangeEventHeader"]
@@ -174,7 +174,7 @@ def test_an_update_within_the_same_second_still_names_last_modified_date() -> No
     assert update["LastModifiedDate"] == 1_700_000_000_000
 
 
-def test_another_user_is_a_change_of_last_modified_by() -> None:
+def test_update_by_another_user_changes_last_modified_by() -> None:
     bench = Bench()
     (account,) = bench.commit(Operation("CREATE", bench.entity("Account"), None, {"Name": "A"}))
     assert isinstance(account, str)
@@ -185,7 +185,7 @@ def test_another_user_is_a_change_of_last_modified_by() -> None:
     assert update["LastModifiedById"] == update["ChangeEventHeader"]["commitUser"] == other
 
 
-def test_gap_events_take_the_place_of_some_changes() -> None:
+def test_gap_percent_replaces_some_change_events_with_gap_events() -> None:
     bench = Bench(rng=random.Random(7))
     bench.sobjects.gap_percent["Account"] = 30
     for _ in range(200):
@@ -204,7 +204,7 @@ def test_equal_changes_of_different_entities_are_not_merged() -> None:
     assert [event.values["ChangeEventHeader"]["recordIds"] for event in events] == [["0", "2"], ["1"]]
 
 
-def test_what_exceeds_the_changes_of_a_transaction_is_one_overflow_for_each_entity() -> None:
+def test_changes_above_the_transaction_limit_become_one_overflow_event_per_entity() -> None:
     bench = Bench()
     account, contact = bench.entity("Account"), bench.entity("Contact")
     changes = [
@@ -226,7 +226,7 @@ def test_what_exceeds_the_changes_of_a_transaction_is_one_overflow_for_each_enti
     assert {h["transactionKey"] for h in headers} == {"key"}
 
 
-def test_a_long_text_is_sent_as_a_diff_and_a_short_one_whole() -> None:
+def test_update_of_a_long_text_is_sent_as_a_diff_and_of_a_short_text_whole() -> None:
     bench = Bench()
     before = "\n".join(f"line {n}" for n in range(50))
     after = before.replace("line 7\n", "line seven\n")
@@ -252,7 +252,7 @@ def test_a_long_text_is_sent_as_a_diff_and_a_short_one_whole() -> None:
         assert events[0].as_gap().values["ChangeEventHeader"]["diffFields"] == []
 
 
-def test_records_and_events_are_written_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_and_events_are_written_in_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(path=tmp_path / "org.sqlite3")
     publish: Callable[..., list[bytes]] = bench.bus.publish
 

@@ -1,4 +1,4 @@
-"""Filter expressions of channel members, and what becomes of a change event on a channel with one."""
+"""Filter expressions of channel members, and filtering and enrichment of change events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ A, B = "001000000000001AAA", "001000000000002AAA"
         ("Amount__c > 1 AND (City__c = 'Oslo' OR Paid__c = true)", True),
     ],
 )
-def test_expressions(expression: str, expected: bool) -> None:
+def test_filter_expressions_match_platform_events(expression: str, expected: bool) -> None:
     assert filter_of_event(expression, "Order__e", FIELDS).matches(ORDER, {}) is expected
 
 
@@ -61,13 +61,13 @@ def test_expressions(expression: str, expected: bool) -> None:
         ("Amount__c LIKE '1%'", "Amount__c"),
     ],
 )
-def test_what_is_no_filter_of_a_platform_event(expression: str, named: str) -> None:
+def test_invalid_filters_of_platform_events_are_refused(expression: str, named: str) -> None:
     with pytest.raises(ApiError, match=rf"INVALID_INPUT: .*{named}"):
         filter_of_event(expression, "Order__e", FIELDS)
 
 
 @pytest.mark.parametrize("name", ["recordIds", "changedFields", "nulledFields", "diffFields"])
-def test_lists_of_the_header_cannot_be_filtered(name: str) -> None:
+def test_list_fields_of_the_header_cannot_be_filtered(name: str) -> None:
     with pytest.raises(ApiError, match=rf"ChangeEventHeader\.{name}"):
         filter_of_record(f"ChangeEventHeader.{name} = 'x'", ACCOUNT)
 
@@ -77,7 +77,7 @@ def test_long_texts_cannot_be_filtered() -> None:
         filter_of_record("Description = 'x'", ACCOUNT)
 
 
-def test_the_header_beside_the_record() -> None:
+def test_filter_compares_header_and_record() -> None:
     found = filter_of_record("ChangeEventHeader.changeType = 'UPDATE' AND Name = 'ChangeEventHeader.x'", ACCOUNT)
     assert found.columns == {"Name"}
     assert found.matches({"Name": "ChangeEventHeader.x"}, {"changeType": "UPDATE"})
@@ -105,7 +105,7 @@ def update(*record_ids: str, **values: Any) -> Any:
     return event("UPDATE", *record_ids, record=values, columns=frozenset(values))
 
 
-def test_an_update_has_the_enriched_fields_of_each_of_its_records() -> None:
+def test_enriched_update_has_the_fields_of_each_of_its_records() -> None:
     grouped = update(A, B, Phone="2")
     assert grouped["ChangeEventHeader"]["recordIds"] == [A, B]
     first, second = delivered(grouped, "Industry", "Website")
@@ -119,32 +119,32 @@ def test_an_update_has_the_enriched_fields_of_each_of_its_records() -> None:
         assert one["Name"] is None
 
 
-def test_a_field_that_changed_has_the_value_of_the_event() -> None:
+def test_changed_enriched_field_has_the_value_of_the_event() -> None:
     assert delivered(update(A, Industry=None), "Industry")[0]["Industry"] is None
     assert delivered(update(A, Industry="Media"), "Industry")[0]["Industry"] == "Media"
 
 
-def test_a_compound_field_is_filled_around_the_parts_that_changed() -> None:
+def test_enriched_compound_field_keeps_changed_parts_and_adds_the_others() -> None:
     (one,) = delivered(update(A, BillingCity="Bergen"), "BillingAddress")
     assert (one["BillingAddress"]["City"], one["BillingAddress"]["Street"]) == ("Bergen", "Kaia 1")
 
 
-def test_a_delete_is_enriched_and_a_create_is_not() -> None:
+def test_delete_event_is_enriched_and_create_event_is_not() -> None:
     assert delivered(event("DELETE", A, record={}), "Industry")[0]["Industry"] == "Banking"
     assert delivered(event("CREATE", A, record={"Name": "Acme"}), "Industry")[0]["Industry"] is None
 
 
-def test_a_filter_looks_at_what_did_not_change_and_enriches_with_it() -> None:
+def test_filter_compares_unchanged_fields_and_enriches_events_with_them() -> None:
     (one,) = delivered(update(A, B, Phone="2"), where="Industry = 'Energy'")
     assert (one["ChangeEventHeader"]["recordIds"], one["Industry"]) == ([B], "Energy")
 
 
-def test_a_filter_of_the_header_leaves_events_as_they_are() -> None:
+def test_filter_of_header_fields_leaves_events_unchanged() -> None:
     grouped = update(A, B, Phone="2")
     assert delivered(grouped, where="ChangeEventHeader.changeType = 'UPDATE'") == [grouped]
     assert delivered(grouped, where="ChangeEventHeader.changeType = 'DELETE'") == []
 
 
-def test_an_event_of_no_record_passes_every_filter() -> None:
+def test_event_without_a_record_passes_every_filter() -> None:
     overflow = update("000000000000000AAA", Phone="2")
     assert len(delivered(overflow, where="Industry = 'Energy'")) == 1

@@ -17,7 +17,7 @@ from sfstream_localorg.streams.faults import CallFailure, Faults, StreamDrop
 from sfstream_localorg.tls import ensure_tls_files
 
 
-def test_knobs_turn_together_or_not_at_all() -> None:
+def test_update_changes_all_knobs_or_none() -> None:
     knobs = Knobs()
     knobs.update({"keepalive_seconds": 0.1, "delivery_quota": 5, "clock_offset_seconds": -3})
     assert (knobs.keepalive_seconds, knobs.delivery_quota, knobs.clock_offset_seconds) == (0.1, 5, -3)
@@ -50,12 +50,12 @@ def test_knobs_turn_together_or_not_at_all() -> None:
         {"standard_volume_retention_seconds": 0},
     ],
 )
-def test_knobs_refuse_nonsense(changes: dict[str, Any]) -> None:
+def test_invalid_values_of_knobs_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Knobs().update(changes)
 
 
-def test_drops_count_down_and_end() -> None:
+def test_stream_drops_count_down_and_end() -> None:
     faults = Faults()
     faults.add_drop(StreamDrop(10, CallEnded(), topic="/event/A__e", times=2))
     assert faults.events_until_drop("/event/B__e", 0) is None
@@ -66,13 +66,13 @@ def test_drops_count_down_and_end() -> None:
         assert len(faults.drops) == left
 
 
-def test_each_drop_raises_an_exception_of_its_own() -> None:
+def test_each_stream_drop_raises_a_new_exception() -> None:
     faults = Faults()
     faults.add_drop(StreamDrop(1, CallEnded()))
     assert faults.take_drop("/event/A__e", 1) is not faults.take_drop("/event/A__e", 1)
 
 
-def test_failures_are_for_one_rpc() -> None:
+def test_call_failures_apply_to_one_rpc() -> None:
     faults = Faults()
     faults.add_failure(CallFailure("GetTopic", 1, CallEnded(code="topic.api.unavailable")))
     faults.check_call("Subscribe")
@@ -82,7 +82,7 @@ def test_failures_are_for_one_rpc() -> None:
     faults.check_call("GetTopic")
 
 
-def test_silence_is_for_one_topic_or_all() -> None:
+def test_silence_applies_to_one_topic_or_all_topics() -> None:
     faults = Faults()
     faults.silent.add("/event/A__e")
     assert (faults.is_silent("/event/A__e"), faults.is_silent("/event/B__e")) == (True, False)
@@ -93,17 +93,17 @@ def test_silence_is_for_one_topic_or_all() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"how": "explode"}, {"status": "OK"}, {"status": "NONSENSE"}])
-def test_endings_that_cannot_be(bad: dict[str, Any]) -> None:
+def test_invalid_call_endings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         CallEnded(**bad)
 
 
-def test_ending_codes_are_kept_without_their_prefix() -> None:
+def test_ending_codes_are_stored_without_their_prefix() -> None:
     ending = CallEnded(code="sfdc.platform.eventbus.grpc.service.auth.error")
     assert ending.outcome == ending.code == "service.auth.error"
 
 
-def test_an_allocation_is_for_a_window_of_time() -> None:
+def test_allocation_limits_the_use_in_a_time_window() -> None:
     now = 1000.0
     limit: int | None = 10
     allocation = Allocation(60, lambda: limit, lambda: now)
@@ -129,7 +129,7 @@ def test_the_request_log_is_bounded() -> None:
     assert log.entries() == []
 
 
-def test_the_identity_is_made_once(tmp_path: Path) -> None:
+def test_identity_is_created_once(tmp_path: Path) -> None:
     first = load_or_create(tmp_path)
     assert load_or_create(tmp_path) == first
     assert (first.org_id[:3], len(first.org_id)) == ("00D", 18)
@@ -138,13 +138,13 @@ def test_the_identity_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '{"nonsense": 1}', "not json"])
-def test_an_identity_that_is_not_one_is_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_identity_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "identity.json").write_text(content)
     with pytest.raises(ValueError):
         load_or_create(tmp_path)
 
 
-def test_a_connected_app_from_the_environment_is_not_kept(tmp_path: Path) -> None:
+def test_connected_app_from_the_environment_is_not_stored(tmp_path: Path) -> None:
     kept = load_or_create(tmp_path, {})
     given = {"SFSTREAM_LOCALORG_CONSUMER_KEY": "deployed", "SFSTREAM_LOCALORG_CONSUMER_SECRET": "from .env"}
     deployed = load_or_create(tmp_path, given)
@@ -153,7 +153,7 @@ def test_a_connected_app_from_the_environment_is_not_kept(tmp_path: Path) -> Non
     assert load_or_create(tmp_path, {"SFSTREAM_LOCALORG_CONSUMER_KEY": ""}) == kept
 
 
-def test_a_certificate_has_the_name_that_others_use(tmp_path: Path) -> None:
+def test_server_certificate_has_the_given_host_name(tmp_path: Path) -> None:
     plain = ensure_tls_files(tmp_path).certificate.read_bytes()
     assert ensure_tls_files(tmp_path, "127.0.0.1").certificate.read_bytes() == plain, "it has that address already"
     named = ensure_tls_files(tmp_path, "salesforce-org").certificate.read_bytes()

@@ -19,12 +19,12 @@ ENTITIES = {entity.name: entity for entity in STANDARD_ENTITIES}
 
 
 def without_field_id(field: dict[str, Any]) -> dict[str, Any]:
-    """``Data:Text:00NDp…`` ends in the id of the custom field, which is another one in every org."""
+    """Remove the id of a custom field from ``doc`` (``Data:Text:00NDp…``), because it differs between orgs."""
     return {**field, "doc": ":".join(field["doc"].split(":")[:2])}
 
 
 @pytest.mark.parametrize("name", ["Account", "Contact"])
-def test_the_schema_equals_the_one_captured_from_a_real_org(name: str) -> None:
+def test_entity_schema_equals_the_schema_captured_from_a_real_org(name: str) -> None:
     path = CAPTURED / f"{name}ChangeEvent.avsc"
     if not path.exists():
         pytest.skip(f"no captured schema at {path.name}")
@@ -46,7 +46,7 @@ def test_every_schema_is_valid_avro_with_the_header_first(name: str) -> None:
     assert all(field["type"][0] == "null" and field["default"] is None for field in schema["fields"][1:])
 
 
-def test_custom_objects_have_their_own_naming() -> None:
+def test_topics_of_custom_and_standard_objects() -> None:
     assert ENTITIES["Shipment__c"].topic == "/data/Shipment__ChangeEvent"
     assert ENTITIES["Account"].topic == "/data/AccountChangeEvent"
 
@@ -73,7 +73,7 @@ def test_columns_of_compound_fields_have_the_names_of_rest() -> None:
         ("Contact", set(), []),
     ],
 )
-def test_bitmaps(entity: str, columns: set[str], bitmap: list[str]) -> None:
+def test_bitmaps_of_columns(entity: str, columns: set[str], bitmap: list[str]) -> None:
     assert ENTITIES[entity].bitmap(columns) == bitmap
 
 

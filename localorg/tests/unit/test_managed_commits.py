@@ -1,4 +1,4 @@
-"""Acknowledgements of commits, and the faults of commits."""
+"""Acknowledgements and faults of commits."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ def result(number: int, error: str | None = None) -> CommitResult:
     return CommitResult(str(number), b"id", 1_700_000_000_000, error)
 
 
-def test_each_commit_is_answered_at_once_by_itself() -> None:
-    owed = Acknowledgements()
-    assert (bool(owed), owed.due_at(1, 9.0)) == (False, None)
-    owed.add(result(1), 5.0)
-    assert (bool(owed), owed.due_at(1, 9.0)) == (True, 5.0)
-    assert owed.take() == result(1)
-    assert not owed
+def test_each_commit_is_acknowledged_immediately_by_default() -> None:
+    acknowledgements = Acknowledgements()
+    assert (bool(acknowledgements), acknowledgements.due_at(1, 9.0)) == (False, None)
+    acknowledgements.add(result(1), 5.0)
+    assert (bool(acknowledgements), acknowledgements.due_at(1, 9.0)) == (True, 5.0)
+    assert acknowledgements.take() == result(1)
+    assert not acknowledgements
 
 
-def test_commits_are_answered_together() -> None:
-    owed = Acknowledgements()
-    owed.add(result(1), 5.0)
-    owed.add(result(2), 6.0)
-    assert owed.due_at(3, 9.0) == 14.0
-    owed.add(result(3), 7.0)
-    assert owed.due_at(3, 9.0) == 5.0
-    assert owed.take() == result(3)
-    assert not owed
+def test_several_commits_are_acknowledged_together() -> None:
+    acknowledgements = Acknowledgements()
+    acknowledgements.add(result(1), 5.0)
+    acknowledgements.add(result(2), 6.0)
+    assert acknowledgements.due_at(3, 9.0) == 14.0
+    acknowledgements.add(result(3), 7.0)
+    assert acknowledgements.due_at(3, 9.0) == 5.0
+    assert acknowledgements.take() == result(3)
+    assert not acknowledgements
 
 
-def test_a_failure_parts_them_and_does_not_wait() -> None:
-    owed = Acknowledgements()
-    owed.add(result(1), 5.0)
-    owed.add(result(2, "older"), 6.0)
-    owed.add(result(3), 7.0)
-    assert owed.due_at(9, 9.0) == 5.0
-    assert owed.take() == result(1)
-    assert owed.due_at(9, 9.0) == 6.0
-    assert owed.take() == result(2, "older")
-    assert owed.due_at(9, 9.0) == 16.0
+def test_failed_commit_is_acknowledged_separately_and_immediately() -> None:
+    acknowledgements = Acknowledgements()
+    acknowledgements.add(result(1), 5.0)
+    acknowledgements.add(result(2, "older"), 6.0)
+    acknowledgements.add(result(3), 7.0)
+    assert acknowledgements.due_at(9, 9.0) == 5.0
+    assert acknowledgements.take() == result(1)
+    assert acknowledgements.due_at(9, 9.0) == 6.0
+    assert acknowledgements.take() == result(2, "older")
+    assert acknowledgements.due_at(9, 9.0) == 16.0
 
 
-def test_answers_on_the_wire() -> None:
+def test_commit_results_as_responses() -> None:
     answer = result(1).as_response()
     assert (answer.commit_request_id, answer.replay_id, answer.process_time) == ("1", b"id", 1_700_000_000_000)
     assert not answer.HasField("error")
@@ -56,15 +56,15 @@ def test_answers_on_the_wire() -> None:
     assert (refusal.error.code, refusal.error.msg) == (pb.COMMIT, COMMIT_ERRORS["older"])
 
 
-def test_faults_count_down_for_one_subscription() -> None:
+def test_commit_faults_count_down_for_one_subscription() -> None:
     faults = ManagedFaults()
     faults.add(REFUSE_COMMIT, {"developer_name": "A", "error": "older", "times": 2, "after": 1})
     assert faults.take("B") is None
     assert faults.take("A") is None
     for left in (1, 0):
-        struck = faults.take("A")
-        assert struck is not None
-        assert (struck.error, struck.ending) == ("older", None)
+        fault = faults.take("A")
+        assert fault is not None
+        assert (fault.error, fault.ending) == ("older", None)
         assert len(faults.as_list()) == left
     assert faults.take("A") is None
 
@@ -78,12 +78,12 @@ def test_faults_count_down_for_one_subscription() -> None:
         ({"how": "error", "code": "", "status": "UNAVAILABLE"}, CallEnded("error", "", "UNAVAILABLE")),
     ],
 )
-def test_how_a_stream_ends_around_a_lost_commit(body: dict[str, Any], expected: CallEnded | None) -> None:
+def test_ending_of_a_stream_with_a_lost_commit(body: dict[str, Any], expected: CallEnded | None) -> None:
     faults = ManagedFaults()
     faults.add(LOSE_COMMIT, body)
-    struck = faults.take("A")
-    assert struck is not None
-    assert struck.ending == expected
+    fault = faults.take("A")
+    assert fault is not None
+    assert fault.ending == expected
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_how_a_stream_ends_around_a_lost_commit(body: dict[str, Any], expected: 
         (LOSE_COMMIT, {"status": "NICE"}),
     ],
 )
-def test_faults_that_are_none(name: str, body: dict[str, Any]) -> None:
+def test_invalid_commit_faults_are_refused(name: str, body: dict[str, Any]) -> None:
     faults = ManagedFaults()
     with pytest.raises(ValueError):
         faults.add(name, body)

@@ -1,4 +1,4 @@
-"""The knobs of managed subscriptions."""
+"""Knobs of managed subscriptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfstream_localorg.admin.knobs import Knobs
 
 
 @pytest.mark.parametrize("name", ["managed_release_seconds", "managed_visibility_seconds"])
-def test_some_times_may_be_nothing_but_not_less(name: str) -> None:
+def test_release_and_visibility_may_be_zero_but_not_negative(name: str) -> None:
     knobs = Knobs()
     knobs.update({name: 15})
     knobs.update({name: 0})
@@ -22,6 +22,6 @@ def test_some_times_may_be_nothing_but_not_less(name: str) -> None:
 @pytest.mark.parametrize(
     "changes", [{"managed_commit_seconds": 0}, {"managed_half_open_seconds": 0}, {"managed_ack_every": 0}]
 )
-def test_others_may_not(changes: dict[str, Any]) -> None:
+def test_other_managed_knobs_may_not_be_zero(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Knobs().update(changes)

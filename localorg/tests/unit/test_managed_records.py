@@ -16,8 +16,8 @@ RUN = ManagedSettings(label="Orders", topic_name="/event/Order__e", state="RUN")
 STOP = replace(RUN, state="STOP")
 
 
-class World:
-    """A registry in a database of its own, with a clock to turn."""
+class ManagedRegistry:
+    """Managed subscriptions in a separate database, with a controllable clock."""
 
     def __init__(self, *, visibility: float = 0.0) -> None:
         self.now = 1_000.0
@@ -32,120 +32,120 @@ class World:
         )
 
 
-def test_records_survive() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.managed.commit(record, 77)
-    world.managed.update(record, replace(RUN, label="Other"))
-    (again,) = world.reopened()
+def test_managed_records_survive_reopening() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.managed.commit(record, 77)
+    registry.managed.update(record, replace(RUN, label="Other"))
+    (again,) = registry.reopened()
     assert again == record
     assert (again.id[:3], again.committed, again.settings.label) == ("18x", 77, "Other")
 
 
-def test_ids_are_never_used_again() -> None:
-    world = World()
-    first = world.managed.create("A", RUN)
-    world.managed.delete(first)
-    assert world.managed.create("A", RUN).id != first.id
-    assert world.reopened().get(first.id) is None
+def test_ids_of_deleted_managed_records_are_not_reused() -> None:
+    registry = ManagedRegistry()
+    first = registry.managed.create("A", RUN)
+    registry.managed.delete(first)
+    assert registry.managed.create("A", RUN).id != first.id
+    assert registry.reopened().get(first.id) is None
 
 
-def test_names_are_unique_and_found_in_any_letter_case() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
+def test_names_of_managed_records_are_unique_and_found_regardless_of_case() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
     with pytest.raises(ApiError, match="DUPLICATE_DEVELOPER_NAME"):
-        world.managed.create("ORDERS", RUN)
-    assert world.managed.named("oRDERS") is record
-    assert world.managed.get(record.id) is record
-    assert world.managed.find(developer_name="oRDERS") is None
-    assert world.managed.find(developer_name="Orders") is record
-    assert world.managed.find(record_id=record.id) is record
+        registry.managed.create("ORDERS", RUN)
+    assert registry.managed.named("oRDERS") is record
+    assert registry.managed.get(record.id) is record
+    assert registry.managed.find(developer_name="oRDERS") is None
+    assert registry.managed.find(developer_name="Orders") is record
+    assert registry.managed.find(record_id=record.id) is record
 
 
-def test_an_org_has_so_many_and_no_more() -> None:
-    world = World()
+def test_number_of_managed_records_in_an_org_is_limited() -> None:
+    registry = ManagedRegistry()
     for number in range(MOST_RECORDS):
-        world.managed.create(f"M{number}", RUN)
+        registry.managed.create(f"M{number}", RUN)
     with pytest.raises(ApiError, match="LIMIT_EXCEEDED"):
-        world.managed.create("More", RUN)
-    first = next(iter(world.managed))
-    world.managed.delete(first)
-    world.managed.create("More", RUN)
+        registry.managed.create("More", RUN)
+    first = next(iter(registry.managed))
+    registry.managed.delete(first)
+    registry.managed.create("More", RUN)
 
 
-def test_the_topic_is_for_life() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
+def test_topic_of_a_managed_record_cannot_change() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
     with pytest.raises(ApiError, match="topicName"):
-        world.managed.update(record, replace(RUN, topic_name="/event/Other__e"))
+        registry.managed.update(record, replace(RUN, topic_name="/event/Other__e"))
     assert record.settings == RUN
 
 
-def test_a_new_record_becomes_visible() -> None:
-    world = World(visibility=120)
-    record = world.managed.create("Orders", RUN)
-    assert world.managed.visible(record) is None
-    assert world.managed.find(record_id=record.id) is None
-    world.now += 119
-    assert world.managed.visible(record) is None
-    world.now += 1
-    assert world.managed.visible(record) == RUN
+def test_new_managed_record_becomes_visible_after_the_delay() -> None:
+    registry = ManagedRegistry(visibility=120)
+    record = registry.managed.create("Orders", RUN)
+    assert registry.managed.visible(record) is None
+    assert registry.managed.find(record_id=record.id) is None
+    registry.now += 119
+    assert registry.managed.visible(record) is None
+    registry.now += 1
+    assert registry.managed.visible(record) == RUN
 
 
-def test_a_stop_discards_the_position_when_it_is_seen() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.managed.commit(record, 5)
-    world.visibility = 120
-    world.managed.update(record, STOP)
-    assert (world.managed.visible(record), record.committed) == (RUN, 5)
-    assert [one.committed for one in world.reopened()] == [5]
-    world.now += 120
-    assert [one.committed for one in world.managed] == [None]
-    assert [one.committed for one in world.reopened()] == [None]
+def test_stop_discards_the_position_when_it_becomes_visible() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.managed.commit(record, 5)
+    registry.visibility = 120
+    registry.managed.update(record, STOP)
+    assert (registry.managed.visible(record), record.committed) == (RUN, 5)
+    assert [one.committed for one in registry.reopened()] == [5]
+    registry.now += 120
+    assert [one.committed for one in registry.managed] == [None]
+    assert [one.committed for one in registry.reopened()] == [None]
 
 
-def test_a_stop_that_nobody_saw_keeps_the_position() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.managed.commit(record, 5)
-    world.visibility = 120
-    world.managed.update(record, STOP)
-    world.now += 60
-    world.managed.update(record, replace(RUN, label="Again"))
-    world.now += 120
-    assert [one.committed for one in world.managed] == [5]
+def test_stop_that_never_became_visible_keeps_the_position() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.managed.commit(record, 5)
+    registry.visibility = 120
+    registry.managed.update(record, STOP)
+    registry.now += 60
+    registry.managed.update(record, replace(RUN, label="Again"))
+    registry.now += 120
+    assert [one.committed for one in registry.managed] == [5]
 
 
-def test_a_stop_and_a_start_at_once_discard_the_position() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.managed.commit(record, 5)
-    world.managed.update(record, STOP)
-    world.managed.update(record, RUN)
+def test_stop_and_immediate_start_discard_the_position() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.managed.commit(record, 5)
+    registry.managed.update(record, STOP)
+    registry.managed.update(record, RUN)
     assert record.committed is None
 
 
-def test_a_deleted_record_is_seen_for_a_while() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.visibility = 120
-    world.managed.delete(record)
-    assert world.managed.get(record.id) is None
-    assert world.managed.find(record_id=record.id) is record
-    other = world.managed.create("Orders", RUN)
-    assert world.managed.find(developer_name="Orders") is record
-    world.now += 120
-    assert world.managed.find(developer_name="Orders") is other
-    assert world.managed.visible(record) is None
+def test_deleted_managed_record_stays_visible_until_the_delay_has_passed() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.visibility = 120
+    registry.managed.delete(record)
+    assert registry.managed.get(record.id) is None
+    assert registry.managed.find(record_id=record.id) is record
+    other = registry.managed.create("Orders", RUN)
+    assert registry.managed.find(developer_name="Orders") is record
+    registry.now += 120
+    assert registry.managed.find(developer_name="Orders") is other
+    assert registry.managed.visible(record) is None
 
 
-def test_the_delay_can_be_shortened_but_does_not_undo() -> None:
-    world = World()
-    record = world.managed.create("Orders", RUN)
-    world.visibility = 120
-    assert world.managed.visible(record) == RUN
-    world.managed.update(record, STOP)
-    world.visibility = 10
-    world.now += 10
-    assert world.managed.visible(record) == STOP
+def test_changed_visibility_delay_hides_no_visible_change() -> None:
+    registry = ManagedRegistry()
+    record = registry.managed.create("Orders", RUN)
+    registry.visibility = 120
+    assert registry.managed.visible(record) == RUN
+    registry.managed.update(record, STOP)
+    registry.visibility = 10
+    registry.now += 10
+    assert registry.managed.visible(record) == STOP

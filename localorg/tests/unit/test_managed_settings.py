@@ -1,4 +1,4 @@
-"""The Metadata of a managed subscription, and queries of it."""
+"""Metadata of managed subscriptions, and Tooling queries of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from sfstream_localorg.errors import ApiError
 from sfstream_localorg.managed.settings import ManagedSettings, check_full_name
 from sfstream_localorg.managed.subscriptions import ManagedRecord
-from sfstream_localorg.rest.tooling_managed import SUBSCRIPTION, stored
-from sfstream_localorg.rest.tooling_query import run
+from sfstream_localorg.rest.tooling_managed import SUBSCRIPTION, stored_record
+from sfstream_localorg.rest.tooling_query import answer_query
 
 TOPIC = "/event/Order__e"
 USER = "005000000000001AAA"
@@ -27,12 +27,12 @@ def record(number: int = 1, name: str = "Orders") -> ManagedRecord:
     return ManagedRecord(number, name, settings(label=f"label {number}"), None, 1_000.0, 2_000.5, 2_000.5)
 
 
-def answered(soql: str, *records: ManagedRecord) -> dict[str, Any]:
-    rows = [stored(one, USER) for one in records]
-    return run(soql, [SUBSCRIPTION], {SUBSCRIPTION.entity.name: lambda: rows}, base="/services/data/v62.0")
+def run_query(soql: str, *records: ManagedRecord) -> dict[str, Any]:
+    rows = [stored_record(one, USER) for one in records]
+    return answer_query(soql, [SUBSCRIPTION], {SUBSCRIPTION.entity.name: lambda: rows}, base="/services/data/v62.0")
 
 
-def test_what_is_left_out_is_as_salesforce_has_it() -> None:
+def test_missing_elements_of_metadata_have_the_defaults_of_salesforce() -> None:
     assert settings(label="", defaultReplay=None).as_metadata() == {
         "label": "Orders",
         "topicName": TOPIC,
@@ -43,34 +43,34 @@ def test_what_is_left_out_is_as_salesforce_has_it() -> None:
     }
 
 
-def test_metadata_come_back_as_they_were_given() -> None:
+def test_metadata_of_managed_settings_equal_the_input() -> None:
     given = {"label": "L", "defaultReplay": "EARLIEST", "errorRecoveryReplay": "EARLIEST", "version": "66.0"}
     assert settings(**given).as_metadata() == {"topicName": TOPIC, "state": "RUN", **given}
 
 
-def test_pause_is_refused_in_the_words_of_salesforce() -> None:
+def test_state_pause_is_refused_with_the_text_of_salesforce() -> None:
     with pytest.raises(ApiError, match=r"INVALID_INPUT: You can create a .* state field only to RUN or STOP"):
         settings(state="PAUSE")
 
 
-def test_all_that_is_missing_is_named() -> None:
+def test_error_names_all_missing_elements_of_metadata() -> None:
     with pytest.raises(ApiError, match=r"REQUIRED_FIELD_MISSING: .*\[topicName, state\]"):
         settings(topicName=None, state="")
 
 
-def test_another_topic_is_no_change() -> None:
+def test_change_to_another_topic_is_refused() -> None:
     settings().check_change(settings(state="STOP"))
     with pytest.raises(ApiError, match=r"INVALID_INPUT: .*topicName"):
         settings().check_change(settings(topicName="/event/Other__e"))
 
 
 @pytest.mark.parametrize("name", ["A", "a1", "Order_Sync_2", "x" * 80])
-def test_developer_names(name: str) -> None:
+def test_valid_developer_names_are_accepted(name: str) -> None:
     assert check_full_name(name) == name
 
 
-def test_every_column_of_a_record() -> None:
-    row = SUBSCRIPTION.shown(stored(record(), USER), base="/services/data/v62.0")
+def test_columns_of_a_managed_record() -> None:
+    row = SUBSCRIPTION.shown(stored_record(record(), USER), base="/services/data/v62.0")
     assert row["attributes"]["url"] == f"/services/data/v62.0/tooling/sobjects/ManagedEventSubscription/{record().id}"
     assert (row["Id"], row["FullName"], row["MasterLabel"]) == (record().id, "Orders", "label 1")
     assert row["Metadata"] == record().settings.as_metadata()
@@ -81,16 +81,16 @@ def test_every_column_of_a_record() -> None:
     )
 
 
-def test_metadata_are_for_a_single_row() -> None:
+def test_query_of_metadata_requires_a_single_row() -> None:
     two = (record(1, "A"), record(2, "B"))
     with pytest.raises(ApiError, match=r"MALFORMED_QUERY: .*Result size: 2"):
-        answered("SELECT Metadata FROM ManagedEventSubscription", *two)
-    (row,) = answered("SELECT Metadata FROM ManagedEventSubscription WHERE DeveloperName = 'B'", *two)["records"]
+        run_query("SELECT Metadata FROM ManagedEventSubscription", *two)
+    (row,) = run_query("SELECT Metadata FROM ManagedEventSubscription WHERE DeveloperName = 'B'", *two)["records"]
     assert row["Metadata"]["label"] == "label 2"
-    assert answered("SELECT Id FROM ManagedEventSubscription", *two)["size"] == 2
+    assert run_query("SELECT Id FROM ManagedEventSubscription", *two)["size"] == 2
 
 
-def test_an_api_version_without_the_object() -> None:
+def test_api_version_without_managed_subscriptions_refuses_the_query() -> None:
     assert not SUBSCRIPTION.is_in("59.0")
     with pytest.raises(ApiError, match="INVALID_TYPE"):
-        run("SELECT Id FROM ManagedEventSubscription", [], {}, base="/services/data/v59.0")
+        answer_query("SELECT Id FROM ManagedEventSubscription", [], {}, base="/services/data/v59.0")

@@ -1,11 +1,11 @@
-"""Who may stream from a managed subscription, and when."""
+"""Slots of managed subscriptions."""
 
 from __future__ import annotations
 
 from sfstream_localorg.managed.slots import Slots
 
 
-class Clock:
+class SlotClock:
     def __init__(self) -> None:
         self.now = 50.0
         self.release = 15.0
@@ -17,8 +17,8 @@ class Clock:
         )
 
 
-def test_one_holder_at_a_time() -> None:
-    slots = Clock().slots()
+def test_slot_has_one_holder_at_a_time() -> None:
+    slots = SlotClock().slots()
     assert slots.state("a") == "free"
     assert slots.take("a", "first")
     assert not slots.take("a", "second")
@@ -26,8 +26,8 @@ def test_one_holder_at_a_time() -> None:
     assert (slots.state("a"), slots.freed_at("a", "first")) == ("active", None)
 
 
-def test_a_slot_is_held_after_the_end() -> None:
-    clock = Clock()
+def test_slot_stays_occupied_after_the_end_of_its_stream() -> None:
+    clock = SlotClock()
     slots = clock.slots()
     slots.take("a", "first")
     slots.leave("a", "first")
@@ -36,8 +36,8 @@ def test_a_slot_is_held_after_the_end() -> None:
     assert (slots.state("a"), slots.take("a", "second")) == ("free", True)
 
 
-def test_a_vanished_client_holds_longer_and_its_end_is_not_noticed() -> None:
-    clock = Clock()
+def test_slot_of_a_vanished_client_is_half_open_until_the_timeout() -> None:
+    clock = SlotClock()
     slots = clock.slots()
     slots.take("a", "first")
     assert slots.vanish("a")
@@ -48,12 +48,12 @@ def test_a_vanished_client_holds_longer_and_its_end_is_not_noticed() -> None:
     assert not slots.take("a", "second")
     clock.now = 950.0
     assert slots.take("a", "second")
-    slots.leave("a", "first")  # the old stream, ended at last
+    slots.leave("a", "first")  # the late end of the old stream
     assert slots.state("a") == "active"
 
 
-def test_a_shorter_time_is_for_slots_held_already_too() -> None:
-    clock = Clock()
+def test_shorter_timeout_applies_to_occupied_slots() -> None:
+    clock = SlotClock()
     slots = clock.slots()
     slots.take("a", "first")
     slots.vanish("a")
@@ -61,8 +61,8 @@ def test_a_shorter_time_is_for_slots_held_already_too() -> None:
     assert slots.state("a") == "free"
 
 
-def test_only_a_stream_can_vanish() -> None:
-    slots = Clock().slots()
+def test_vanish_requires_an_active_stream() -> None:
+    slots = SlotClock().slots()
     assert not slots.vanish("a")
     slots.take("a", "first")
     slots.leave("a", "first")

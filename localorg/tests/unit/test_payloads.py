@@ -21,7 +21,7 @@ def schema() -> Any:
     return fastavro.parse_schema(platform_event_schema("Order__e", FIELDS))
 
 
-def test_values_come_back(schema: Any) -> None:
+def test_encoded_values_are_decoded_unchanged(schema: Any) -> None:
     values = {**SYSTEM, "Amount__c": 1.5, "At__c": 1_700_000_000_000, "Note__c": "ä"}
     assert decode(schema, encode(schema, values)) == {**values, "On__c": None}
 
@@ -36,20 +36,20 @@ def test_values_come_back(schema: Any) -> None:
         ("CreatedDate", "1970-01-01T00:00:01Z", 1_000),
     ],
 )
-def test_dates_and_times_may_be_text(schema: Any, field: str, text: str, milliseconds: int) -> None:
+def test_encode_accepts_iso_text_for_dates_and_times(schema: Any, field: str, text: str, milliseconds: int) -> None:
     assert decode(schema, encode(schema, {**SYSTEM, field: text}))[field] == milliseconds
 
 
 @pytest.mark.parametrize(
     "values", [{"Nope__c": 1}, {"Amount__c": "text"}, {"At__c": "yesterday"}, {"CreatedById": None}, {"Note__c": 5}]
 )
-def test_values_that_do_not_fit(schema: Any, values: dict[str, Any]) -> None:
+def test_encode_refuses_values_that_do_not_fit_the_schema(schema: Any, values: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         encode(schema, {**SYSTEM, **values})
 
 
 @pytest.mark.parametrize("change", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b"", lambda b: b"\xff" * 20])
-def test_payloads_that_are_not_one_record(schema: Any, change: Any) -> None:
+def test_decode_refuses_payloads_that_are_not_one_record(schema: Any, change: Any) -> None:
     with pytest.raises(ValueError, match="payload"):
         decode(schema, change(encode(schema, {**SYSTEM, "Note__c": "text"})))
 

@@ -20,11 +20,11 @@ def free_ports() -> dict[str, int]:
     return dict(zip(ports.NAMES, numbers, strict=True))
 
 
-def test_a_first_start_takes_any_free_port(tmp_path: Path) -> None:
+def test_first_start_uses_any_free_port(tmp_path: Path) -> None:
     assert ports.choose(tmp_path, HOST, NOTHING) == dict.fromkeys(ports.NAMES, 0)
 
 
-def test_former_ports_are_used_unless_others_are_given_or_they_are_taken(tmp_path: Path) -> None:
+def test_previous_ports_are_reused_unless_other_ports_are_given_or_they_are_in_use(tmp_path: Path) -> None:
     former = free_ports()
     ports.remember(tmp_path, former)
     with socket.create_server(("127.0.0.1", former["grpc_port"])):
@@ -33,6 +33,6 @@ def test_former_ports_are_used_unless_others_are_given_or_they_are_taken(tmp_pat
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"http_port": "x"}', '{"http_port": 99999}'])
-def test_a_file_that_is_none_of_ours_is_ignored(tmp_path: Path, content: str) -> None:
+def test_invalid_ports_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "ports.json").write_text(content)
     assert ports.choose(tmp_path, HOST, NOTHING) == dict.fromkeys(ports.NAMES, 0)

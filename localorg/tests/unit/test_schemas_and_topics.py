@@ -34,7 +34,7 @@ def record(name: str, *fields: str) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": field, "type": "string"} for field in fields]}
 
 
-def test_the_id_follows_from_the_content(schemas: SchemaRegistry) -> None:
+def test_schema_id_depends_on_the_content(schemas: SchemaRegistry) -> None:
     first = schemas.register(record("X__e", "A"))
     assert re.fullmatch(r"[A-Za-z0-9_-]{22}", first)
     assert schemas.register(record("X__e", "A")) == first
@@ -44,7 +44,7 @@ def test_the_id_follows_from_the_content(schemas: SchemaRegistry) -> None:
     assert schemas.register(stored) == first
 
 
-def test_the_latest_is_the_one_registered_last(schemas: SchemaRegistry, database: sqlite3.Connection) -> None:
+def test_latest_schema_is_the_one_registered_last(schemas: SchemaRegistry, database: sqlite3.Connection) -> None:
     first, second = schemas.register(record("X__e", "A")), schemas.register(record("X__e", "B"))
     assert schemas.latest("X__e") == second
     schemas.register(record("X__e", "A"))
@@ -52,14 +52,14 @@ def test_the_latest_is_the_one_registered_last(schemas: SchemaRegistry, database
     assert (schemas.name(second), schemas.name("nowhere"), schemas.latest("Y__e")) == ("X__e", None, None)
 
 
-def test_a_schema_that_is_not_avro_is_refused(schemas: SchemaRegistry) -> None:
+def test_invalid_avro_schema_is_refused(schemas: SchemaRegistry) -> None:
     bad = {"type": "record", "name": "X__e", "fields": [{"name": "A", "type": "nonsense"}]}
     with pytest.raises(ValueError, match="Avro"):
         schemas.register(bad)
     assert schemas.latest("X__e") is None
 
 
-def test_a_captured_schema_keeps_its_fields(schemas: SchemaRegistry) -> None:
+def test_registered_schema_keeps_its_fields(schemas: SchemaRegistry) -> None:
     path = Path("../shared/schemas/AccountChangeEvent.avsc")
     if not path.exists():
         pytest.skip("the captured schemas are not here")
@@ -68,7 +68,7 @@ def test_a_captured_schema_keeps_its_fields(schemas: SchemaRegistry) -> None:
     assert stored["fields"] == captured["fields"]
 
 
-def test_topics_outlive_the_process(topics: TopicRegistry, database: sqlite3.Connection) -> None:
+def test_topics_survive_reopening_the_database(topics: TopicRegistry, database: sqlite3.Connection) -> None:
     topics.define_platform_event("Order__e", AMOUNT)
     topics.define_change_event(record("AccountChangeEvent", "Name"))
     topics.define_channel("Orders__chn", ["Order__e"])
@@ -114,7 +114,7 @@ def test_only_platform_events_can_be_published_to(topics: TopicRegistry) -> None
         ("Order__e", [{"name": "CreatedDate", "type": "double"}]),
     ],
 )
-def test_platform_events_that_cannot_be(topics: TopicRegistry, name: str, fields: list[dict[str, str]]) -> None:
+def test_invalid_platform_events_are_refused(topics: TopicRegistry, name: str, fields: list[dict[str, str]]) -> None:
     before = topics.all()
     with pytest.raises(ValueError):
         topics.define_platform_event(name, fields)
@@ -129,14 +129,14 @@ def test_channels_do_not_mix_kinds(topics: TopicRegistry) -> None:
 
 
 @pytest.mark.parametrize("name", ["topics.json", "topics.yaml", "topics.yml"])
-def test_topics_file(tmp_path: Path, name: str) -> None:
+def test_topics_files_in_json_and_yaml_are_read(tmp_path: Path, name: str) -> None:
     document = {"platform_events": [{"name": "Order__e", "fields": AMOUNT}]}
     (tmp_path / name).write_text(json.dumps(document))
     assert read_topics_file(tmp_path / name) == document
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.json", "{"), ("a.json", "[]"), ("a.yaml", "a: ["), ("a.yaml", "")])
-def test_files_that_are_no_topics(tmp_path: Path, name: str, text: str) -> None:
+def test_invalid_topics_files_are_refused(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match="not a topics file"):
         read_topics_file(tmp_path / name)

@@ -16,13 +16,13 @@ def sessions(tmp_path: Path) -> Sessions:
     return Sessions(tmp_path / "org.sqlite", ORG_ID, clock=lambda: 1_700_000_000.5)
 
 
-def test_a_token_looks_like_salesforces(sessions: Sessions) -> None:
+def test_access_token_has_the_form_of_salesforce(sessions: Sessions) -> None:
     token = sessions.issue("ann@example.com")
     assert re.fullmatch(r"00Dx0000000BV7z!AR8[A-Za-z0-9._]{93}", token)
     assert len(token) == 112
 
 
-def test_a_session_says_who_and_since_when(sessions: Sessions) -> None:
+def test_session_has_the_user_the_client_and_the_time(sessions: Sessions) -> None:
     session = sessions.check(sessions.issue("ann@example.com", client_id="app"))
     assert session is not None
     assert (session.username, session.client_id, session.org_id) == ("ann@example.com", "app", ORG_ID)
@@ -41,7 +41,7 @@ def test_tokens_and_revocations_survive_a_restart(tmp_path: Path) -> None:
     kept, revoked = first.issue("ann@example.com"), first.issue("ann@example.com")
     refresh = first.issue_refresh_token("ann@example.com", client_id="app")
     assert first.revoke(revoked)
-    second = Sessions(tmp_path / "org.sqlite", ORG_ID)  # the first was never closed, as after kill -9
+    second = Sessions(tmp_path / "org.sqlite", ORG_ID)  # the first object was not closed, as after kill -9
     assert second.check(kept) == first.check(kept) is not None
     assert second.check(revoked) is None
     granted = second.check_refresh_token(refresh)
@@ -50,7 +50,7 @@ def test_tokens_and_revocations_survive_a_restart(tmp_path: Path) -> None:
     assert refresh not in repr(granted)
 
 
-def test_revoking_one_leaves_the_others(sessions: Sessions) -> None:
+def test_revoking_one_token_leaves_the_others_valid(sessions: Sessions) -> None:
     one, other = sessions.issue("ann@example.com"), sessions.issue("ann@example.com")
     assert sessions.revoke(one)
     assert not sessions.revoke(one)
@@ -67,7 +67,7 @@ def test_revoking_a_refresh_token_ends_its_access_tokens(sessions: Sessions) -> 
     assert sessions.check(other) is not None
 
 
-def test_revoke_all_keeps_refresh_tokens_unless_told(sessions: Sessions) -> None:
+def test_revoke_all_keeps_refresh_tokens_by_default(sessions: Sessions) -> None:
     refresh = sessions.issue_refresh_token("ann@example.com", client_id="app")
     tokens = [sessions.issue("ann@example.com") for _ in range(3)]
     assert sessions.revoke_all() == 3

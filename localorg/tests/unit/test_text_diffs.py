@@ -1,4 +1,4 @@
-"""Diffs of long texts: the form that Salesforce's guide shows, and that another patch program can apply them."""
+"""Diffs of long texts: their form in Salesforce's guide, and their application by the patch utility."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.packages import PATCH, need
 LINES = [f"This is line number {n} of a text that is long enough." for n in range(40)]
 
 
-def test_the_form_is_that_of_the_guide() -> None:
+def test_text_diff_has_the_form_of_the_guide() -> None:
     after = [*LINES[:1], "Business apps.", *LINES[2:6], "Always dig deeper.", *LINES[7:]]
     hash_value = hashlib.sha256("\n".join(after).encode()).hexdigest()
     assert text_diff("\n".join(LINES), "\n".join(after)) == (
@@ -25,7 +25,7 @@ def test_the_form_is_that_of_the_guide() -> None:
     )
 
 
-def test_line_breaks_are_not_part_of_lines() -> None:
+def test_text_diff_ignores_the_kind_of_line_breaks() -> None:
     one = text_diff("\n".join(LINES), "\n".join([*LINES, "more"]))
     other = text_diff("\r\n".join(LINES), "\r\n".join([*LINES, "more"]))
     assert one is not None
@@ -42,15 +42,15 @@ def test_line_breaks_are_not_part_of_lines() -> None:
         [*(line.upper() for line in LINES[:11]), *LINES[11:]],  # 22 of 80 lines
     ],
 )
-def test_too_much_changed(after: list[str]) -> None:
+def test_text_with_too_many_changes_has_no_diff(after: list[str]) -> None:
     assert text_diff("\n".join(LINES), "\n".join(after)) is None
 
 
-def test_a_diff_that_is_not_shorter() -> None:
+def test_diff_that_is_not_shorter_than_the_text_is_not_used() -> None:
     assert text_diff("a" * 1000, "a" * 999 + "b") is None
 
 
-def test_the_patch_utility_applies_them(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_patch_utility_applies_text_diffs(tmp_path_factory: pytest.TempPathFactory) -> None:
     need(PATCH)
     folder = tmp_path_factory.mktemp("patch")
 

@@ -33,20 +33,20 @@ DAY = 86_400_000
         ("EntityId", "001A0000006Vm9r", "001A0000006Vm9rIAC", "001A0000006Vm9rIAC"),
     ],
 )
-def test_values(field_type: str, given: Any, stored: Any, shown: Any) -> None:
+def test_values_of_field_types_from_and_to_json(field_type: str, given: Any, stored: Any, shown: Any) -> None:
     assert from_json("Column", field_type, given) == stored
     assert to_json(field_type, stored) == shown
 
 
 @pytest.mark.parametrize("field_type", sorted(FIELD_TYPES))
 @pytest.mark.parametrize("bad", [[], {}, [1]])
-def test_no_type_takes_lists_or_objects(field_type: str, bad: Any) -> None:
+def test_lists_and_objects_are_refused_for_every_field_type(field_type: str, bad: Any) -> None:
     with pytest.raises(ApiError, match="Column"):
         from_json("Column", field_type, bad)
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", True])
-def test_numbers_are_finite(number: Any) -> None:
+def test_numbers_that_are_not_finite_are_refused(number: Any) -> None:
     with pytest.raises(ApiError, match="JSON_PARSER_ERROR"):
         from_json("Column", "Double", number)
 
@@ -55,7 +55,7 @@ def test_numbers_are_finite(number: Any) -> None:
     ("field_type", "bad"),
     [("DateOnly", "1699-12-31"), ("DateTime", "4001-01-01T00:00:00Z"), ("TimeOnly", "24:00"), ("DateOnly", "today")],
 )
-def test_impossible_dates(field_type: str, bad: str) -> None:
+def test_dates_and_times_out_of_range_are_refused(field_type: str, bad: str) -> None:
     with pytest.raises(ApiError, match="JSON_PARSER_ERROR"):
         from_json("Column", field_type, bad)
 
@@ -63,7 +63,7 @@ def test_impossible_dates(field_type: str, bad: str) -> None:
 @given(
     st.dates(date(1700, 1, 1), date(4000, 12, 31)), st.times(), st.sampled_from(["DateTime", "DateOnly", "TimeOnly"])
 )
-def test_what_is_shown_can_be_given_back(day: date, at: time, field_type: str) -> None:
+def test_value_shown_by_rest_is_stored_unchanged(day: date, at: time, field_type: str) -> None:
     text = {"DateTime": f"{day}T{at.isoformat()}Z", "DateOnly": f"{day}", "TimeOnly": f"{at:%H:%M:%S}"}
     stored = from_json("Column", field_type, text[field_type])
     assert from_json("Column", field_type, to_json(field_type, stored)) == stored

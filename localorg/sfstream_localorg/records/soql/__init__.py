@@ -1,8 +1,8 @@
-"""The part of SOQL that the local org answers.
+"""Supported subset of SOQL.
 
 ``SELECT … FROM … [WHERE …] [ORDER BY …] [LIMIT n] [OFFSET n]``: columns of the entity and of its parents
 (``Owner.Name``, one level), ``FIELDS(ALL)``, ``COUNT()`` or ``COUNT(field)``; comparisons with ``=  !=  <  <=  >  >=
-LIKE  IN  NOT IN``, joined by ``AND``, ``OR``, ``NOT`` and parentheses; date literals. All else is refused with
+LIKE  IN  NOT IN``, joined by ``AND``, ``OR``, ``NOT`` and parentheses; date literals. Other syntax is refused with
 ``MALFORMED_QUERY`` or ``INVALID_FIELD``. Pure.
 """
 

@@ -1,4 +1,4 @@
-"""What stands behind ``WHERE``, as a tree that can be asked about records. Pure."""
+"""Condition tree of a ``WHERE`` clause, which can be evaluated for records. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPED_OR_PLAIN = re.compile(r"\\.|.", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 Test = Callable[[Any], bool]
-"""Whether a stored value meets a condition."""
+"""Predicate on a stored value."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A field whose value has to meet a test. ``operator``: ``=``, ``LIKE``, ``NOT IN`` and so on."""
+    """Comparison of a field. ``operator`` is its SOQL operator (``=``, ``LIKE``, ``NOT IN``)."""
 
     field: QueryField
     operator: str
@@ -58,7 +58,7 @@ class Negation:
 
 @dataclass(frozen=True)
 class Conjunction:
-    """``AND``; every record meets an empty one."""
+    """``AND``; an empty conjunction is true for every record."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -82,7 +82,7 @@ Condition = Comparison | Negation | Conjunction | Disjunction
 
 
 def parts(condition: Condition) -> Iterator[Condition]:
-    """Yield a condition and all that it is made of."""
+    """Yield a condition and all conditions inside it."""
     yield condition
     if isinstance(condition, Negation):
         yield from parts(condition.condition)
@@ -92,17 +92,17 @@ def parts(condition: Condition) -> Iterator[Condition]:
 
 
 def compared(condition: Condition) -> frozenset[str]:
-    """Return the names of the fields that a condition looks at."""
+    """Return the names of the fields that a condition compares."""
     return frozenset(part.field.name for part in parts(condition) if isinstance(part, Comparison))
 
 
 def comparable(value: Any) -> Any:
-    """Texts compare without regard to case, as in SOQL; 18-character ids stay distinct so."""
+    """Return a value in its form for comparison: texts in lower case, as in SOQL. 18-character ids stay distinct."""
     return value.lower() if isinstance(value, str) else value
 
 
 def equals(value: Any) -> Test:
-    """Return the test of ``=``. Nothing equals null but null."""
+    """Return the test of ``=``. Null equals only null."""
     if isinstance(value, Period):
         return lambda found: found is not None and value.start <= found < value.end
     wanted = comparable(value)
@@ -117,9 +117,9 @@ def one_of(values: Collection[Any]) -> Test:
 
 
 def ordered(sign: str, value: Any) -> Test:
-    """Return the test of ``<``, ``<=``, ``>`` or ``>=``; null is on no side of anything."""
+    """Return the test of ``<``, ``<=``, ``>`` or ``>=``; it is false for null."""
     if isinstance(value, Period):
-        # The whole range is one value: what is after it begins at its end, what is before it ends at its start.
+        # A range counts as one value: later values start at its end, earlier values end at its start.
         value = value.end if sign in ("<=", ">") else value.start
         sign = "<" if sign in ("<", "<=") else ">="
     wanted, compare = comparable(value), _COMPARE[sign]
@@ -129,10 +129,10 @@ def ordered(sign: str, value: Any) -> Test:
 def like(pattern: str) -> Test:
     """Return the test of ``LIKE``.
 
-    :param pattern: as the query has it: escapes are not undone yet.
+    :param pattern: the pattern from the query, with its escapes.
     """
     first, *others = _segments(pattern)
-    # What stands between two % is found at the first place and never looked for again: no pattern takes long.
+    # Atomic groups match a text between two % at its first occurrence without backtracking, so no pattern is slow.
     between = "".join(f"(?>.*?{segment})" for segment in others[:-1])
     last = "".join(f".*{segment}" for segment in others[-1:])
     wanted = re.compile(first + between + last, re.IGNORECASE | re.DOTALL)
@@ -145,12 +145,12 @@ def negated(test: Test) -> Test:
 
 
 def unescaped(text: str) -> str:
-    """Return what a text of a query means."""
+    """Resolve the escapes in a text of a query."""
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
 def _segments(pattern: str) -> list[str]:
-    """Return what a pattern of ``LIKE`` has before, between and after its ``%``, as regular expressions."""
+    """Split a pattern of ``LIKE`` at its ``%``, and return the segments as regular expressions."""
     segments = [""]
     for match in _ESCAPED_OR_PLAIN.finditer(pattern):
         if match[0] == "%":

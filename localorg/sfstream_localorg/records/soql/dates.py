@@ -1,7 +1,7 @@
-"""Date literals: ``TODAY``, ``LAST_N_DAYS:30``, ``THIS_QUARTER`` and their like. Pure.
+"""Date literals, for example ``TODAY``, ``LAST_N_DAYS:30`` and ``THIS_QUARTER``. Pure.
 
-Days are those of UTC and weeks begin on Sunday: the local org's user is in the locale ``en_US``. Fiscal periods, which
-each org defines for itself, are not modelled.
+Days are in UTC, and weeks begin on Sunday as in the user's locale ``en_US``. Fiscal periods, which depend on settings
+of the org, are not modelled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
 def period(literal: str, today: date) -> tuple[date, date] | None:
-    """Return the first day of a date literal's range and the day after its last, ``None`` if there is no such literal.
+    """Return the first day of a date literal's range and the day after its last, ``None`` for an unknown literal.
 
-    :raises ValueError: if the range reaches beyond what a date can be.
+    :raises ValueError: if the range exceeds the supported dates.
     """
     bounds = _bounds(_SHORT.get(literal.upper(), literal.upper()))
     if bounds is None:
@@ -35,7 +35,7 @@ def period(literal: str, today: date) -> tuple[date, date] | None:
 
 
 def _bounds(literal: str) -> tuple[str, int, int] | None:
-    """Return the unit of a literal, and its bounds in units from the current one."""
+    """Return the unit of a literal, and its bounds as offsets from the current unit."""
     if literal in _DAYS:
         return "DAY", _DAYS[literal], _DAYS[literal] + 1
     match = _LITERAL.fullmatch(literal)
@@ -49,11 +49,11 @@ def _bounds(literal: str) -> tuple[str, int, int] | None:
     unit, count = match["units"], int(match["count"])
     if match["several"] == "NEXT":
         return unit, 1, count + 1
-    return unit, -count, 1 if unit == "DAY" else 0  # the last days include today, the last weeks not this one
+    return unit, -count, 1 if unit == "DAY" else 0  # LAST_N_DAYS includes today; LAST_N_WEEKS excludes this week
 
 
 def _start(unit: str, today: date, units: int) -> date:
-    """Return the first day of the period that is so many units from the current one."""
+    """Return the first day of the period at an offset of ``units`` from the current period."""
     if unit == "DAY":
         return today + timedelta(days=units)
     if unit == "WEEK":

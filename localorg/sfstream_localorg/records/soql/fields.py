@@ -1,4 +1,4 @@
-"""The fields that a query names: columns of its entity, or of a parent, one level up. Pure."""
+"""Fields of a query: columns of its entity, or of a parent (one level). Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sfstream_localorg.records.record_values import readable, show, stored_value
 from sfstream_localorg.records.references import references
 
 Parents = Callable[[Entity, str], StoredRecord | None]
-"""Return the parent of an entity that has this id, ``None`` if there is none."""
+"""Function of an entity and a record id that returns the parent record, ``None`` if it does not exist."""
 
 
 def no_parents(entity: Entity, record_id: str) -> StoredRecord | None:
-    """Return ``None``: what a query without parent fields looks its parents up in."""
+    """Return ``None``: the parent lookup of a query without parent fields."""
     return None
 
 
 class EntityLookup(Protocol):
-    """Where a query finds the entities that it is about."""
+    """Lookup of entities by name."""
 
     def get(self, name: str) -> Entity | None:
-        """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
+        """Return the entity ``name``, ``None`` if it does not exist. The name is case-insensitive."""
 
 
 class NoEntities:
-    """Where parents are not to be found, because there can be none."""
+    """Empty lookup, for conditions that cannot name parents."""
 
     def get(self, name: str) -> Entity | None:
         """Return ``None``."""
@@ -40,9 +40,9 @@ class NoEntities:
 class QueryField:
     """A column of the queried entity, or of a parent.
 
-    :param entity: the one that has the column: the parent's, if it is a parent's.
-    :param relationship: the name of the relationship to the parent: ``Owner``.
-    :param reference: the column of the queried entity that has the parent's id: ``OwnerId``.
+    :param entity: the entity that has the column; for a column of a parent, the parent's entity.
+    :param relationship: name of the relationship to the parent: ``Owner``.
+    :param reference: column of the queried entity with the parent's id: ``OwnerId``.
     """
 
     entity: Entity
@@ -52,34 +52,34 @@ class QueryField:
 
     @property
     def name(self) -> str:
-        """The field as a query names it: ``Name``, ``Owner.Name``."""
+        """Name of the field in a query: ``Name``, ``Owner.Name``."""
         return self.column if self.relationship is None else f"{self.relationship}.{self.column}"
 
     @property
     def kind(self) -> str:
-        """The name of the column's type; a person's name, too, is compared and shown as one text."""
+        """Type name of the column. A person's name is also compared and shown as one text."""
         return "Text" if self.column == "Name" else readable(self.entity)[self.column]
 
     def record(self, record: StoredRecord, parents: Parents) -> StoredRecord | None:
-        """Return the record that has the column: ``record``, or its parent, ``None`` if it has none."""
+        """Return the record with the column: ``record`` or its parent, ``None`` if it has no parent."""
         if self.reference is None:
             return record
         parent_id = record.content.get(self.reference)
         return None if parent_id is None else parents(self.entity, parent_id)
 
     def value(self, record: StoredRecord, parents: Parents) -> Any:
-        """Return the value in stored form: what conditions and sorting compare."""
+        """Return the value in stored form, which conditions and sorting compare."""
         found = self.record(record, parents)
         return None if found is None else stored_value(self.entity, found, self.column)
 
     def shown(self, record: StoredRecord, parents: Parents) -> Any:
-        """Return the value as REST shows it."""
+        """Return the value in the REST form."""
         found = self.record(record, parents)
         return None if found is None else show(self.entity, found, [self.column])[self.column]
 
 
 def fields_of(entity: Entity, entities: EntityLookup, name: str) -> tuple[QueryField, ...]:
-    """Return the field that a query names; ``FIELDS(ALL)`` names several.
+    """Return the fields for a name in a query: one field, or several for ``FIELDS(ALL)``.
 
     :raises ApiError: ``INVALID_FIELD``.
     """
@@ -104,7 +104,7 @@ def fields_of(entity: Entity, entities: EntityLookup, name: str) -> tuple[QueryF
 
 
 def columns_of(entity: Entity, names: Iterable[str]) -> tuple[str, ...]:
-    """Return columns by their names in any letter case; ``FIELDS(ALL)`` is all of them.
+    """Return columns for case-insensitive names; ``FIELDS(ALL)`` selects all columns.
 
     :raises ApiError: ``INVALID_FIELD``.
     """

@@ -1,4 +1,4 @@
-"""A query in words, texts, numbers and signs. Pure."""
+"""Tokens of a query: words, texts, numbers and signs. Pure."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _NOT_MODELLED = frozenset(
 
 @dataclass(frozen=True)
 class Token:
-    """A part of a query. ``kind``: ``text``, ``moment``, ``number``, ``period``, ``word``, ``sign`` or ``end``."""
+    """A token. ``kind`` is ``text``, ``moment``, ``number``, ``period``, ``word``, ``sign`` or ``end``."""
 
     kind: str
     text: str
 
     @property
     def keyword(self) -> str:
-        """The token as keywords are compared; a text is never one."""
+        """The token in upper case, for comparison with keywords. A quoted text never equals a keyword."""
         return self.text.upper()
 
 
 def malformed(message: str) -> ApiError:
-    """Return the error of a query that cannot be understood."""
+    """Return the error of a query with invalid syntax."""
     return ApiError("MALFORMED_QUERY", message)
 
 
 def unexpected(token: Token) -> ApiError:
-    """Return the error of a token that cannot stand where it does."""
+    """Return the error of an unexpected token."""
     if token.kind == "end":
         return malformed("unexpected end of the query")
     hint = f" ({token.keyword} is not modelled by the local org)" if token.keyword in _NOT_MODELLED else ""
@@ -48,9 +48,9 @@ def unexpected(token: Token) -> ApiError:
 
 
 class Tokens:
-    """The tokens of a query, taken one after the other.
+    """Reader of the tokens of a query.
 
-    :raises ApiError: ``MALFORMED_QUERY``, as all methods do that are not given what they want.
+    :raises ApiError: ``MALFORMED_QUERY``. All methods raise it for an unexpected token.
     """
 
     def __init__(self, text: str) -> None:
@@ -58,11 +58,11 @@ class Tokens:
         self._at = 0
 
     def peek(self) -> str:
-        """Return the next token as a keyword, without taking it; empty at the end."""
+        """Return the next token as a keyword without consuming it; empty at the end."""
         return self._tokens[self._at].keyword
 
     def next(self) -> Token:
-        """Take the next token."""
+        """Consume and return the next token."""
         token = self._tokens[self._at]
         if token.kind == "end":
             raise unexpected(token)
@@ -70,25 +70,25 @@ class Tokens:
         return token
 
     def accept(self, keyword: str) -> bool:
-        """Take the next token if it is this one; return whether it was."""
+        """Consume the next token if it is ``keyword``; return whether it was."""
         found = self.peek() == keyword
         self._at += found
         return found
 
     def expect(self, keyword: str) -> None:
-        """Take the next token, which has to be this one."""
+        """Consume the next token, which must be ``keyword``."""
         if not self.accept(keyword):
             raise unexpected(self._tokens[self._at])
 
     def take(self, kind: str) -> str:
-        """Take the next token, which has to be of this kind; return its text."""
+        """Consume the next token, which must be of this kind; return its text."""
         token = self.next()
         if token.kind != kind:
             raise unexpected(token)
         return token.text
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that all tokens are consumed."""
         if self._tokens[self._at].kind != "end":
             raise unexpected(self._tokens[self._at])
 

@@ -1,4 +1,4 @@
-"""The text of a query, turned into a :class:`~sfstream_localorg.records.soql.query.Query`. Pure."""
+"""Parser of queries; it returns a :class:`~sfstream_localorg.records.soql.query.Query`. Pure."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _NOT_LIKE = ("reference", "multipicklist")
 
 
 def parse(text: str, entities: EntityLookup, *, now: float | None = None) -> Query:
-    """Return the query in ``text``.
+    """Parse a query.
 
-    :param now: seconds since the epoch, which date literals count from; ``None`` where they cannot be used.
+    :param now: current time for date literals, in seconds since the epoch; ``None`` to refuse date literals.
     :raises ApiError: ``MALFORMED_QUERY``, ``INVALID_TYPE`` or ``INVALID_FIELD``.
     """
     tokens = Tokens(text)
@@ -68,7 +68,7 @@ def parse(text: str, entities: EntityLookup, *, now: float | None = None) -> Que
 
 
 def parse_conditions(text: str, entity: Entity) -> tuple[Condition, frozenset[str]]:
-    """Return the comparisons in ``text``, which ``AND`` may join, and the columns they look at.
+    """Parse comparisons joined by ``AND``; return the condition and the columns that it compares.
 
     :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
     """
@@ -80,7 +80,7 @@ def parse_conditions(text: str, entity: Entity) -> tuple[Condition, frozenset[st
 
 
 def parse_where(text: str, entity: Entity) -> tuple[Condition, frozenset[str]]:
-    """Return all that can stand behind ``WHERE``, but for date literals and parents, and the columns it looks at.
+    """Parse the condition of a ``WHERE`` clause without date literals and parents; return it and its columns.
 
     :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
     """
@@ -91,7 +91,7 @@ def parse_where(text: str, entity: Entity) -> tuple[Condition, frozenset[str]]:
 
 
 def _selected(tokens: Tokens) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the names that are selected, and those that are counted, each with its alias; none for ``COUNT()``."""
+    """Parse the ``SELECT`` list; return selected names, and counted names with aliases (none for ``COUNT()``)."""
     names: list[str] = []
     counts: list[tuple[str, str]] = []
     counts_all = False
@@ -148,7 +148,7 @@ def _field(entity: Entity, entities: EntityLookup, name: str) -> QueryField:
 
 
 class _Conditions:
-    """``NOT`` stands before one comparison or before parentheses, and alone: that is Salesforce's grammar."""
+    """Parser of conditions. As at Salesforce, ``NOT`` precedes one comparison or parentheses, and is not combined."""
 
     def __init__(self, tokens: Tokens, entity: Entity, entities: EntityLookup, now: float | None) -> None:
         self._tokens = tokens
@@ -158,7 +158,7 @@ class _Conditions:
         self._depth = 0
 
     def expression(self) -> Condition:
-        """Take conditions joined by ``AND``, or by ``OR``: a mixture needs parentheses.
+        """Parse conditions joined by ``AND`` or by ``OR``; a mixture requires parentheses.
 
         :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
         """

@@ -1,4 +1,4 @@
-"""A query, checked and ready to be asked about records. Pure."""
+"""Validated query, which can be evaluated for records. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfstream_localorg.records.soql.fields import Parents, QueryField, no_parent
 
 @dataclass(frozen=True)
 class Count:
-    """``COUNT(field)``, and what the answer calls it."""
+    """``COUNT(field)`` and its alias in the response."""
 
     field: QueryField
     alias: str
@@ -23,11 +23,11 @@ class Count:
 
 @dataclass(frozen=True)
 class Query:
-    """A query checked against its entity.
+    """A query validated against its entity.
 
-    :param fields: what is selected; empty for ``COUNT()`` and for counts of fields.
-    :param counts: of fields; a query with these has one row.
-    :param order: the fields to sort by, each with whether it is descending.
+    :param fields: selected fields; empty for ``COUNT()`` and for counts of fields.
+    :param counts: counts of fields; a query with counts has one row.
+    :param order: fields to sort by, each with true for descending order.
     """
 
     entity: Entity
@@ -40,17 +40,17 @@ class Query:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names of the selected fields, those of parents by their relationship: ``Owner.Name``."""
+        """Names of the selected fields; a field of a parent has its relationship (``Owner.Name``)."""
         return tuple(field.name for field in self.fields)
 
     @cached_property
     def compared(self) -> frozenset[str]:
-        """The names of the fields that the conditions look at."""
+        """Names of the fields that the conditions compare."""
         return compared(self.condition)
 
     @cached_property
     def parents(self) -> tuple[Entity, ...]:
-        """The entities whose records the query looks its parents up in."""
+        """Entities of the parents that the query reads."""
         fields = [*self.fields, *(count.field for count in self.counts), *(field for field, _ in self.order)]
         fields += [part.field for part in parts(self.condition) if isinstance(part, Comparison)]
         return tuple({field.entity.name: field.entity for field in fields if field.reference}.values())
@@ -60,7 +60,7 @@ class Query:
         return self.condition.matches(record, parents)
 
     def select(self, records: Iterable[StoredRecord], parents: Parents = no_parents) -> list[StoredRecord]:
-        """Return the records that the query asks for, in its order, nulls first."""
+        """Return the matching records, sorted with nulls first and limited as the query defines."""
         found = [record for record in records if self.matches(record, parents)]
         for field, descending in reversed(self.order):
             keyed = [(_sort_key(field.value(record, parents)), record) for record in found]
@@ -70,7 +70,7 @@ class Query:
         return found[self.offset : end]
 
     def counted(self, records: Iterable[StoredRecord], parents: Parents = no_parents) -> dict[str, int]:
-        """Return how many of the selected records have a value in each of the counted fields, by alias."""
+        """Return the number of records with a value in each counted field, by alias."""
         found = list(records)
         return {
             count.alias: sum(count.field.value(record, parents) is not None for record in found)

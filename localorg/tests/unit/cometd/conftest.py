@@ -20,7 +20,7 @@ USER = "005000000000001AAA"
 
 
 class Bench:
-    """Records, their change events and PushTopics over a real bus in memory, without a server."""
+    """In-memory org without a server: records, change events and PushTopics on a real bus."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.25
@@ -47,7 +47,7 @@ class Bench:
         )
 
     def write(self, kind: Any, entity: str, record_id: str | None = None, **values: Any) -> str:
-        """Carry out one operation; return the record's id."""
+        """Execute one operation; return the id of its record."""
         known = self.entities.get(entity)
         assert known is not None
         (result,) = self.sobjects.commit([Operation(kind, known, record_id, values)], user_id=USER, origin="")

@@ -24,11 +24,11 @@ def data_of(bench: Any, channel: str) -> list[dict[str, Any]]:
         (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
     ],
 )
-def test_moments(milliseconds: int, text: str) -> None:
+def test_iso_moment_formats_milliseconds(milliseconds: int, text: str) -> None:
     assert iso_moment(milliseconds) == text
 
 
-def test_the_replay_id_is_filled_in_and_nothing_that_a_user_wrote(bench: Any) -> None:
+def test_replay_id_is_inserted_without_changing_text_of_the_user(bench: Any) -> None:
     payload = {"replayId": None, "text": '"replayId":null'}
     bench.bus.publish([BusEvent("/u/a", "", json_event("2026-01-01T00:00:00.000Z", payload=payload))])
     (event,) = bench.bus.retained("/u/a", 0, 10)
@@ -37,7 +37,7 @@ def test_the_replay_id_is_filled_in_and_nothing_that_a_user_wrote(bench: Any) ->
     assert data["payload"] == payload
 
 
-def test_dates_of_platform_events_are_iso_and_other_numbers_stay(bench: Any) -> None:
+def test_dates_of_platform_events_become_iso_text_and_other_numbers_stay(bench: Any) -> None:
     fields = [
         {"name": name, "type": kind}
         for name, kind in (("At__c", "datetime"), ("On__c", "date"), ("Long__c", "long"), ("Number__c", "double"))
@@ -67,7 +67,7 @@ def test_dates_of_platform_events_are_iso_and_other_numbers_stay(bench: Any) -> 
     assert data["event"]["EventUuid"] == "uuid"
 
 
-def test_gap_events_have_a_header_and_nothing_else(bench: Any) -> None:
+def test_json_of_a_gap_event_has_only_a_header(bench: Any) -> None:
     bench.sobjects.gap_percent["Account"] = 100
     account = bench.write("CREATE", "Account", Name="A")
     (data,) = data_of(bench, "/data/AccountChangeEvent")
@@ -75,7 +75,7 @@ def test_gap_events_have_a_header_and_nothing_else(bench: Any) -> None:
     assert (header["changeType"], header["recordIds"], data["payload"]) == ("GAP_CREATE", [account], {})
 
 
-def test_a_compound_field_shows_what_is_set_and_what_became_null(bench: Any) -> None:
+def test_json_of_a_compound_field_has_set_parts_and_parts_that_became_null(bench: Any) -> None:
     contact = bench.write("CREATE", "Contact", LastName="L", FirstName="F", MailingCity="Rome", MailingLatitude=1.5)
     bench.write("UPDATE", "Contact", contact, FirstName=None, MailingCity="Bonn", Birthdate="2000-02-29")
     created, updated = (data["payload"] for data in data_of(bench, "/data/ContactChangeEvent"))
@@ -86,13 +86,13 @@ def test_a_compound_field_shows_what_is_set_and_what_became_null(bench: Any) -> 
     assert updated["Birthdate"] == "2000-02-29"
 
 
-def test_times_of_day(bench: Any) -> None:
+def test_times_of_day_become_iso_text(bench: Any) -> None:
     bench.write("CREATE", "Shipment__c", Pickup_Time__c="09:30:00.250Z")
     (data,) = data_of(bench, "/data/Shipment__ChangeEvent")
     assert data["payload"]["Pickup_Time__c"] == "09:30:00.250Z"
 
 
-def test_what_is_kept_in_memory_is_bounded_and_the_bytes_are_always_the_same(bench: Any) -> None:
+def test_event_data_cache_is_bounded_and_returns_the_same_bytes(bench: Any) -> None:
     for number in range(20):
         bench.write("CREATE", "Account", Name=f"A{number}")
     events = bench.bus.retained("/data/AccountChangeEvent", 0, 100)

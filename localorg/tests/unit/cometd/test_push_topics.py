@@ -23,14 +23,14 @@ def events_of(bench: Any, channel: str) -> list[tuple[str, dict[str, Any]]]:
     return [(one["event"]["type"], one["sobject"]) for one in data]
 
 
-def test_an_event_has_the_time_of_its_transaction(bench: Any) -> None:
+def test_push_topic_event_has_the_time_of_its_transaction(bench: Any) -> None:
     channel = bench.push_topic("T", "SELECT Id FROM Account")
     bench.write("CREATE", "Account", Name="A")
     (event,) = bench.bus.retained(channel, 0, 10)
     assert json.loads(EventData(bench.schemas)(event))["event"]["createdDate"] == "2023-11-14T22:13:20.250Z"
 
 
-def test_records_that_begin_or_cease_to_match(bench: Any) -> None:
+def test_record_that_starts_to_match_causes_an_event_and_one_that_stops_does_not(bench: Any) -> None:
     channel = bench.push_topic("T", "SELECT Id, Name FROM Account WHERE Industry = 'Energy'")
     account = bench.write("CREATE", "Account", Name="A", Industry="Shoes")
     bench.write("UPDATE", "Account", account, Industry="Energy")
@@ -39,7 +39,7 @@ def test_records_that_begin_or_cease_to_match(bench: Any) -> None:
     assert events_of(bench, channel) == [("updated", {"Id": account, "Name": "A"})]
 
 
-def test_a_refused_transaction_leaves_no_event_and_a_failed_one_no_record(bench: Any) -> None:
+def test_refused_transaction_has_no_event_and_failed_publishing_no_record(bench: Any) -> None:
     channel = bench.push_topic("T", "SELECT Id FROM Account")
     with pytest.raises(ApiError):
         bench.write("CREATE", "Account")
@@ -59,16 +59,16 @@ def test_a_refused_transaction_leaves_no_event_and_a_failed_one_no_record(bench:
         max_size=15,
     )
 )
-def test_following_the_events_gives_the_records_that_match(
+def test_copy_built_from_push_topic_events_equals_the_org(
     make_bench: Callable[[], Any], steps: list[tuple[str, str, int]]
 ) -> None:
-    """A copy fed by an unfiltered PushTopic equals the org."""
+    """Build a copy from the events of an unfiltered PushTopic and compare it with the org."""
     bench = make_bench()
     channel = bench.push_topic("T", "SELECT Id, Name, Industry FROM Account", NotifyForFields="All")
     accounts = [bench.write("CREATE", "Account", Name=f"A{n}") for n in range(4)]
     for kind, industry, number in steps:
         values = {"Industry": industry} if kind == "UPDATE" else {}
-        with contextlib.suppress(ApiError):  # of a deleted record, or of one that is not
+        with contextlib.suppress(ApiError):  # updating a deleted record or undeleting an existing one is refused
             bench.write(kind, "Account", accounts[number], **values)
     copy: dict[str, Any] = {}
     for kind, sobject in events_of(bench, channel):
@@ -94,7 +94,9 @@ def test_following_the_events_gives_the_records_that_match(
         (r"Name='it\'s & more'", {"Name": "it's & more"}, True),
     ],
 )
-def test_filters_compare_what_an_event_shows(bench: Any, text: str, sobject: dict[str, Any], expected: bool) -> None:
+def test_channel_filters_compare_the_fields_of_an_event(
+    bench: Any, text: str, sobject: dict[str, Any], expected: bool
+) -> None:
     topic = bench.channels.push_topic(bench.push_topic("T", QUERY))
     assert parse_filter(text, topic)({"sobject": {"Id": "001000000000001AAA", **sobject}}) is expected
 
@@ -113,7 +115,7 @@ def test_filters_compare_what_an_event_shows(bench: Any, text: str, sobject: dic
         ("AnnualRevenue='many'", "400::"),
     ],
 )
-def test_filters_that_are_none(bench: Any, text: str, error: str) -> None:
+def test_invalid_channel_filters_are_refused(bench: Any, text: str, error: str) -> None:
     topic = bench.channels.push_topic(bench.push_topic("T", QUERY))
     with pytest.raises(BayeuxError) as caught:
         parse_filter(text, topic)

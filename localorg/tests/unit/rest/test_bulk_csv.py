@@ -13,19 +13,19 @@ from sfstream_localorg.rest.bulk_csv import DELIMITERS, LINE_ENDINGS, CsvFormat
     line_ending=st.sampled_from(sorted(LINE_ENDINGS)),
     rows=st.lists(st.lists(st.text(alphabet=st.sampled_from('ab",;|^`\t\n äß')), min_size=2, max_size=2), max_size=3),
 )
-def test_what_is_written_is_read(delimiter: str, line_ending: str, rows: list[list[str]]) -> None:
+def test_written_csv_is_read_unchanged(delimiter: str, line_ending: str, rows: list[list[str]]) -> None:
     layout = CsvFormat(delimiter, line_ending)
     assert layout.read(layout.write(["A", "B"], rows)) == (["A", "B"], rows)
 
 
-def test_values_as_text() -> None:
+def test_csv_text_of_null_booleans_and_numbers() -> None:
     assert (
         CsvFormat().write(["A", "B", "C", "D"], [[None, True, 1.5, 'x"y']])
         == '"A","B","C","D"\n"","true","1.5","x""y"\n'
     )
 
 
-def test_a_last_line_without_an_end_and_lines_without_anything() -> None:
+def test_missing_final_line_break_and_empty_lines_are_accepted() -> None:
     assert CsvFormat().read("A,B\n1,2\n\n3,4") == (["A", "B"], [["1", "2"], ["3", "4"]])
     assert CsvFormat(line_ending="CRLF").read("A") == (["A"], [])
 
@@ -41,7 +41,7 @@ def test_a_last_line_without_an_end_and_lines_without_anything() -> None:
         ("LF", "\n\n", "there is no line of field names"),
     ],
 )
-def test_what_is_no_csv_of_a_job(line_ending: str, text: str, error: str) -> None:
+def test_invalid_csv_of_a_job_is_refused(line_ending: str, text: str, error: str) -> None:
     with pytest.raises(ValueError) as caught:
         CsvFormat(line_ending=line_ending).read(text)
     assert error in str(caught.value)

@@ -34,22 +34,22 @@ WEDNESDAY = date(2026, 1, 14)
         ("LAST_N_YEARS:3", date(2023, 1, 1), date(2026, 1, 1)),
     ],
 )
-def test_periods(literal: str, first: date, end: date) -> None:
+def test_date_literals_return_their_range(literal: str, first: date, end: date) -> None:
     assert period(literal, WEDNESDAY) == (first, end)
 
 
-def test_a_week_begins_on_the_sunday_that_is_today() -> None:
+def test_this_week_starts_today_on_a_sunday() -> None:
     assert period("THIS_WEEK", date(2026, 1, 11)) == (date(2026, 1, 11), date(2026, 1, 18))
 
 
 @pytest.mark.parametrize(
     "literal", ["SOMEDAY", "LAST_N_DAYS", "LAST_N_DAYS:", "THIS_DAY", "TODAY:1", "THIS_FISCAL_YEAR", "LAST_N_DAY:1"]
 )
-def test_what_is_no_literal(literal: str) -> None:
+def test_unknown_date_literals_return_none(literal: str) -> None:
     assert period(literal, WEDNESDAY) is None
 
 
 @pytest.mark.parametrize("literal", ["LAST_N_YEARS:9999", "NEXT_N_DAYS:99999999999999"])
-def test_beyond_what_a_date_can_be(literal: str) -> None:
+def test_date_literal_outside_the_supported_dates_is_an_error(literal: str) -> None:
     with pytest.raises(ValueError):
         period(literal, WEDNESDAY)

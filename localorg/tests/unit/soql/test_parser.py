@@ -1,4 +1,4 @@
-"""Queries of records that are made here: no org, no clock."""
+"""Parsing and evaluation of queries on records in memory, without an org."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_conditions(where: str, numbers: list[int]) -> None:
         "Name = 'a' LIMIT -1",
     ],
 )
-def test_malformed_conditions(where: str) -> None:
+def test_malformed_conditions_are_refused(where: str) -> None:
     with pytest.raises(ApiError) as caught:
         query(f"SELECT Id FROM Account WHERE {where}")
     assert caught.value.code == "MALFORMED_QUERY"
@@ -138,13 +138,13 @@ def test_malformed_conditions(where: str) -> None:
         "SELECT Nobody.Name FROM Account",
         "SELECT Parent.Nothing FROM Account",
         "SELECT Parent.Parent.Name FROM Account",
-        "SELECT Owner.Name FROM Account",  # this lookup knows no User
+        "SELECT Owner.Name FROM Account",  # this lookup has no User
         "SELECT Id FROM Account WHERE AnnualRevenue LIKE '1%'",
         "SELECT Id FROM Account WHERE Id LIKE '001%'",
         "SELECT Id FROM Account WHERE Name = TODAY",
     ],
 )
-def test_fields_that_there_are_not(text: str) -> None:
+def test_unknown_fields_and_invalid_operators_are_refused(text: str) -> None:
     with pytest.raises(ApiError) as caught:
         query(text)
     assert caught.value.code == "INVALID_FIELD"
@@ -163,52 +163,52 @@ def test_fields_that_there_are_not(text: str) -> None:
         ("COUNT(Nothing) FROM Account", "INVALID_FIELD"),
     ],
 )
-def test_selections_that_are_refused(select: str, code: str) -> None:
+def test_unsupported_selections_are_refused(select: str, code: str) -> None:
     with pytest.raises(ApiError) as caught:
         query(f"SELECT {select}")
     assert caught.value.code == code
 
 
-def test_a_pattern_that_matches_nowhere_is_soon_done_with() -> None:
+def test_like_pattern_without_a_match_is_fast() -> None:
     found = query(f"SELECT Id FROM Account WHERE Name LIKE '{'%a' * 40}b'")
     assert found.select([account(0, Name="a" * 5000)]) == []
 
 
-def test_the_name_of_a_person_is_one_text() -> None:
+def test_name_of_a_person_is_compared_as_one_text() -> None:
     person = StoredRecord("003000000000001AAA", "Contact", {"FirstName": "Ada", "LastName": "Lovelace"}, 0)
     assert query("SELECT Id FROM Contact WHERE Name LIKE 'ada l%' AND Name = 'Ada Lovelace'").select([person])
 
 
-def test_what_is_not_modelled_is_said_to_be() -> None:
+def test_error_of_unsupported_syntax_names_the_local_org() -> None:
     with pytest.raises(ApiError, match="GROUP is not modelled by the local org"):
         query("SELECT Industry FROM Account GROUP BY Industry")
 
 
-def test_counts_leave_nulls_out() -> None:
-    asked = query("SELECT COUNT(Id), COUNT(AnnualRevenue) revenues, count(Parent.Name) FROM Account WHERE Name != 'n3'")
-    assert asked.columns == ()
-    assert asked.counted(asked.select(ACCOUNTS, parent), parent) == {"expr0": 4, "revenues": 2, "expr2": 1}
+def test_counts_of_fields_ignore_nulls() -> None:
+    soql = query("SELECT COUNT(Id), COUNT(AnnualRevenue) revenues, count(Parent.Name) FROM Account WHERE Name != 'n3'")
+    assert soql.columns == ()
+    assert soql.counted(soql.select(ACCOUNTS, parent), parent) == {"expr0": 4, "revenues": 2, "expr2": 1}
 
 
-def test_the_order_of_a_parents_field() -> None:
-    asked = query("SELECT Id FROM Account WHERE ParentId != null ORDER BY Parent.Industry DESC, Name")
-    assert [ACCOUNTS.index(record) for record in asked.select(ACCOUNTS, parent)] == [3, 2, 4]
+def test_records_are_sorted_by_a_field_of_their_parent() -> None:
+    soql = query("SELECT Id FROM Account WHERE ParentId != null ORDER BY Parent.Industry DESC, Name")
+    assert [ACCOUNTS.index(record) for record in soql.select(ACCOUNTS, parent)] == [3, 2, 4]
 
 
-def test_names_of_fields_are_those_of_the_model() -> None:
-    asked = query("SELECT name, PARENT.INDUSTRY, account.id FROM account WHERE parent.name = 'x' AND (NOT Phone = '1')")
-    assert asked.columns == ("Name", "Parent.Industry", "Id")
-    assert asked.compared == {"Parent.Name", "Phone"}
-    assert [entity.name for entity in asked.parents] == ["Account"]
+def test_field_names_are_case_insensitive_and_normalised() -> None:
+    soql = query("SELECT name, PARENT.INDUSTRY, account.id FROM account WHERE parent.name = 'x' AND (NOT Phone = '1')")
+    assert soql.columns == ("Name", "Parent.Industry", "Id")
+    assert soql.compared == {"Parent.Name", "Phone"}
+    assert [entity.name for entity in soql.parents] == ["Account"]
 
 
-def test_a_query_without_a_clock_has_no_date_literals() -> None:
+def test_query_without_a_clock_refuses_date_literals() -> None:
     with pytest.raises(ApiError, match="not modelled here by the local org"):
         parse("SELECT Id FROM Account WHERE CreatedDate = TODAY", Lookup())
 
 
 @pytest.mark.parametrize("text", ["Name = 'a' OR Name = 'b'", "NOT Name = 'a'", "Name LIKE 'a'", "Parent.Name = 'a'"])
-def test_a_filter_is_comparisons_joined_by_and(text: str) -> None:
+def test_parse_conditions_accepts_only_comparisons_joined_by_and(text: str) -> None:
     condition, compared = parse_conditions("Name = 'n0' AND AnnualRevenue > 1", ENTITIES["account"])
     assert compared == {"Name", "AnnualRevenue"}
     assert condition.matches(ACCOUNTS[0], parent)
