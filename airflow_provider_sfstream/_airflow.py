@@ -83,9 +83,9 @@ def require_shared_streams() -> None:
     """
     if find_spec("airflow.triggers.shared_stream") is None:
         raise ConfigurationError(
-            "Watching a topic to start DAGs needs Airflow 3.3: an older one does not tell a watcher whether it has "
-            "stored an event, so a wake-up could be lost for good. Nothing was contacted. Give the DAG a clock and "
-            "its drain deferrable=True, or a SalesforceEventSensor; both wait on the triggerer in this Airflow too."
+            "Watching a topic to start DAGs needs Airflow 3.3: an older version does not report to a watcher whether "
+            "it has stored an event, so a wake-up could be lost. Nothing was contacted. Schedule the DAG by time, and "
+            "set deferrable=True on its drain or use a SalesforceEventSensor; both wait on the triggerer."
         )
 
 

@@ -15,8 +15,8 @@
 ``guide``
     The page of the documentation.
 
-The first sentence of a message names the stream and says what happened; the others say what to do. Messages never
-contain a credential, whatever they quote: see :mod:`airflow_provider_sfstream.redaction`.
+The first sentence of a message names the stream and the failure; the others name the remedy. Messages never contain a
+credential, also in quoted texts: see :mod:`airflow_provider_sfstream.redaction`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SalesforceStreamError(Exception):
     invalidates_token: bool = False
     replay_lost: bool = False
     lost: str = "Nothing: the position was not moved."
-    remedy: str = "Mend what the error names, then clear the task."
+    remedy: str = "Correct the cause in the error, then clear the task."
     guide: str = "reference/errors.md#every-error"
 
     def __init__(self, *args: object) -> None:
@@ -55,7 +55,7 @@ class SalesforceStreamError(Exception):
         text = str(self)
         for end in re.finditer(r"\. (?=\S)", text):
             first = text[: end.start()]
-            if first.count("(") == first.count(")"):  # what is quoted, in parentheses, has sentences of its own
+            if first.count("(") == first.count(")"):  # a quotation in parentheses has its own sentences
                 return first + ".", text[end.end() :]
         return text, ""
 
@@ -83,7 +83,7 @@ class AuthenticationError(SalesforceStreamError):
 
     lost = _NOTHING_YET
     guide = "reference/errors.md#logging-in"
-    remedy = "Mend the connection, then clear the task."
+    remedy = "Correct the connection, then clear the task."
 
 
 class LoginUnavailableError(AuthenticationError):
@@ -173,7 +173,9 @@ class SubscriptionStoppedError(SalesforceStreamError):
 class SubscriptionMovedError(SalesforceStreamError):
     """The position of a managed subscription moved while it was read, not by this reader; nothing of it was stored."""
 
-    lost = "Nothing of this run was recorded. What the other reader committed does not come again."
+    lost = (
+        "Nothing of this run was recorded. Salesforce does not send the events again that the other reader committed."
+    )
 
 
 class CommitError(SalesforceStreamError):
@@ -207,21 +209,21 @@ class PositionAgedOutError(ReplayIdLostError):
 class EventsLostError(SalesforceStreamError):
     """Events were lost, and the task has ``fail_on=["gap"]``; all other events are stored and recorded."""
 
-    lost = "Those that the gap says, between its two ends. All others are stored."
+    lost = "The events of the recorded gap. All others are stored."
     guide = "on-call.md#when-events-are-lost"
 
 
 class IntervalNotEndedError(SalesforceStreamError):
     """The interval of a run has not ended by Salesforce's clock: the worker's or the scheduler's is ahead of it."""
 
-    lost = "Nothing. What was read is landed and recorded."
+    lost = "Nothing: the events that were read are landed and recorded."
     retriable = True
 
 
 class UnhealthyStreamsError(SalesforceStreamError):
     """A stream, a replica or an allocation needs attention, or nothing is known of it."""
 
-    lost = "What the line says, if it says so; this task only looks."
+    lost = "As the finding states; this task only reads statuses."
     guide = "on-call.md#what-to-do"
 
 
@@ -258,7 +260,7 @@ class LandingError(SalesforceStreamError):
 class ManifestError(LandingError):
     """A manifest is broken, of an unknown version, or belongs to something else."""
 
-    lost = "What a missing or changed file held, unless the storage or Salesforce still has it. Nothing was moved."
+    lost = "The events of a missing or changed file, unless the storage or Salesforce has them. No position moved."
     retriable = False
 
 
@@ -296,4 +298,4 @@ class SparkJobError(SalesforceStreamError):
 class NotificationError(SalesforceStreamError):
     """A message about a task could not be sent. The state of the task does not change."""
 
-    lost = "The message. The task's log has all that it would have said."
+    lost = "Only the message. The task's log has the same text."

@@ -15,11 +15,11 @@ from urllib.parse import quote, quote_plus, unquote
 HIDDEN = "***"
 _MOST_SECRETS = 1_024
 """The secrets remembered, a line of a key being one; those that were not used for longest go first. A process that
-lives for months has a new access token every hour, and each login remembers what it uses again."""
+lives for months has a new access token every hour, and each login registers its secrets again."""
 _SHORTEST = 4
 """Characters. A shorter one is in many texts by chance."""
 _WORD = 12
-"""Characters up to which a secret is found only where it stands by itself: as a word, it is a part of others."""
+"""Characters up to which a secret is found only as a whole word, because it may be a part of other words."""
 _LONGEST_TEXT = 16_384
 _LONGEST_QUOTE = 500
 _LONGEST_SETTING = 255
@@ -46,13 +46,13 @@ _longest_first: list[str] = []
 
 
 def remember_secrets(*secrets: str | None) -> None:
-    """Leave these out of every text from now on: as they are, and in the forms that URLs, JSON, base64 and reprs give
+    """Remove these from every text from now on, unchanged and in the forms that URLs, JSON, base64 and reprs give
     them. Of PEM text each line counts. Empty ones, and those of fewer than four characters, are passed over."""
     found = [part for secret in secrets if secret for part in _parts(secret.encode(errors="replace").decode())]
     with _lock:
         is_new = any(secret not in _forms for secret in found)
         for secret in found:
-            # At the end: what is used stays.
+            # at the end, so that secrets in use stay
             _forms[secret] = _forms.pop(secret) if secret in _forms else _forms_of(secret)
         if is_new:
             while len(_forms) > _MOST_SECRETS:

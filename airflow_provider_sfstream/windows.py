@@ -32,17 +32,17 @@ def read_windows(
     ``tables["Order__e"].to_pandas(types_mapper=pandas.ArrowDtype)`` is a data frame; without the argument, pandas makes
     floats of integers beside a null. Columns are those of the event log (docs/reference/formats.md):
     the envelope (``_replay_id``, ``_event_time``, ...), the event's own fields with their types, ``event_date`` and
-    ``window_id``. Rows are in the order of the windows, an event that is in several of them is there once, and what
-    cannot be decoded is in the table ``_quarantine`` with its reason.
+    ``window_id``. Rows are in the order of the windows. An event of several windows is returned once. Events that
+    cannot be decoded are in the table ``_quarantine`` with the reason.
 
     :param windows: the XCom result of a drain, a manifest URL (see :func:`manifest_urls`), or a list of these. The
-        result of an interval bounds the events by itself.
+        result of an interval also limits the event times.
     :param landing_conn_id: Airflow connection of the landing, as given to the drain.
     :param event_time_from: only events at or after this time (ISO 8601 text with time zone).
     :param event_time_to: only events before this time.
     :param verify_files: compare each file with the SHA-256 of its manifest.
     :return: tables by name; none for a name without events.
-    :raises ConfigurationError: an argument cannot be used, or a file is not what its manifest says.
+    :raises ConfigurationError: an argument cannot be used, or a file differs from its manifest.
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
     """
@@ -50,7 +50,7 @@ def read_windows(
     from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-    landed = WindowsArgument.of(windows, event_time_from, event_time_to)
+    landed = WindowsArgument.from_argument(windows, event_time_from, event_time_to)
     config = landed.added_to(EventLogConfig(output_url="", verify_files=verify_files))
     files = ObjectStorageFiles(landing_conn_id)
     with TemporaryDirectory() as folder:

@@ -59,7 +59,7 @@ def statuses(now: datetime) -> Iterator[Status]:
         done = event_log_document(None, {**facts, **task_fields(now, dag_id, "event_log")}, replayed=False)
         yield Status(subject, "event_log.0123456789abcdef", done)
         earlier = failure_status(
-            now - timedelta(hours=number % 30), subject, {"What": "ContactError: x" * 10, "Do": "y" * 200}
+            now - timedelta(hours=number % 30), subject, {"Error": "ContactError: x" * 10, "Action": "y" * 200}
         )
         yield Status(subject, "failed", earlier.document | {"task": task_fields(now, dag_id)["task"]})
 

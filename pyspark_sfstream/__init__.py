@@ -42,21 +42,21 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
         from airflow_provider_sfstream.tables.source.rows import all_columns, arrow_schema
 
-        options = SourceOptions.of(self.options)
+        options = SourceOptions.from_options(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}
         return from_arrow_schema(arrow_schema(all_columns(options.rows, events)))
 
     def reader(self, schema: Any) -> BatchReader:
         from pyspark_sfstream.readers import BatchReader, FilteringReader, RowsReader
 
-        options = SourceOptions.of(self.options)
+        options = SourceOptions.from_options(self.options)
         made = FilteringReader if options.pushdown else BatchReader
         return made(RowsReader(options, schema, self._heads is None), self._heads)
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802
         from pyspark_sfstream.readers import READS_STREAMS, RowsReader, StreamReader
 
-        options = SourceOptions.of(self.options)
+        options = SourceOptions.from_options(self.options)
         if not READS_STREAMS:
             raise ConfigurationError("readStream needs Spark 4.2 or later; spark.read does not. Nothing was read.")
         if options.manifests or options.pushdown:

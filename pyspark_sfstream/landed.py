@@ -14,7 +14,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_windows.committed_order import newest_committed, windows_after
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 
@@ -62,7 +62,7 @@ class LandedSource:
         :raises ManifestError: if a window is missing, or a manifest in the options is invalid.
         """
         if self._options.manifests:
-            return read_windows(self.files, self._options.manifests)
+            return load_windows(self.files, self._options.manifests)
         return [window for key, head in sorted(end.items()) for window in self._between(key, start.get(key), head)]
 
     def up_to(self, start: Heads, end: Heads, most: int | None) -> Heads:
@@ -109,7 +109,7 @@ class LandedSource:
         stream = Stream(*json.loads(key))
         recorded = None if self._store is None else partial(_recorded, self._store, self._catalog, stream)
         manifests = windows_after(self._catalog, stream, start, head, recorded)
-        windows = [LandedWindow.of(manifest) for manifest in manifests]
+        windows = [LandedWindow.from_manifest(manifest) for manifest in manifests]
         self._read[key] = start, windows
         return windows
 

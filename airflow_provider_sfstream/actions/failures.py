@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _WIDTH = 92
 """Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
 
-WORDS = ("What", "Of", "Lost", "Left", "Do", "Guide")
+LABELS = ("Error", "Context", "Data loss", "Time left", "Action", "Docs")
 """Labels of the parts of the report, in order."""
 
 _SUBJECT = {
@@ -51,57 +51,57 @@ _SUBJECT = {
 
 @dataclass(frozen=True)
 class FailureReport:
-    """Why a task fails, for the person who is called.
+    """Failure report of a task, for the person on call.
 
-    :param what: the error, in one sentence, after its class.
-    :param subject: subject of the task: topic, connection, and so on.
-    :param lost: data loss.
-    :param left: how long events that were not read can still be had; ``None`` where the task reads none.
-    :param do: action.
-    :param guide: where more is written.
-    :param certainty: that of ``lost`` and ``left``, by the word that stands before each.
+    :param error: the class of the error and its first sentence.
+    :param context: the task's topic, connection and storage.
+    :param data_loss: the lost data.
+    :param time_left: the time until unread events expire; ``None`` if the task reads no events.
+    :param action: the remedy.
+    :param docs: the page of the documentation.
+    :param certainty: certainty of the data loss and of the time left, by label.
     """
 
-    what: str
-    subject: str
-    lost: str
-    left: str | None
-    do: str
-    guide: str
+    error: str
+    context: str
+    data_loss: str
+    time_left: str | None
+    action: str
+    docs: str
     certainty: dict[str, Certainty] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
+    def from_error(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
         """Return the report on an error of a task. Reads the landing, unless the landing failed."""
-        retried = "Airflow tries the task again by itself, as its retries allow." if error.retriable else ""
+        retried = "Airflow retries the task, as its retries allow." if error.retriable else ""
         # A position that cannot be read proves no lost event: there may have been none.
-        certainty: dict[str, Certainty] = {"Lost": "unknown" if error.replay_lost else "proven"}
-        lost, left = error.lost, None
+        certainty: dict[str, Certainty] = {"Data loss": "unknown" if error.replay_lost else "proven"}
+        data_loss, left = error.lost, None
         if _drains(operator):
             headroom = drain_headroom(operator, error, now)
-            left, certainty["Left"] = time_left(headroom, error)
+            left, certainty["Time left"] = remaining_time(headroom, error)
             if error.replay_lost and headroom.until is not None:
-                lost += f" Events until {minute(headroom.until)} are stored{estimate_basis(headroom)}."
+                data_loss += f" Events until {minute(headroom.until)} are stored{estimate_basis(headroom)}."
         return cls(
-            what=f"{type(error).__name__}: {error.happened}",
-            subject=subject_of(operator),
-            lost=lost,
-            left=left,
-            do=" ".join(filter(None, (error.advice, retried))),
-            guide=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
+            error=f"{type(error).__name__}: {error.happened}",
+            context=subject_of(operator),
+            data_loss=data_loss,
+            time_left=left,
+            action=" ".join(filter(None, (error.advice, retried))),
+            docs=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
             certainty=certainty,
         )
 
     def parts(self) -> dict[str, str]:
         """Return the parts of the report, by label."""
-        texts = (self.what, self.subject, self.lost, self.left, self.do, self.guide)
-        return {word: text for word, text in zip(WORDS, texts, strict=True) if text}
+        texts = (self.error, self.context, self.data_loss, self.time_left, self.action, self.docs)
+        return {label: text for label, text in zip(LABELS, texts, strict=True) if text}
 
     def lines(self) -> list[str]:
-        """Return the block, none of its lines longer than can be seen at once."""
+        """Return the lines of the report. Each fits the width of Airflow's log view."""
         lines = []
-        for word, text in self.parts().items():
-            first, other = f"{word:<7}", " " * 7
+        for label, text in self.parts().items():
+            first, other = f"{label:<10}", " " * 10
             wrapper = TextWrapper(_WIDTH, first, other, break_long_words=False, break_on_hyphens=False)
             lines += wrapper.wrap(text)
         return lines
@@ -126,37 +126,37 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
         if not isinstance(error, SalesforceStreamError):
             return
         log.debug("The error in full:", exc_info=error)
-        report = FailureReport.of(error, self._operator, datetime.now(UTC))
+        report = FailureReport.from_error(error, self._operator, datetime.now(UTC))
         for line in report.lines():
             log.error("%s", line)
         report_failure(self._operator, report.parts(), report.certainty)
         if error.retriable:
-            error.args = (report.what.partition(": ")[2],)
+            error.args = (report.error.partition(": ")[2],)
             raise _noted(error, report).with_traceback(None) from None
-        raise _noted(AirflowFailException(report.what), report) from None
+        raise _noted(AirflowFailException(report.error), report) from None
 
 
 def _noted(error: BaseException, report: FailureReport) -> BaseException:
-    for word, text in list(report.parts().items())[1:]:
-        error.add_note(f"{word}: {text}")
+    for label, text in list(report.parts().items())[1:]:
+        error.add_note(f"{label}: {text}")
     return error
 
 
 def report_of_error(error: BaseException) -> dict[str, str]:
     """Return the failure report of an error that left a task, by label: the block in the task's log.
 
-    An error of another package has only its text, after ``What``.
+    An error of another package has only its text, after ``Error``.
     """
     notes = [note.partition(": ") for note in getattr(error, "__notes__", ())]
-    labelled = {word: text for word, _, text in notes if word in WORDS[1:]}
+    labelled = {label: text for label, _, text in notes if label in LABELS[1:]}
     # The name of its class is in the text of one that is not tried again, whose own class is Airflow's.
     is_named = isinstance(error, AirflowFailException) and bool(labelled)
-    what = str(error) if is_named else f"{type(error).__name__}: {error}".removesuffix(": ")
-    return {word: redacted(text) for word, text in {"What": what, **labelled}.items()}
+    text = str(error) if is_named else f"{type(error).__name__}: {error}".removesuffix(": ")
+    return {label: redacted(part) for label, part in {"Error": text, **labelled}.items()}
 
 
 def subject_of(operator: BaseOperator) -> str:
-    """Return the subject of a task, as in the report after ``Of``: topic, connection, and so on."""
+    """Return the subject of a task, as in the report after ``Context``: topic, connection, and so on."""
     return ", ".join(_subject(operator))
 
 
@@ -172,7 +172,7 @@ def _drains(operator: BaseOperator) -> bool:
 
 
 def guide_url(page: str) -> str:
-    """Return where a page of the documentation is read, by the address that the installed package names; or nothing."""
+    """Return the URL of a documentation page, from the metadata of the package; an empty text without such a URL."""
     for each in metadata("airflow-provider-sfstream").get_all("Project-URL") or ():
         name, _, url = each.partition(", ")
         if name == "Documentation":
@@ -226,7 +226,7 @@ def _landed_headroom(drain: Any, now: datetime) -> Headroom | None:
         return None
     for manifest in islice(catalog.chain(streams[0], newest.window.window_id), _MOST_WINDOWS):
         status = drain_document(None, streams[0], [manifest], run=manifest.window.run, at=now)
-        headroom = Headroom.of(status, now)
+        headroom = Headroom.from_drain(status, now)
         if headroom.until is not None:
             return headroom
     return None
@@ -237,8 +237,8 @@ def estimate_basis(headroom: Headroom) -> str:
     return "" if headroom.estimated_until is None else ", by the time of the last one"
 
 
-def time_left(headroom: Headroom, error: SalesforceStreamError) -> tuple[str, Certainty]:
-    """Return how long the events that a drain did not read can still be had, and the certainty of that."""
+def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[str, Certainty]:
+    """Return the time until the events that a drain did not read expire, and the certainty of that time."""
     is_defined = headroom.is_retention_proven
     rule = f"Salesforce keeps an event for {_hours(headroom.retention)}{'' if is_defined else ' at least'}."
     if isinstance(error, PositionAgedOutError):

@@ -46,7 +46,7 @@ class RowMaker:
     key: str | None
 
     @classmethod
-    def of(
+    def from_columns(
         cls, source: RowSource, fields: Mapping[str, str] | None, key: str | None, encoder: EventEncoder
     ) -> RowMaker:
         """Return the mapping of a source's rows to events.
@@ -62,7 +62,7 @@ class RowMaker:
             encoder.check_names(fields)
         except SchemaError as error:
             raise ConfigurationError(
-                f"{error} Say with fields={{field: column}} which columns are published. Nothing was published."
+                f"{error} Set fields={{field: column}} to select the columns. Nothing was published."
             ) from None
         return cls(fields, key)
 
@@ -96,8 +96,9 @@ def check_source(
     if {**recorded, "trail": None} != {**json.loads(json.dumps(described)), "trail": None}:
         raise ConfigurationError(
             f"The rows are others than in the first try of this run, or have another key ({key!r} now; the record is "
-            f"{ledger.url}/source.json): by their places alone it cannot be told which were published. Nothing was "
-            "published in this try. Publish them in a new run; or let a key tell them apart, from the first try on."
+            f"{ledger.url}/source.json): the order of the rows does not identify the published ones. Nothing was "
+            "published in this try. Publish them in a new run; or set a key that identifies rows, from the first "
+            "try on."
         )
     return recorded
 
@@ -122,8 +123,8 @@ def failed_rows(publication: Publication, topic: str) -> PublishError:
     reasons = ", ".join(f"{count} {name}" for name, count in summary.problems.most_common())
     return PublishError(
         f"{topic}: {summary.failed:,} rows were not published ({reasons}). {summary.published:,} were in this try, "
-        f"{summary.already_published:,} before. The rows and the reasons: {publication.failures_url}. Mend what they "
-        "name and clear the task, which publishes what was not accepted; or set on_failure='continue'."
+        f"{summary.already_published:,} before. The rows and the reasons: {publication.failures_url}. Correct them "
+        "and clear the task, which publishes the rows that were not accepted; or set on_failure='continue'."
     )
 
 

@@ -35,8 +35,8 @@ class SourceRow:
 class RowSource(Protocol):
     """Rows in order; read more than once, they are the same.
 
-    ``columns`` are all that rows may have, ``fields`` those that are fields of the event if nothing else is said.
-    ``pinned`` says which rows they are, where their places tell nothing by themselves. ``count`` is ``None`` where it
+    ``columns`` are all columns that rows may have, ``fields`` the columns that are event fields by default.
+    ``pinned`` identifies the rows if their order does not. ``count`` is ``None`` where it
     is not known.
     """
 
@@ -149,7 +149,7 @@ def open_source(
     """
     if windows is not None:
         with TemporaryDirectory(prefix="sfstream-") as folder:
-            yield WindowRows(WindowsArgument.of(windows, None, None), landing_conn_id, folder)
+            yield WindowRows(WindowsArgument.from_argument(windows, None, None), landing_conn_id, folder)
     elif table is not None:
         yield TableRows(table, table_conn_id, pinned)
     else:
@@ -163,7 +163,7 @@ def _dicts(given: Any) -> list[Mapping[str, Any]]:
             return rows
     raise ConfigurationError(
         "rows must be a list of dicts by the names of columns. Where it is templated, the DAG needs "
-        "render_template_as_native_obj=True; the output of a task is given as it is. Nothing was published."
+        "render_template_as_native_obj=True; the output of a task needs no template. Nothing was published."
     )
 
 
@@ -211,7 +211,7 @@ def _readable(url: str, *, has_begun: bool = False) -> Iterator[None]:
         is_storage = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError)
         if has_begun or is_storage:
             raise LandingError(
-                f"{url} cannot be read any further ({error}). What was published is recorded, and the next try "
+                f"{url} cannot be read any further ({error}). Published rows are recorded, and the next try "
                 "publishes the rest."
             ) from error
         raise ConfigurationError(f"{url} cannot be read as a table ({error}). Nothing was published.") from error

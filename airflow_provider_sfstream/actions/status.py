@@ -154,4 +154,4 @@ def _store(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
             for section, step in steps.items():
                 emit_metrics(about, section, store.change(about, section, step))
     except Exception as error:  # the task itself has succeeded
-        log.warning("The status of this task could not be left for others to see: %s", error)
+        log.warning("The status of this task was not stored: %s", error)

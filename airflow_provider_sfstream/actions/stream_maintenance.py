@@ -1,7 +1,7 @@
-"""What is done to a stream on purpose, by an operator or at the command line: its position reset, or restored from the
-landing, and old windows removed that no table needs.
+"""Maintenance of a stream, for operators and the command line: reset a position, restore it from the landing, and prune
+old windows.
 
-Each is called with who does it, for the audit record, and returns what an operator gives as its result.
+Each function takes the name of the user or task, for the audit record, and returns the result of the operator.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str,
     if to is not None and topic.api == "streaming":
         replay_id_to_integer(to)
     if not str(reason).strip():
-        raise ConfigurationError("reason is empty. Say why the position is reset; it was not moved.")
+        raise ConfigurationError("reason is empty. Set the reason of the reset. The position was not moved.")
     store = open_replay_store(names.replay_store, names.replay_store_conn_id)
     org_id = event_hook(topic.api, names.salesforce_conn_id).org_id
     stream = Stream(org_id, topic.api, topic.name, names.subscription)
@@ -82,7 +82,7 @@ def restore_position(landed: LandedStream, last_window_id: str | None, *, restor
     """
     from airflow_provider_sfstream.replay_windows import restoring
 
-    restored = restoring.restore_position(
+    restored = restoring.restore_from_landing(
         landed.stream,
         store=landed.store,
         catalog=landed.catalog,
@@ -126,7 +126,7 @@ def prune_windows(
     from airflow_provider_sfstream.replay_windows import pruning
 
     stream = landed.stream
-    readers = WindowConsumers.of(stream, replica_urls, event_log_urls, output_conn_id)
+    readers = WindowConsumers.for_stream(stream, replica_urls, event_log_urls, output_conn_id)
     request = pruning.PruneRequest(
         stream=stream,
         older_than=older_than,
@@ -135,7 +135,7 @@ def prune_windows(
         still_needed=readers.still_needed,
         dry_run=dry_run,
     )
-    outcome = pruning.prune_windows(request, store=landed.store, catalog=landed.catalog, pruned_by=pruned_by)
+    outcome = pruning.prune_stream(request, store=landed.store, catalog=landed.catalog, pruned_by=pruned_by)
     removed = outcome.removed
     summary = {
         "stream": dict(vars(stream)),
@@ -183,7 +183,7 @@ class WindowConsumers:
     conn_id: str | None
 
     @classmethod
-    def of(
+    def for_stream(
         cls, stream: Stream, replica_urls: Sequence[str], event_log_urls: Sequence[str], conn_id: str | None
     ) -> WindowConsumers:
         """Read how far replicas are.

@@ -44,7 +44,7 @@ class WindowsArgument:
         )
 
     @classmethod
-    def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> WindowsArgument:
+    def from_argument(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> WindowsArgument:
         """Return the windows of the argument ``windows``, with the bounds of its intervals or of the other arguments.
 
         :raises ConfigurationError: if something else is among the windows, or bounds contradict each other.

@@ -26,12 +26,14 @@ def topics(salesforce_conn_id: SalesforceConnId = "salesforce_default", as_json:
     """List the topics of the org that the connection's user sees."""
     from airflow_provider_sfstream.hooks.event_topics import EventTopicHook
 
-    with progress("Asking the org"):
+    with progress("Reading the org's topics"):
         found = EventTopicHook(salesforce_conn_id).all()
     rows = [vars(topic) for topic in found.topics]
-    show_rows(rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The org shows no topic.")
+    show_rows(
+        rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The org has no topic that the user sees."
+    )
     for unseen in found.unseen:
-        typer.echo(f"Not looked for: {unseen}", err=True)
+        typer.echo(f"Not searched: {unseen}", err=True)
 
 
 def peek(
@@ -53,12 +55,12 @@ def peek(
     for row in rows:
         show_line(row)
     if not rows:
-        typer.echo(f"No event of {topic} came.", err=True)
+        typer.echo(f"Received no event of {topic}.", err=True)
 
 
 @takes(LandedStreamsOptions)
 def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
-    """Show where streams stand: the last replay ID that is stored, and what Salesforce showed of it."""
+    """Show the positions of streams: the last stored replay ID, and its evidence from Salesforce."""
     from airflow_provider_sfstream.cli.records import position_rows
 
     columns = {
@@ -151,7 +153,7 @@ def preflight(names: PreflightOptions, as_json: AsJson = False) -> None:
         for finding in findings(looks):
             found.append(finding)
             step()
-    columns = {"what": "What", "works": "Works", "seen": "Seen"}
+    columns = {"what": "Check", "works": "Works", "seen": "Result"}
     show_rows([asdict(finding) for finding in found], columns, as_json=as_json, none="")
     if not all(finding.works for finding in found):
         raise typer.Exit(FAILED)
@@ -161,7 +163,7 @@ def status(
     dag_id: Annotated[str | None, typer.Option(help="Only streams that this DAG drains.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the page of streams shows: every stream, worst first, and the time left before events are lost."""
+    """Show the streams page as text: every stream, the worst first, with the time until unread events expire."""
     from airflow.utils.session import create_session
 
     from airflow_provider_sfstream.plugins.page.loading import read_statuses
@@ -177,7 +179,7 @@ def status(
         return
     from airflow_provider_sfstream.cli.records import STATUS_COLUMNS, status_row
 
-    none = "No task has left a status of a stream."
+    none = "No task has stored a status of a stream."
     show_rows([status_row(stream) for stream in document["streams"]], STATUS_COLUMNS, as_json=False, none=none)
 
 

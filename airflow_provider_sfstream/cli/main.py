@@ -1,4 +1,4 @@
-"""The command ``sfstream``: its commands, and what they have in common."""
+"""The command ``sfstream``: its subcommands and their common options."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _log_to_stderr() -> None:
-    """Let logs go where they do not mix with what was asked for. Airflow has set up its own way by now."""
+    """Send logs to standard error, apart from the output. Replaces Airflow's own logging configuration."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", force=True)
 
 
@@ -60,7 +60,7 @@ def _common(
     ),
 ) -> None:
     """Look at Salesforce event streams, and mend them by hand, with the connections and Variables of this Airflow."""
-    logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # an error is told when it ends a command
+    logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # an error is reported when it ends a command
 
 
 def main(arguments: Sequence[str] | None = None, name: str = "sfstream") -> None:

@@ -1,4 +1,4 @@
-"""The commands that change something. Each shows what it will do, asks first, and leaves the record of the operator."""
+"""Commands that change data. Each shows its effect, asks for confirmation, and writes the operator's audit record."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def prune(
     ] = False,
     output_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of those folders.")] = None,
     keep_last: Annotated[int, typer.Option(help="How many of the newest windows stay.", min=1)] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which windows would be removed.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,8 +94,8 @@ def prune(
 
     if no_readers == bool(replica_urls or event_log_urls):
         raise InvalidUseError(
-            "Name who reads the stream with --replica-urls and --event-log-urls, or say --no-readers: windows that one "
-            "of them has yet to read stay. Nothing was removed."
+            "Name the readers of the stream with --replica-urls and --event-log-urls, or set --no-readers: windows "
+            "that a reader has not read yet are not removed. Nothing was removed."
         )
     check_age(older_than)
     landed, who = open_landed_stream(names), _who("prune")
@@ -127,7 +127,7 @@ def _show_done(done: dict[str, Any], as_json: bool) -> None:
         show_json(done)
         return
     rows = [{"what": name.replace("_", " "), "value": value} for name, value in done.items() if name != "stream"]
-    show_rows(rows, {"what": "What", "value": "Value"}, as_json=False, none="")
+    show_rows(rows, {"what": "Name", "value": "Value"}, as_json=False, none="")
 
 
 def _who(command: str) -> str:

@@ -111,5 +111,5 @@ def duration(text: str) -> timedelta:
     """
     match = re.fullmatch(r"(\d{1,6})([dh])", text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no span of time. Give days or hours, such as 30d or 36h.")
+        raise typer.BadParameter(f"{text!r} is not a duration. Use days or hours, for example 30d or 36h.")
     return timedelta(**{"days" if match[2] == "d" else "hours": int(match[1])})

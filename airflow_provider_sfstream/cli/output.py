@@ -21,8 +21,8 @@ from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.redaction import redacted
 
 FAILED, WRONG_USE, TRY_AGAIN, INTERRUPTED = 1, 2, 75, 130
-"""Exit statuses: what trying again cannot mend, a command that cannot be one (as typer has it), what trying again may
-mend (``EX_TEMPFAIL`` of ``sysexits.h``), and Ctrl-C."""
+"""Exit statuses: a permanent error, invalid use (as in typer), an error that a retry may correct (``EX_TEMPFAIL`` of
+``sysexits.h``), and Ctrl-C."""
 
 Row = Mapping[str, Any]
 
@@ -104,7 +104,7 @@ def _short_time(text: str) -> str:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show on a terminal that something takes its time; the block may call what it is given once for each step.
+    """Show a progress bar on a terminal. Yield a function that the block calls after each step.
 
     :param total: how many steps there are; ``None``: that is not known.
     """
@@ -166,18 +166,23 @@ def _report(error: Exception) -> list[str]:
     from airflow_provider_sfstream._airflow import AirflowNotFoundException
     from airflow_provider_sfstream.actions.failures import FailureReport, guide_url
 
-    what, do, lost, guide = f"{type(error).__name__}: {redacted(str(error))}", "", "", ""
+    text, action, data_loss, page = f"{type(error).__name__}: {redacted(str(error))}", "", "", ""
     if isinstance(error, SalesforceStreamError):
-        what, lost, guide = f"{type(error).__name__}: {error.happened}", error.lost, error.guide
-        do = error.advice.replace("clear the task", "run the command again")
+        text, data_loss, page = f"{type(error).__name__}: {error.happened}", error.lost, error.guide
+        action = error.advice.replace("clear the task", "run the command again")
         if error.retriable:
-            do = f"{do} Trying again may do."
+            action = f"{action} A retry may succeed."
     elif isinstance(error, AirflowNotFoundException):
-        do, guide = "Add the connection, or name another one. `airflow connections list` shows them.", "connection.md"
+        action, page = (
+            "Add the connection, or name another one. `airflow connections list` shows them.",
+            "connection.md",
+        )
     elif type(error).__module__.startswith("sqlalchemy."):
-        what = f"{type(error).__name__}: Airflow's database cannot be used: {redacted(str(error).splitlines()[0])}"
-        do = "Run `airflow db check`, and `airflow db migrate` for a new one. AIRFLOW_HOME has to be that Airflow's."
+        text = f"{type(error).__name__}: Airflow's database cannot be used: {redacted(str(error).splitlines()[0])}"
+        action = (
+            "Run `airflow db check`, and `airflow db migrate` for a new one. AIRFLOW_HOME has to be that Airflow's."
+        )
     else:
-        do = "Run it with `sfstream --verbose` to see where it comes from."
-    where = f"docs/{guide} {guide_url(guide)}".rstrip() if guide else ""
-    return FailureReport(" ".join(what.split()), "", lost, None, do, where).lines()
+        action = "Run the command with `sfstream --verbose` to see the traceback."
+    docs = f"docs/{page} {guide_url(page)}".rstrip() if page else ""
+    return FailureReport(" ".join(text.split()), "", data_loss, None, action, docs).lines()

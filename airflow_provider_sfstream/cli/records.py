@@ -41,14 +41,14 @@ def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:
 
 
 def _position_row(stream: Stream, position: Position) -> dict[str, Any]:
-    """Return what is listed of a position. ``certainty`` is that of the time up to which events are stored."""
+    """Return the row of a position. ``certainty`` is that of the time up to which events are stored."""
     is_proven = position.confirmed_at is not None and stream.api == "pubsub"
     certainty: Certainty = "proven" if is_proven else "estimated" if position.contact_at is not None else "unknown"
     return {**vars(stream), **asdict(position), "certainty": certainty}
 
 
 def window_row(manifest: Manifest) -> dict[str, Any]:
-    """Return what is listed of a window: what the page of streams has, and from which replay ID to which it goes."""
+    """Return the row of a window: the data of the streams page, with its first and last replay ID."""
     window = manifest.window
     return {**window_line(manifest), "after": hex_of(window.after), "through": hex_of(window.through)}
 
@@ -61,12 +61,12 @@ STATUS_COLUMNS = {
     "left": "Left",
     "drained_at": "Drained",
     "events": "Events in 72 h",
-    "concerns": "What is wrong",
+    "concerns": "Findings",
 }
 
 
 def status_row(stream: dict[str, Any]) -> dict[str, Any]:
-    """Return what a line of a table has of a stream of the page."""
+    """Return the table row of a stream of the page."""
     left = stream.get("headroom") or {}
     perhaps, seconds = "" if left.get("assumed") is None else "perhaps ", left.get("best")
     return {

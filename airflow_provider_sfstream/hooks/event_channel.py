@@ -197,7 +197,7 @@ def check_confirmed(confirm_removal: bool, doing: str) -> None:
         raise ConfigurationError(
             f"{doing[:1].upper()}{doing[1:]} ends the delivery of events on the channel, perhaps of some that were "
             "published before and that no drain has read yet. Drain the channel first, and set confirm_removal=True if "
-            "that is what you want. Nothing was changed."
+            "you accept this. Nothing was changed."
         )
 
 

@@ -85,7 +85,7 @@ class AllocationReserve:
         if isinstance(argument, Mapping) and not all(isinstance(name, str) and name for name in given):
             raise ConfigurationError(f"{_ARGUMENT}={argument!r} must have the names of allocations as its keys.")
         self._reserves: dict[str | None, Reserve] = (
-            {} if argument is None else {name: Reserve.of(value, _ARGUMENT) for name, value in given.items()}
+            {} if argument is None else {name: Reserve.from_value(value, _ARGUMENT) for name, value in given.items()}
         )
 
     def __bool__(self) -> bool:

@@ -63,9 +63,9 @@ class Entry:
         return _LONG if is_long else f"{last.year:04}/{last:%m/%d}"
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Entry | None:
+    def from_manifest(cls, manifest: Manifest) -> Entry | None:
         """Return the entry of a window, ``None`` if it has no time to search by."""
-        bounds = Bounds.of(manifest)
+        bounds = Bounds.from_manifest(manifest)
         ends = [] if bounds.ends is None else [bounds.ends[0]]
         if bounds.hull is None and not ends:
             return None
@@ -105,7 +105,7 @@ class BackfillIndex:
 
     def add(self, manifest: Manifest) -> None:
         """Write the entry of a backfill window, before its manifest."""
-        entry, stream = Entry.of(manifest), manifest.stream
+        entry, stream = Entry.from_manifest(manifest), manifest.stream
         if entry is None:
             return
         path = f"{self._landing.backfill_index_folder(stream)}/{entry.folder}/{entry.name}"

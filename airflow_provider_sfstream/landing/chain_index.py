@@ -192,7 +192,7 @@ class _Walk:
             self.catalog.log_end(self.stream, window_id)
             raise _ChainEndError
         self.read.add(window_id)
-        bounds = Bounds.of(manifest)
+        bounds = Bounds.from_manifest(manifest)
         if self.search.is_past(bounds):
             raise _ChainEndError
         if self.search.wants(bounds):

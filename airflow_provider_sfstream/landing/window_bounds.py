@@ -75,7 +75,7 @@ class Bounds:
     ends: tuple[datetime, datetime] | None
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Bounds:
+    def from_manifest(cls, manifest: Manifest) -> Bounds:
         """Return the bounds of one window."""
         window = manifest.window
         due, end = window.run.run_after, end_of(window)

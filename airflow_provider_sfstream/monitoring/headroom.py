@@ -30,7 +30,7 @@ class Headroom:
     now: datetime
 
     @classmethod
-    def of(cls, drain: Mapping[str, Any], now: datetime) -> Headroom:
+    def from_drain(cls, drain: Mapping[str, Any], now: datetime) -> Headroom:
         """Return the headroom of a stream at ``now``, by the section ``drain`` of its status."""
         certainty = certainty_of(drain)
         confirmed, contact, event = (

@@ -74,9 +74,9 @@ def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: 
     """Yield the findings about a subject of the status, a failed task first."""
     failed = known.failure(subject)
     if failed is not None:
-        task, what = failed["task"], failed.get("report", {}).get("What", "its log says why")
-        detail = f"{task['dag_id']}.{task['task_id']} failed at {failed['at']}: {what}"
-        yield Finding("failure", "bad", f"Task {task['task_id']} failed: {what}", detail, True)
+        task, error = failed["task"], failed.get("report", {}).get("Error", "see its log")
+        detail = f"{task['dag_id']}.{task['task_id']} failed at {failed['at']}: {error}"
+        yield Finding("failure", "bad", f"Task {task['task_id']} failed: {error}", detail, True)
     if connection_of(subject) is not None:
         yield from _of_drain(known.section(subject, "drain"), limits, now)
     for section, document in sorted(known.sections(subject).items()):
@@ -85,7 +85,7 @@ def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: 
         elif section.startswith("allocation."):
             yield _of_allocation(document, limits)
         elif rows := (document.get("set_aside") or {}).get("rows"):
-            detail = f"{rows} events were put into quarantine at {document['set_aside']['at']} and not taken back since"
+            detail = f"{rows} events were quarantined at {document['set_aside']['at']} and not processed again since"
             yield Finding("quarantine", "warning", "Rows are in quarantine", detail, True)
 
 
@@ -93,26 +93,26 @@ def _of_drain(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[
     if "retention" not in drain:
         yield Finding("time_left", "warning", "Never drained", "never drained", False)
         return
-    headroom = Headroom.of(drain, now)
+    headroom = Headroom.from_drain(drain, now)
     yield from _time_left(headroom, limits, now - _time(drain["since"]))
     yield from _contact(drain, limits, now)
     for gap in drain.get("gaps", ()):
         age = now - _time(gap["detected_at"])
         level: Level = "good" if age >= headroom.retention else "warning" if gap.get("uncertain") else "bad"
         text = "Events may have been lost" if gap.get("uncertain") else "Events were lost"
-        lost = "possible loss, nothing is known to be lost:" if gap.get("uncertain") else "events were lost"
+        lost = "possible loss, no event is known to be lost:" if gap.get("uncertain") else "events were lost"
         detail = f"{lost} after {gap['after']}, since {gap['since'] or 'an unknown time'} ({gap['reason']})"
         yield Finding("loss", level, text, detail, age < limits.gap_age)
     for span in drain.get("missing", ()):
-        detail = f"events from {span['from']} to {span['to']} were not to be had"
-        yield Finding("loss", "warning", "The last interval is not whole", detail, True)
+        detail = f"events from {span['from']} to {span['to']} could not be read"
+        yield Finding("loss", "warning", "The last interval is incomplete", detail, True)
 
 
 def _time_left(headroom: Headroom, limits: HealthLimits, since_first_drain: timedelta) -> Iterator[Finding]:
     best, known = headroom.best, headroom.known
     if best is None:
-        text = "Nobody knows how much time is left: its end was never confirmed, and no event is stored"
-        detail = "the time until events are lost is unknown: nothing shows up to when events are stored"
+        text = "Remaining time unknown: end of stream never confirmed, no event stored"
+        detail = "the time until events are lost is unknown: no confirmed end and no stored event"
         yield Finding("end", "bad", text, detail, since_first_drain > limits.contact_age)
         return
     by_event = "" if headroom.estimated_until is None else ", by the time of the last event"
@@ -120,9 +120,9 @@ def _time_left(headroom: Headroom, limits: HealthLimits, since_first_drain: time
     level, text = next((level, text) for most, level, text in _TIME_LEFT if best / headroom.retention <= most)
     yield Finding("time_left", level, text, detail, best < limits.headroom)
     if headroom.assumed is not None and (known is None or known <= timedelta(0)):
-        never = "was never confirmed" if known is None else "was not confirmed within the retention"
-        detail = "Salesforce has not confirmed its end: the time left is only assumed"
-        yield Finding("end", "warning", f"Its end {never}: the time left is only assumed", detail, False)
+        never = "never confirmed" if known is None else "not confirmed within the retention"
+        detail = "Salesforce has not confirmed the end of the stream: the remaining time is an estimate"
+        yield Finding("end", "warning", f"End of stream {never}; remaining time is an estimate", detail, False)
 
 
 def _contact(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def _contact(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[F
 def _of_tables(document: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
     tables = sorted(document["tables"].items())
     is_flagged = any(table.get("flag") is not None for _, table in tables)
-    text = "A table has to be fetched anew" if is_flagged else "Dirty rows wait for a refresh"
+    text = "A table must be fetched again" if is_flagged else "Dirty rows need a refresh"
     for name, table in tables:
         dirty, flag, since = table.get("dirty", 0), table.get("flag"), table.get("unclean_since")
         if dirty or flag is not None:

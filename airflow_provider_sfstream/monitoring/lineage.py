@@ -116,7 +116,7 @@ class LineageMixin:
         try:
             return self.lineage(has_ended=has_ended)
         except Exception as error:  # lineage must not fail the task
-            log.warning("The lineage of this task cannot be told: %s (%s)", type(error).__name__, quoted(str(error)))
+            log.warning("The lineage of this task is unknown: %s (%s)", type(error).__name__, quoted(str(error)))
             return None
 
 

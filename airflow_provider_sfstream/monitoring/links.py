@@ -43,7 +43,7 @@ def _empty_if_unknown(get_link: GetLink) -> GetLink:
         try:
             return get_link(self, operator, ti_key=ti_key)
         except Exception as error:
-            operator.log.debug("The link %r cannot be told: %s", self.name, type(error).__name__)
+            operator.log.debug("The link %r is not available: %s", self.name, type(error).__name__)
             return ""
 
     return guarded

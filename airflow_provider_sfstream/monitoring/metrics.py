@@ -26,7 +26,7 @@ def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[s
         for key, name in _SINCE.items():
             if document.get(key):
                 yield name, (now - datetime.fromisoformat(document[key])).total_seconds(), {}
-        headroom = Headroom.of(document, now)
+        headroom = Headroom.from_drain(document, now)
         if headroom.known is not None:
             yield "headroom", headroom.known.total_seconds(), {}
         if window := document.get("window"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_provider_sfstream.actions.failures import WORDS, guide_url, report_of_error, subject_of
+from airflow_provider_sfstream.actions.failures import LABELS, guide_url, report_of_error, subject_of
 from airflow_provider_sfstream.redaction import redacted
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _STATES = {
     "skipped": "was skipped",
     "up_for_retry": "failed and will be tried again",
 }
-_ENDED = "The task ended without an error of its own: its process was killed, or Airflow heard no more of it."
+_ENDED = "The task ended without an error: its process was killed, or Airflow received no heartbeat from it."
 _ON_CALL = "on-call.md"
 _WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
 
@@ -40,7 +40,7 @@ class LossSummary:
         return bool(self.events or self.quarantined)
 
     @classmethod
-    def of(cls, result: Any) -> Self:
+    def from_result(cls, result: Any) -> Self:
         """Return the losses in the XCom result of a task of this package; no losses for any other result."""
         if not isinstance(result, Mapping):
             return cls()
@@ -52,33 +52,33 @@ class LossSummary:
         return cls(tuple(events), quarantined if type(quarantined) is int else 0, is_uncertain)
 
     @property
-    def what(self) -> str:
+    def summary(self) -> str:
         """Summary of the losses, in one sentence."""
         if self.is_uncertain:
-            return "Possible loss; nothing is known to be lost. What was there is stored, and the gap is recorded."
+            return "Possible loss; no event is known to be lost. All other events are stored, and the gap is recorded."
         if self.events:
-            return "Events were lost. What was there is stored, and the loss is recorded."
+            return "Events were lost. All other events are stored, and the loss is recorded."
         if self.quarantined:
             return "Rows could not be decoded, and are in quarantine."
-        return "All is well."
+        return "No data was lost."
 
     @property
-    def lost(self) -> str:
+    def data_loss(self) -> str:
         """Lost events and quarantined rows, one sentence for each."""
-        rows = [f"{self.quarantined} rows wait in quarantine."] if self.quarantined else []
-        return " ".join([*self.events, *rows]) or "Nothing."
+        rows = [f"{self.quarantined} rows are in quarantine."] if self.quarantined else []
+        return " ".join([*self.events, *rows]) or "None."
 
     @property
-    def remedy(self) -> str:
+    def action(self) -> str:
         """Instructions to the reader; an empty text if there are no losses."""
-        fetch = "Fetch from Salesforce what the events told of, if it is needed." if self.events else ""
-        return " ".join(filter(None, (fetch, "Take the rows back from quarantine." if self.quarantined else "")))
+        fetch = "Fetch the affected records from Salesforce, if you need them." if self.events else ""
+        return " ".join(filter(None, (fetch, "Process the quarantined rows again." if self.quarantined else "")))
 
 
 def _gap(gap: Mapping[str, Any]) -> str:
     since = gap.get("since") or "an unknown time"
     events = "Possibly events" if gap.get("uncertain") else "Events"
-    return redacted(f"{events} from {since} on, found out at {gap.get('detected_at')} ({gap.get('reason')}).")
+    return redacted(f"{events} from {since} on, detected at {gap.get('detected_at')} ({gap.get('reason')}).")
 
 
 def _missing(span: Mapping[str, Any]) -> str:
@@ -90,8 +90,8 @@ class StreamMessage:
     """A message about one task, or about a DAG run. It holds no secret.
 
     :param title: task and state, in one line.
-    :param parts: texts by their label: ``What``, ``Of``, ``Lost``, ``Left``, ``Do``, ``Guide``. A label without a text
-        has an empty one, because a template of Airflow fails for a missing key.
+    :param parts: texts by their label: ``Error``, ``Context``, ``Data loss``, ``Time left``, ``Action``, ``Docs``. A
+        label without a text has an empty one, because a template of Airflow fails for a missing key.
     :param facts: those of ``dag_id``, ``task_id``, ``run_id``, ``map_index``, ``try_number``, ``state`` and ``log_url``
         that the context of the callback has.
     """
@@ -103,7 +103,7 @@ class StreamMessage:
     @property
     def text(self) -> str:
         """The message as lines of text."""
-        lines = [self.title, *(f"{word}: {text}" for word, text in self.parts.items() if text)]
+        lines = [self.title, *(f"{label}: {text}" for label, text in self.parts.items() if text)]
         return "\n".join([*lines, f"Log: {self.facts['log_url']}"] if self.facts.get("log_url") else lines)
 
     @property
@@ -113,12 +113,12 @@ class StreamMessage:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The message as JSON: ``text``, ``title``, the facts, and each part by its label in lower case."""
-        labelled = {word.lower(): text for word, text in self.parts.items()}
+        """The message as JSON: ``text``, ``title``, the facts, and each part by its label, as in ``data_loss``."""
+        labelled = {label.lower().replace(" ", "_"): text for label, text in self.parts.items()}
         return {"text": self.text, "title": self.title, **self.facts, **labelled}
 
     @classmethod
-    def of_failure(cls, context: Context) -> Self:
+    def from_failure(cls, context: Context) -> Self:
         """Return the message of a task, or a DAG run, that did not succeed."""
         error = context.get("exception")
         if isinstance(error, BaseException):
@@ -126,20 +126,25 @@ class StreamMessage:
         else:
             # Text of Airflow's: the reason of a DAG's callback, or why it gave a task up.
             reason = context.get("reason")
-            labelled = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
-            parts = {"What": labelled, "Of": _subject(context), "Guide": _guide(_ON_CALL)}
-        return cls._of(context, parts, "failed")
+            text = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
+            parts = {"Error": text, "Context": _subject(context), "Docs": _docs(_ON_CALL)}
+        return cls._from_context(context, parts, "failed")
 
     @classmethod
-    def of_success(cls, context: Context, losses: LossSummary) -> Self:
+    def from_success(cls, context: Context, losses: LossSummary) -> Self:
         """Return the message of a task that succeeded, with the losses in its result."""
-        parts = {"What": losses.what, "Of": _subject(context), "Lost": losses.lost, "Do": losses.remedy}
+        parts = {
+            "Error": losses.summary,
+            "Context": _subject(context),
+            "Data loss": losses.data_loss,
+            "Action": losses.action,
+        }
         if losses:
-            parts["Guide"] = _guide(_WHEN_LOST if losses.events else "event-log.md#quarantine")
-        return cls._of(context, parts, "success")
+            parts["Docs"] = _docs(_WHEN_LOST if losses.events else "event-log.md#quarantine")
+        return cls._from_context(context, parts, "success")
 
     @classmethod
-    def _of(cls, context: Context, parts: Mapping[str, str], state: str) -> Self:
+    def _from_context(cls, context: Context, parts: Mapping[str, str], state: str) -> Self:
         task: Any = context.get("ti")
         dag: Any = context.get("dag")
         of_dag = "reason" in context  # only a DAG's own callbacks have one
@@ -160,7 +165,7 @@ class StreamMessage:
             "log_url": getattr(task, "log_url", None),
         }
         title = f"{name} {_STATES.get(state, 'failed')} ({facts['run_id']})"
-        return cls(title, {word: parts.get(word, "") for word in WORDS}, facts)
+        return cls(title, {label: parts.get(label, "") for label in LABELS}, facts)
 
 
 def _subject(context: Context) -> str:
@@ -168,5 +173,5 @@ def _subject(context: Context) -> str:
     return "" if task is None else redacted(subject_of(task))
 
 
-def _guide(page: str) -> str:
+def _docs(page: str) -> str:
     return f"docs/{page} {guide_url(page)}".rstrip()

@@ -28,10 +28,10 @@ class SalesforceStreamNotifier(BaseNotifier):
 
     Either another notifier of Airflow sends the message, which its templates contain:
     ``{{ sfstream.text }}`` is the whole message, ``{{ sfstream.title }}`` the first line, ``{{ sfstream.html }}`` the
-    message for an e-mail, ``{{ sfstream.parts["Do"] }}`` one part, which may be empty. Or it is posted as JSON, with
-    an Airflow connection of type ``http``: ``text`` (the key of webhooks of Slack and Mattermost), ``title``,
-    ``what``, ``of``, ``lost``, ``left``, ``do``, ``guide``, ``dag_id``, ``task_id``, ``run_id``, ``map_index``,
-    ``try_number``, ``state`` and ``log_url``.
+    message for an e-mail, ``{{ sfstream.parts["Action"] }}`` one part, which may be empty. Or it is posted as JSON,
+    with an Airflow connection of type ``http``: ``text`` (the key of webhooks of Slack and Mattermost), ``title``,
+    ``error``, ``context``, ``data_loss``, ``time_left``, ``action``, ``docs``, ``dag_id``, ``task_id``, ``run_id``,
+    ``map_index``, ``try_number``, ``state`` and ``log_url``.
 
     A message contains no secret and no event. If it cannot be sent, the task's log has the error, and the state of the
     task does not change.
@@ -98,8 +98,8 @@ class SalesforceStreamNotifier(BaseNotifier):
             succeeded = getattr(task, "state", None) in ("success", "skipped")
             result = task.xcom_pull(task_ids=task.task_id, map_indexes=task.map_index) if succeeded else None
         if not succeeded:
-            return StreamMessage.of_failure(context)
-        losses = LossSummary.of(result)
+            return StreamMessage.from_failure(context)
+        losses = LossSummary.from_result(result)
         if self.only_on_loss and not losses:
             return None
-        return StreamMessage.of_success(context, losses)
+        return StreamMessage.from_success(context, losses)

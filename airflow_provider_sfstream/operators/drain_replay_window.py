@@ -213,7 +213,7 @@ class DrainReplayWindowOperator(DrainOperator):
         config = self._config(rendered=False)
         if mode == "interval":
             check_timetable(getattr(self.get_dag(), "timetable", None))
-        self._assets = DrainOutlets.of(config, self)
+        self._assets = DrainOutlets.from_config(config, self)
         self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
     def execute(self, context: Context) -> dict[str, Any]:

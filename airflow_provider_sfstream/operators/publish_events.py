@@ -160,7 +160,7 @@ class PublishEventsOperator(BaseOperator):
         hook = SalesforcePubSubHook(self.salesforce_conn_id)
         with source_of_run as source, hook.get_conn() as client:
             encoder = client.encoder(self.topic)
-            maker = RowMaker.of(source, self.fields, self.key, encoder)
+            maker = RowMaker.from_columns(source, self.fields, self.key, encoder)
             described = {"key": self.key, "pinned": {} if self.key else source.pinned}
             if before is None:
                 what = f"{self.topic}: nothing is published"

@@ -115,7 +115,7 @@ class SparkSubmitEventLogOperator(WindowsOperator, SparkJobOperator):
         """Submit the job and wait for it; return its metrics."""
         with airflow_errors(self):
             check_output(self.output_url)
-            landed = WindowsArgument.of(self.windows, self.event_time_from, self.event_time_to)
+            landed = WindowsArgument.from_argument(self.windows, self.event_time_from, self.event_time_to)
             config = landed.added_to(self._config)
             if not config.manifests:
                 raise AirflowSkipException("There are no windows with events to process.")

@@ -49,7 +49,7 @@ class FieldRules:
     key: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def of(cls, exclude: Any, mask: Any, hashed: Any, key: str | None = None) -> FieldRules:
+    def from_arguments(cls, exclude: Any, mask: Any, hashed: Any, key: str | None = None) -> FieldRules:
         """Return the rules of arguments, validated except for a key that is set later.
 
         :raises ConfigurationError: if an argument or a field is invalid; the error names it. Nothing was written.
@@ -108,7 +108,7 @@ class FieldRules:
         given = {name.lower(): how for name, how in self.items()}
         for name, how in recorded.items():
             if (now := given.get(name.lower())) != how:
-                told = "nothing is said of it" if now is None else f"it is named in {now}_fields"
+                told = "it has no rule" if now is None else f"it is named in {now}_fields"
                 raise ConfigurationError(
                     f"{where} is written with {how}_fields={[name]!r}, and for this job {told}. Nothing was written. "
                     f"Name {name} in {how}_fields, or give another output_url for a table made anew."
@@ -162,7 +162,7 @@ class Coverage:
                 if each not in self._hows or _rank(how) < _rank(self._hows[each][1]):
                     self._hows[each] = (name, how)
 
-    def of(self, path: Sequence[str], *, is_opaque: bool = False) -> Treatment | None:
+    def treatment_of(self, path: Sequence[str], *, is_opaque: bool = False) -> Treatment | None:
         """Return the treatment of a field, or of a part of it; ``None`` if it is stored unchanged.
 
         :param path: name of the field, and names of the parts that lead to the value.
@@ -199,7 +199,7 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
                 "Nothing was written."
             )
         if name.lower() in _NEEDED:
-            raise ConfigurationError(f"{argument}: rows are told apart by {name}; leave it out. Nothing was written.")
+            raise ConfigurationError(f"{argument}: {name} identifies rows; omit it. Nothing was written.")
     return tuple(dict.fromkeys(value or ()))
 
 

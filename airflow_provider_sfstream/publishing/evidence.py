@@ -40,7 +40,7 @@ class Evidence:
     others_are_absent: bool = False
 
 
-def look(
+def find_published(
     bus: Bus,
     topic: str,
     trail: Sequence[AcceptedEvent],

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, look
+from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, find_published
 from airflow_provider_sfstream.publishing.ledger import (
     AcceptedEvent,
     PublishLedger,
@@ -130,7 +130,7 @@ class Publication:
         """Yield the events to publish; count the other rows."""
         seen: set[bytes] = set()
         for number, row in enumerate(rows):
-            event_id = self._ids.of(row.identity)
+            event_id = self._ids.id_of(row.identity)
             if row.problem is not None:
                 self._fail(number, row, "SchemaError", row.problem)
             elif UUID(event_id).bytes in seen:
@@ -257,7 +257,9 @@ class Publication:
         """
         while True:
             try:
-                return look(self._client, self._topic, tuple(trail), in_doubt, latest_arrival=self._latest_arrival)
+                return find_published(
+                    self._client, self._topic, tuple(trail), in_doubt, latest_arrival=self._latest_arrival
+                )
             except SalesforceStreamError as error:
                 if not error.retriable:
                     log.warning("%s: the topic cannot be read for events in doubt: %s", self._topic, error)

@@ -39,7 +39,7 @@ class EventIds:
     topic: str
     run_key: str
 
-    def of(self, identity: str) -> str:
+    def id_of(self, identity: str) -> str:
         """Return the ID of a row's event."""
         run = uuid.uuid5(_NAMESPACE, "\0".join((self.org_id, self.topic, self.run_key)))
         return str(uuid.uuid5(run, identity))

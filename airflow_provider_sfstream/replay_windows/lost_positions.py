@@ -55,7 +55,9 @@ def accept_loss(
     """
     stream, position = landed.stream, landed.position()
     if not reason.strip():
-        raise ConfigurationError(f"{stream}: the reason is empty. Say why the loss is accepted; nothing was recorded.")
+        raise ConfigurationError(
+            f"{stream}: the reason is empty. Set the reason why the loss is accepted; nothing was recorded."
+        )
     if position.replay_id is None:
         raise ConfigurationError(f"{stream}: no position is recorded, so none can be lost. Nothing was recorded.")
     before = _accepted_at(landed, position.replay_id)

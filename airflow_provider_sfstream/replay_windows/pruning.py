@@ -43,7 +43,7 @@ class OldWindow:
     bytes: int
 
     @classmethod
-    def of(cls, manifest: Manifest) -> OldWindow:
+    def from_manifest(cls, manifest: Manifest) -> OldWindow:
         window = manifest.window
         return cls(
             window_id=window.window_id,
@@ -102,7 +102,7 @@ class _Limit:
         return _Limit(time, reason) if time < self.time else self
 
 
-def prune_windows(
+def prune_stream(
     request: PruneRequest,
     *,
     store: ReplayStore,
@@ -173,7 +173,7 @@ def _landed(stream: Stream, window_id: str, who: str, catalog: LandingCatalog) -
 def _old_windows(request: PruneRequest, catalog: LandingCatalog, now: datetime) -> list[OldWindow]:
     """Return the landed windows that are old enough, oldest first."""
     cutoff = now - request.older_than
-    found = (OldWindow.of(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
+    found = (OldWindow.from_manifest(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
     return sorted((window for window in found if window.finished_at < cutoff), key=lambda window: window.finished_at)
 
 

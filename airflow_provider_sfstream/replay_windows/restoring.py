@@ -30,7 +30,7 @@ class RestoreResult:
     backfill_windows: int
 
 
-def restore_position(
+def restore_from_landing(
     stream: Stream,
     *,
     store: ReplayStore,
@@ -101,7 +101,7 @@ def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:
         if len(one_position) > 1 and not (certain and certain[-1]):
             listed = ", ".join(f"{each.window.window_id} ({each.window.run})" for each in one_position)
             raise ConfigurationError(
-                f"{live[0].stream}: windows {listed} begin at one position, and the landing does not tell which of "
+                f"{live[0].stream}: windows {listed} begin at one position, and the landing does not show which of "
                 "them was recorded. It is the one whose task succeeded: give its id as last_window_id. "
                 "Nothing was recorded."
             )

@@ -165,7 +165,7 @@ def schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> list[
     comparison = _Comparison(landed)
     changes: dict[str, SchemaChange] = {}
     for manifest in manifests:
-        for change in comparison.of(manifest):
+        for change in comparison.changes_of(manifest):
             changes.setdefault(change.schema_id, change)
     return list(changes.values())
 
@@ -177,7 +177,7 @@ class _Comparison:
         self._landed = landed
         self._schemas: dict[str, dict[str, Any] | None] = {}
 
-    def of(self, manifest: Manifest) -> list[SchemaChange]:
+    def changes_of(self, manifest: Manifest) -> list[SchemaChange]:
         """Return the changes of one window."""
         is_live = manifest.window.kind == "live"
         head = manifest.window.previous_window_id if is_live else self._landed.position().window_id

@@ -57,7 +57,7 @@ class Reserve:
     value: int | float
 
     @classmethod
-    def of(cls, value: Any, argument: str) -> Self:
+    def from_value(cls, value: Any, argument: str) -> Self:
         """Return the reserve of an argument: an ``int`` is a number, a ``float`` a share from 0.0 to 1.0.
 
         :raises ConfigurationError: naming the argument, if it is neither.
@@ -148,7 +148,7 @@ def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
     try:
         delivered = read()
     except SalesforceStreamError as error:  # the log is optional
-        log.info("%s: what it went to is not known: %s", name, error)
+        log.info("%s: the consumers are unknown: %s", name, error)
         return
     consumers = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
     log.info("%s: delivered to all clients in the 24 hours to the last full hour: %s.", name, consumers or "not known")

@@ -138,7 +138,7 @@ class Span:
     def __post_init__(self) -> None:
         if self.start.utcoffset() is None or self.end.utcoffset() is None or not self.start < self.end:
             raise ConfigurationError(
-                f"[{self.start}, {self.end}) is no span of time: it needs a time zone, and an end after its start."
+                f"[{self.start}, {self.end}) is not a valid span: it needs a time zone, and an end after its start."
             )
 
     def __str__(self) -> str:

@@ -67,7 +67,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         self.allocation = allocation
         self.salesforce_conn_id = salesforce_conn_id
         self.deferrable = deferrable
-        self._least = Reserve.of(reserve, "reserve")
+        self._least = Reserve.from_value(reserve, "reserve")
         self._hook: SalesforceAllocationHook | None = None
         self._explained = False
 

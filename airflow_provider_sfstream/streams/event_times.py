@@ -47,7 +47,7 @@ class TimeReaders:
         self._schema = schema
         self._readers: dict[str, TimeReader] = {}
 
-    def of(self, schema_id: str) -> TimeReader | None:
+    def reader_of(self, schema_id: str) -> TimeReader | None:
         """Return the reader for events of ``schema_id``; ``None`` while no usable schema is available, because a
         missing schema must not stop the stream."""
         reader = self._readers.get(schema_id)
@@ -83,7 +83,7 @@ class StreamEventTimes:
         return times
 
     def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
-        reader = self._readers.of(schema_id)
+        reader = self._readers.reader_of(schema_id)
         times: list[int | None] = [None] * len(payloads) if reader is None else reader.read_many(payloads).to_pylist()
         return times
 
@@ -122,7 +122,7 @@ class EventTimeBounds:
         for schema_id, payloads in self._gathered.items():
             if not payloads:
                 continue
-            reader = self._readers.of(schema_id)
+            reader = self._readers.reader_of(schema_id)
             if reader is None:
                 self.unread.add(schema_id)
                 self.untimed += len(payloads)

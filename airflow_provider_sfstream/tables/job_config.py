@@ -146,7 +146,7 @@ class WindowsJobConfig(JobConfig):
     def __post_init__(self) -> None:
         """Check the folder and the names of fields, and convert the latter to tuples."""
         super().__post_init__()
-        rules = FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields)
+        rules = FieldRules.from_arguments(self.exclude_fields, self.mask_fields, self.hash_fields)
         for how in get_args(Treatment):
             object.__setattr__(self, f"{how}_fields", getattr(rules, how))
 
@@ -156,4 +156,6 @@ class WindowsJobConfig(JobConfig):
 
         :raises ConfigurationError: if there are fields to hash, and no key. Nothing was written.
         """
-        return FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields).with_key(self.hash_key)
+        return FieldRules.from_arguments(self.exclude_fields, self.mask_fields, self.hash_fields).with_key(
+            self.hash_key
+        )

@@ -50,7 +50,7 @@ class SalesforceAllocationTrigger(BaseTrigger):
 
         :raises ConfigurationError: if an argument cannot be used.
         """
-        Reserve.of(self.reserve, "reserve")
+        Reserve.from_value(self.reserve, "reserve")
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "allocation": self.allocation,
             "reserve": self.reserve,
@@ -70,7 +70,7 @@ class SalesforceAllocationTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _waited_for(self) -> dict[str, Any]:
-        reserve = Reserve.of(self.reserve, "reserve")
+        reserve = Reserve.from_value(self.reserve, "reserve")
         hook = SalesforceAllocationHook(self.salesforce_conn_id)
         await hook.asettings()  # the threads below would ask for the connection in a way that the triggerer has not
         while True:

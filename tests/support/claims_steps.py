@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -228,7 +228,7 @@ class Steps:
         world = self.world
         for last in (None, self._head):
             try:
-                restored = restore_position(
+                restored = restore_from_landing(
                     world.stream,
                     store=world.store,
                     catalog=world.catalog,

@@ -61,7 +61,9 @@ NAMES = _names()
 
 def rules_of(chosen: Sequence[tuple[str, Treatment]]) -> FieldRules:
     """Return field protection rules for names with their treatments."""
-    return FieldRules.of(*([name for name, how in chosen if how == each] for each in get_args(Treatment)), KEY)
+    return FieldRules.from_arguments(
+        *([name for name, how in chosen if how == each] for each in get_args(Treatment)), KEY
+    )
 
 
 def random_rules(shape: random.Random) -> list[tuple[str, Treatment]]:

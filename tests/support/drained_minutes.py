@@ -16,7 +16,7 @@ from airflow_provider_sfstream.replay_stores.base import ReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import Span, Stream
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
@@ -65,7 +65,7 @@ class Minutes:
         return drain_interval(self.landed_stream, request, open_source=opened, now=lambda: minute(at))
 
     def restore(self, last_window_id: str | None = None) -> None:
-        restore_position(
+        restore_from_landing(
             self.stream,
             store=self.store,
             catalog=self.under_test.catalog,

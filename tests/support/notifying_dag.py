@@ -19,7 +19,7 @@ THROUGH = SalesforceStreamNotifier(
     through=HttpNotifier(
         http_conn_id="webhook",
         endpoint="through",
-        json={"said": "{{ sfstream.text }}", "do": '{{ sfstream.parts["Do"] }}'},
+        json={"said": "{{ sfstream.text }}", "do": '{{ sfstream.parts["Action"] }}'},
     ),
     only_on_loss=False,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 
@@ -65,7 +65,7 @@ class DailyWindows:
     def prune(self, today: float, older_than: float = 4, **arguments: Any) -> PruneOutcome:
         """Prune, on day ``today``, the windows older than ``older_than`` days."""
         request = PruneRequest(self.stream, timedelta(days=older_than), **arguments)
-        return prune_windows(
+        return prune_stream(
             request,
             store=self.under_test.store,
             catalog=self.under_test.catalog,

@@ -111,7 +111,7 @@ class ScriptedAsyncSource:
                         return
                     case Silence():
                         await asyncio.sleep(silence_timeout)
-                        raise ServiceUnavailableError(f"{topic}: nothing came for {silence_timeout} s.")
+                        raise ServiceUnavailableError(f"{topic}: no response for {silence_timeout} s.")
                     case Pause(seconds):
                         await asyncio.sleep(seconds)
                     case error:

@@ -108,7 +108,12 @@ def _gap(now: datetime) -> list[Status]:
 def _failed_login(now: datetime) -> list[Status]:
     found = drain_statuses(now, "/event/Login__e", ended=2 * HOUR)
     what = "AuthenticationError: /event/Login__e: the login was refused (invalid_client)."
-    report = {"What": what, "Lost": "Nothing yet.", "Left": "70 hours", "Do": "Check consumer_key and consumer_secret."}
+    report = {
+        "Error": what,
+        "Data loss": "Nothing yet.",
+        "Time left": "70 hours",
+        "Action": "Check consumer_key and consumer_secret.",
+    }
     return [*found, failure_status(now, found[0].subject, report)]
 
 

@@ -17,7 +17,7 @@ from tests.support.packages import BROWSER, need
 pytestmark = pytest.mark.extended
 TOPIC = "/event/Faulty__e"
 WIDTH = 1344
-WORDS = ("What", "Of", "Lost", "Do", "Guide docs/")
+LABELS = ("Error", "Context", "Data loss", "Action", "Docs docs/")
 GUIDES = "https://github.com/"
 """Beginning of the guide's URL. The URL may extend beyond the visible area: a click on its beginning is enough."""
 
@@ -35,8 +35,10 @@ FAULTS = (
     Fault(
         "spark_gone", "good", "event_log", ("SparkJobError: spark-submit to spark://127.0.0.1", "windows stay landed")
     ),
-    Fault("wrong_secret", "wrong_secret", "drain", ("refused the login", "salesforce_wrong_secret", "Left 72 hours")),
-    Fault("wrong_host", "wrong_host", "drain", ("cannot be reached", "salesforce_wrong_host", "Left 72 hours")),
+    Fault(
+        "wrong_secret", "wrong_secret", "drain", ("refused the login", "salesforce_wrong_secret", "Time left 72 hours")
+    ),
+    Fault("wrong_host", "wrong_host", "drain", ("cannot be reached", "salesforce_wrong_host", "Time left 72 hours")),
     Fault(
         "storage_gone", "storage_gone", "drain", ("LandingError", "s3://lake/landing cannot be", "connect to the endp")
     ),
@@ -72,7 +74,7 @@ PIECES = """
   const found = [];
   const ended = (node) => !node || node.data.includes("Task failed with exception");
   for (let node = walker.nextNode(); !ended(node); node = walker.nextNode()) {
-    if (!found.length && !node.data.includes("What   ")) continue;
+    if (!found.length && !node.data.includes("Error     ")) continue;
     const range = document.createRange();
     range.selectNodeContents(node);
     let box = node.parentElement;
@@ -89,7 +91,7 @@ PIECES = """
 def check_report(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path) -> None:
     """Open the log of a failed task at the URL that the grid links to, and check its failure report."""
     page.goto(f"{airflow.url}/dags/faults.{fault.dag}/runs/{run}/tasks/{fault.task}")
-    first = page.get_by_text("What   ", exact=False).first
+    first = page.get_by_text("Error     ", exact=False).first
     expect(first).to_be_visible()
     last = page.get_by_text("Task failed with exception").first
     expect(last).to_be_visible()
@@ -106,7 +108,7 @@ def check_report(page: Page, airflow: AirflowStack, fault: Fault, run: str, fold
     assert [text for text, seen in pieces if not seen and not text.startswith(GUIDES)] == [], fault.name
     text = re.sub(r"\d+ \[ [-\d: ]+ \] ERROR -", "", " ".join(" ".join(text for text, _ in pieces).split()))
     block = " ".join(text.split())
-    for word in (*WORDS, *fault.says):
+    for word in (*LABELS, *fault.says):
         assert word in block, (fault.name, word, block)
 
 

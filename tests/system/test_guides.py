@@ -91,7 +91,7 @@ def check_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
     airflow.wait_for_run("sfstream_watchdog", run)  # fails if streams of other tests need attention
     log = airflow.task_log("sfstream_watchdog", run, "check")
     assert "needs attention" in log or "Error" in log
-    # No drain of this test waits for a confirmation, so the time left is only assumed. The watchdog reports that if no
-    # other stream needs attention. The two other connections share the org's events, so one of them may drain none.
+    # No drain of this test waits for a confirmation, so the remaining time is an estimate. The watchdog reports it if
+    # no other stream needs attention. The two other connections share the org's events, so one of them may drain none.
     found = [line for line in log.splitlines() if f"salesforce_default{TOPICS[0]}" in line]
-    assert not [line for line in found if "the time left is only assumed" not in line]
+    assert not [line for line in found if "the remaining time is an estimate" not in line]

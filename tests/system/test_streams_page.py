@@ -46,7 +46,7 @@ def hostile(now: datetime) -> list[Status]:
     drain["position"] = TAG
     found[1].document["windows"][0] |= {"manifest_url": TAG, "stop_reason": TAG}
     tables = {"tables": {TAG: {"dirty": 1, "flag": TAG}}, "streams": [found[0].subject], "at": now.isoformat()}
-    failure = failure_status(now, found[0].subject, {"What": TAG, TAG: TAG}, TAG)
+    failure = failure_status(now, found[0].subject, {"Error": TAG, TAG: TAG}, TAG)
     failure.document["task"]["dag_id"] = TAG
     return [*found, failure, Status(TAG, "tables", tables), Status(TAG, "replica", task_fields(now, TAG, TAG))]
 
@@ -202,7 +202,7 @@ def test_broken_stream_shows_its_finding(server: PageServer, tmp_path: Path, nam
         "gap": ("Events were lost", "accepted by ada"),
         "failed_login": ("the login was refused", "Check consumer_key and consumer_secret."),
         "quarantine": ("Rows are in quarantine", "15, 1 h"),
-        "dirty_replica": ("Dirty rows wait for a refresh", "s3://lake/replica"),
+        "dirty_replica": ("Dirty rows need a refresh", "s3://lake/replica"),
         "never_confirmed": ("Its end was never confirmed", "covers no time"),
     }[name]
     topic = UNHEALTHY[name](datetime.now(UTC))[0].document["stream"]["topic"]
@@ -221,7 +221,7 @@ def test_names_from_salesforce_are_shown_as_text_not_markup(server: PageServer, 
         open_stream(page, "/event/Hostile__e")
         page.locator("summary").last.click()
         main = page.locator("main")
-        for section in ("State", "Where it stands", "Windows", "Gaps", "Schema changes", "Replica"):
+        for section in ("State", "Status", "Windows", "Gaps", "Schema changes", "Replica"):
             shown = main.locator("section").filter(has=page.get_by_role("heading", name=section, exact=True))
             expect(shown).to_contain_text(TAG)
         changes = main.get_by_role("table", name="Changes of schemas, newest first")
@@ -311,6 +311,6 @@ def test_page_shows_loading_state_and_reason_for_an_empty_list(server: PageServe
         assert page.get_by_role("link", name="Log in").get_attribute("href") == f"{server.url}/"
         log_in(page, server, "olga")
         open_page(page, server, "?dag=others")
-        expect(state).to_have_text("No task of this DAG has told of a stream yet.")
+        expect(state).to_have_text("No task of this DAG has reported a stream yet.")
         open_page(page, server, "?stream=sfstream%3A%2F%2Fx%2Fevent%2FNone__e")
         expect(state).to_contain_text("There is no such stream, or you may not read it")

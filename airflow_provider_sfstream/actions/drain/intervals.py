@@ -99,7 +99,7 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
     zone: Any = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
     if expression is None or zone is None:
         raise ConfigurationError(
-            f"The run has a partition date, but {type(timetable).__name__}, the timetable of its DAG, does not tell "
+            f"The run has a partition date, but {type(timetable).__name__}, the timetable of its DAG, does not define "
             "when the partition ends. Use CronPartitionTimetable. Nothing was read or moved."
         )
     zone = pendulum.timezone(zone) if isinstance(zone, str | int) else zone

@@ -56,7 +56,7 @@ class DrainOutlets:
     unfinished: AssetAlias
 
     @classmethod
-    def of(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
+    def from_config(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
         """Return the outlets of a drain, from its config and its DAG.
 
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.

@@ -142,14 +142,14 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
         log_wake_up(payload(stream, wake_up))
     elif not waited_long_enough(config.topic, config.execution_timeout):
         # Airflow's own alarm, but an event loop may have swallowed it.
-        raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
+        raise AirflowTaskTimeout(f"{stream}: too few events arrived within {longest}; nothing was read or moved.")
 
 
 def waited_long_enough(topic: str, execution_timeout: timedelta | None) -> bool:
     """Return whether a wait that timed out lasted for :data:`LONGEST_WAIT`, and not for the execution timeout."""
     if execution_timeout is not None and execution_timeout <= LONGEST_WAIT:
         return False
-    log.info("%s: too few events came within %s; draining what is there.", topic, LONGEST_WAIT)
+    log.info("%s: too few events arrived within %s; draining the available events.", topic, LONGEST_WAIT)
     return True
 
 

@@ -1,5 +1,5 @@
 """Web application of the page, which Airflow's API server mounts. It has only GET requests, and changes nothing.
-Airflow's auth manager decides what a user may read.
+Airflow's auth manager decides which streams a user may read.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _MEDIA_TYPES = {
 def build_app() -> FastAPI:
     """Return the application.
 
-    Each route asks for what the application asks for: a login, and the permission by which Airflow's UI shows its
-    plugins. There is no mounted application and no route of Starlette's own: these would ask for nothing.
+    Each route requires a login and the permission to view plugins in Airflow's UI. Mounted applications and Starlette's
+    own routes would require neither, so there are none.
     """
     app = FastAPI(
         title="Salesforce streams",
@@ -94,8 +94,8 @@ def build_app() -> FastAPI:
         try:
             details = stream_details(readable, uri, datetime.now(UTC))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            log.exception("The status of %s cannot be made out", uri)
-            raise HTTPException(500, "What tasks left of it cannot be made out") from error
+            log.exception("The status of %s cannot be read", uri)
+            raise HTTPException(500, "Its status documents cannot be read") from error
         if details is None:
             raise HTTPException(404, "There is no such stream, or you may not read it")
         return _json(details)
@@ -133,9 +133,9 @@ def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[L
     """Return all documents, and those that the user may read."""
     try:
         read = read_statuses(session, windows_of)
-    except Exception as error:  # no such connection, no such database, or no way to it
+    except Exception as error:  # a missing connection or database, or a network fault
         log.exception("The status of streams cannot be read")
-        raise HTTPException(503, "Their status cannot be read: the log of the API server says why.") from error
+        raise HTTPException(503, "The status of the streams cannot be read; see the log of the API server.") from error
     return read, reader_of(user, read.statuses, session).readable(read.statuses)
 
 

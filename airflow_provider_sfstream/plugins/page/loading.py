@@ -1,5 +1,5 @@
 """Status documents in Airflow's API server: read from its database's Variables or from the status table, and filtered
-by what somebody may read.
+by the user's permissions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Reader:
     def readable(self, statuses: Iterable[Status]) -> list[Status]:
         """Return the documents that they may read.
 
-        A stream is left out where its connection, or the DAG that drains it, is not for them; of another one, what
-        tasks of other such DAGs left of it. A section that no task signed (``windows``, ``tables``) goes with those of
-        its subject that one did.
+        A stream is hidden if the user may not read its connection or the DAG that drains it. Of a visible stream, the
+        sections of hidden DAGs are hidden. Sections without a task (``windows``, ``tables``) are visible if another
+        section of their subject is.
         """
         theirs = [status for status in statuses if self._may_connect(status.subject)]
         signed = [status for status in theirs if "task" in status.document]

@@ -35,7 +35,7 @@ def stream_row(known: ReportedStatus, uri: str, now: datetime) -> Document:
         return _row(known, uri, now)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         # Anybody who may write Variables may have written this one: the others are shown all the same.
-        concern = {"level": "warning", "text": "What tasks left of it cannot be made out"}
+        concern = {"level": "warning", "text": "Its status documents cannot be read"}
         return {"uri": uri, "topic": uri, "level": "warning", "concerns": [concern]}
 
 
@@ -45,7 +45,7 @@ def failure_of(known: ReportedStatus, subject: str) -> Document | None:
     if failed is None:
         return None
     report, task = failed.get("report", {}), failed["task"]
-    facts = {"what": report.get("What", "its log says why"), "at": failed["at"], "report": report}
+    facts = {"error": report.get("Error", "see its log"), "at": failed["at"], "report": report}
     return {"subject": subject, **facts, "task_id": task["task_id"], "page": task_page(task)}
 
 
@@ -59,7 +59,7 @@ def _row(known: ReportedStatus, uri: str, now: datetime) -> Document:
     # Failed tasks first, and what several tables or event logs have in common once.
     found.sort(key=lambda each: (LEVELS.index(each.level), each.kind != "failure"))
     concerns = dict.fromkeys((each.level, each.text) for each in found if each.level != "good")
-    headroom = Headroom.of(drain, now) if "retention" in drain else None
+    headroom = Headroom.from_drain(drain, now) if "retention" in drain else None
     return {
         "uri": uri,
         "connection": parts.salesforce_conn_id,

@@ -1,4 +1,4 @@
-"""One stream: from status documents to what the page shows, with the spans of time that its windows cover."""
+"""Data of one stream for the page, from status documents, with the spans of time that its windows cover."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Span = tuple[datetime, datetime]
 
 
 def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:
-    """Return what the page shows of a stream; ``None`` if nothing is known of it."""
+    """Return the page's data of a stream; ``None`` if it has no status."""
     known = ReportedStatus(statuses)
     if uri not in known.streams():
         return None
@@ -57,7 +57,7 @@ def _actions(drain: Document) -> list[Document]:
         {
             "name": "Trigger again like the last run",
             "page": run_page(task),
-            "hint": "Trigger again there fills in the form with what this run was given",
+            "hint": "Trigger again there fills in the form with the parameters of this run",
         },
         {
             "name": f"Backfill {task['dag_id']}",
@@ -87,7 +87,7 @@ def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetim
 
 
 def window_on_timeline(line: Document) -> Document:
-    """Return what is shown of a window. Where it covers no time, it stands where it was drained."""
+    """Return the data of a window. A window that covers no time is shown at the time of its drain."""
     span = _covered(line) or (_at(line["started_at"]), _at(line["finished_at"]))
     return {
         "window_id": line["window_id"],

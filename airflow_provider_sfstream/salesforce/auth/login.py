@@ -239,7 +239,7 @@ def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
         return _checked_ids(org_id, document.get("user_id"), _address(response))
     refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
     raise IdentityError(
-        f"{_address(response)} does not tell the organization id (HTTP {response.status_code}): {refused} lacks the "
+        f"{_address(response)} has no organization ID (HTTP {response.status_code}): {refused} lacks the "
         "scope 'id'. Renew the token, or add the scope to the external client app."
     )
 

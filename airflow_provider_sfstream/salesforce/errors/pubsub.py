@@ -247,7 +247,7 @@ _BY_RESULT: tuple[tuple[str, Rule], ...] = (
         Rule(
             QuotaExceededError,
             "the org's allocation of events published in an hour is used up",
-            "Wait until it refills, then publish again what was not accepted.",
+            "Wait until it refills, then publish the events again that were not accepted.",
         ),
     ),
     (
@@ -261,7 +261,7 @@ _BY_RESULT: tuple[tuple[str, Rule], ...] = (
 )
 """Parts of the error text of one refused event of a publish request. Source: "Platform Event Error Status Codes" of the
 Platform Events Developer Guide, which documents them for REST, SOAP and Apex."""
-_REFUSED = Rule(PublishError, "the event was not published", "Mend it, then publish it again.")
+_REFUSED = Rule(PublishError, "the event was not published", "Correct it, then publish it again.")
 
 
 def error_from(

@@ -66,7 +66,7 @@ class AsyncSubscribeCall:
                 return await anext(self._responses)
         except TimeoutError:
             raise ServiceUnavailableError(
-                f"{self._name}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection "
+                f"{self._name}: no response for {silence_timeout:g} seconds, not even a keepalive; the connection "
                 "counts as lost. Nothing that was received is lost: resume from the last replay ID."
             ) from None
         except (grpc.RpcError, StopAsyncIteration) as end:

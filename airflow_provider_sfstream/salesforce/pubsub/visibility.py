@@ -46,7 +46,7 @@ class Visibility(Enum):
     UNKNOWN = "is not known"
 
 
-def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Visibility:
+def visibility_of(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Visibility:
     """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
 
     :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
@@ -96,7 +96,7 @@ def wait_until_seen(
     deadline = now() + timeout
     while True:
         try:
-            seen = look(client, subscription, silence=silence)
+            seen = visibility_of(client, subscription, silence=silence)
             if seen is expected:
                 return
             last = f"the managed event subscription {seen.value}"

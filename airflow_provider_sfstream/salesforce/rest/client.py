@@ -144,7 +144,7 @@ class RestClient:
             text = f"{type(fault).__name__}: {fault}"
             raise error_from_response(None, None, text, what=what, names_record=False) from None
         except (KeyError, ValueError):
-            raise RequestRejectedError(f"{what}: the answer does not tell it.") from None
+            raise RequestRejectedError(f"{what}: the response does not contain it.") from None
 
     def _origin(self, token: AccessToken) -> str:
         return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)

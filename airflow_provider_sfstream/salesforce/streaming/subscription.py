@@ -161,7 +161,7 @@ class StreamingSubscription:
                     messages = await self._cometd.receive_many(most, heartbeats=True, refused=True)
             except TimeoutError:
                 raise self._no_answer(
-                    f"nothing came for {silence_timeout:g} seconds, though Salesforce answers a poll within 110 seconds"
+                    f"no response for {silence_timeout:g} seconds, though Salesforce answers a poll within 110 seconds"
                 ) from None
         refusals = [message.refusal for message in messages if message.refusal is not None]
         if refusals:

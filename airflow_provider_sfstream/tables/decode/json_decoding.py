@@ -65,7 +65,7 @@ class JsonDecoder:
             times = convert(read, list(range(size)))  # to find the invalid rows
         if self._has_event_time and times.null_count:
             timeless = [row for row, missing in enumerate(times.is_null().to_pylist()) if missing]
-            raise SchemaMismatchError(dict.fromkeys(timeless, "the event does not tell its time"))
+            raise SchemaMismatchError(dict.fromkeys(timeless, "the event has no time"))
         return times
 
 

@@ -30,7 +30,7 @@ class TextFiles(Protocol):
 
 
 @dataclass(frozen=True)
-class MissingSchema:
+class UnavailableSchema:
     """Schema that was not available when its window landed: its URL if it has been fetched since (``None``: the events
     name no schema), and why it was not available."""
 
@@ -64,7 +64,7 @@ class LandedWindow:
     counts_from: datetime | None = None
     late_before: datetime | None = None
     is_timed: bool = True
-    missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
+    missing_schemas: dict[str, UnavailableSchema] = field(default_factory=dict)
     sums: tuple[str, ...] = ()
     has_erased: bool = False
 
@@ -93,10 +93,10 @@ class LandedWindow:
             manifest = Manifest.from_json(text, url)
         except ManifestError as error:
             raise ManifestError(f"{error} Nothing was written.") from error.__cause__
-        return cls.of(manifest)
+        return cls.from_manifest(manifest)
 
     @classmethod
-    def of(cls, manifest: Manifest) -> LandedWindow:
+    def from_manifest(cls, manifest: Manifest) -> LandedWindow:
         """Return the window of a parsed manifest."""
         window, stream = manifest.window, manifest.stream
         with_rows = [file for file in manifest.files if file.rows]
@@ -122,7 +122,7 @@ class LandedWindow:
             is_timed=window.contact_at is not None,
             has_erased=bool(manifest.erased),
             missing_schemas={
-                schema_id: MissingSchema(missing.file and manifest.url_of(missing.file), missing.reason)
+                schema_id: UnavailableSchema(missing.file and manifest.url_of(missing.file), missing.reason)
                 for schema_id, missing in manifest.missing_schemas.items()
             },
         )
@@ -139,7 +139,7 @@ class LandedWindow:
         return self.first_event_time.date() - day, self.last_event_time.date() + day
 
 
-def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedWindow]:
+def load_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedWindow]:
     """Return the windows of the manifests, each once, in :func:`reading_order`.
 
     :raises ManifestError: if a manifest is missing or invalid, or two different ones have the same window ID.
@@ -202,7 +202,7 @@ def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
 def changed(url: str, sha256: str) -> str:
     """Return the error message for a landed file whose SHA-256 differs from its manifest."""
     return (
-        f"{url} is not what its window's manifest says: its SHA-256 is {sha256}. It was changed after it landed, or "
+        f"{url} differs from the manifest of its window: its SHA-256 is {sha256}. It was changed after it landed, or "
         "damaged. Restore it, or drain the interval again while Salesforce has its events (72 hours). Nothing was "
         "written."
     )

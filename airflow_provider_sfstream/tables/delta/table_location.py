@@ -63,16 +63,16 @@ def storage_options(url: str, setting: Setting, session: Iterable[tuple[str, str
 
 
 def _s3_options(bucket: str, setting: Setting) -> dict[str, str]:
-    def of(name: str) -> str | None:
+    def setting_of(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
-    options = {option: value for name, option in _S3_SETTINGS.items() if (value := of(name))}
-    if endpoint := of("endpoint"):
-        scheme = "http" if of("connection.ssl.enabled") == "false" else "https"
+    options = {option: value for name, option in _S3_SETTINGS.items() if (value := setting_of(name))}
+    if endpoint := setting_of("endpoint"):
+        scheme = "http" if setting_of("connection.ssl.enabled") == "false" else "https"
         options["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
         if options["AWS_ENDPOINT_URL"].startswith("http://"):
             options["AWS_ALLOW_HTTP"] = "true"
-    if (path_style := of("path.style.access")) is not None:
+    if (path_style := setting_of("path.style.access")) is not None:
         options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false" if path_style == "true" else "true"
     # A commit is a file that must not exist yet: the store itself decides between two jobs.
     return options | {"aws_conditional_put": "etag"}

@@ -56,7 +56,7 @@ class TableVersions(DeltaTableLog):
                     f"that version (deltalake: DeltaTable.restore({number})), or give another output folder. Nothing "
                     "was written."
                 )
-        log.warning("%s: taking back what a job that ended too early has left.", self.location.uri)
+        log.warning("%s: reverting commits of a job that ended too early.", self.location.uri)
         if number >= 0:
             from deltalake.transaction import CommitProperties
 

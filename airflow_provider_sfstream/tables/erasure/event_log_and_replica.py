@@ -73,10 +73,10 @@ class EventLogErasure:
             table = DeltaTableLog(location.below(name), job)
             if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):
                 continue
-            how = coverage_of(kept.of(name), name).of((HEADER, "recordIds"), is_opaque=True)
+            how = coverage_of(kept.rules_of(name), name).treatment_of((HEADER, "recordIds"), is_opaque=True)
             if how is not None or not _headers(table.version(bounds=False)):
                 raise ConfigurationError(
-                    f"{self._base}/{name} does not tell of which record an event is, so nothing can be erased from it. "
+                    f"{self._base}/{name} has no record ID of its events, so nothing can be erased from it. "
                     "Make it anew in another folder, from the landing once it is erased from, and remove this one. "
                     "Nothing was erased."
                 )
@@ -130,7 +130,7 @@ class ReplicaErasure:
         table = snapshot.tables.get(entity)
         if table is not None and "id" in table.hidden:
             raise ConfigurationError(
-                f"The table {entity} of the replica at {self._base} does not tell the ids of its records, so nothing "
+                f"The table {entity} of the replica at {self._base} has no IDs of its records, so nothing "
                 "can be erased from it. Make the replica anew, from the landing once it is erased from, and remove "
                 "this one. Nothing was erased."
             )

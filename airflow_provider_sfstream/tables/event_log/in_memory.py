@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.job import EventLogJob
@@ -55,7 +55,7 @@ def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[lis
 def _decoded(
     engine: EmbeddedEngine, config: EventLogConfig
 ) -> tuple[EventPlan | None, Iterator[tuple[str, DecodedRows]]]:
-    windows = read_windows(engine.landing, config.manifests)
+    windows = load_windows(engine.landing, config.manifests)
     if not any(window.files for window in windows):
         return None, iter(())
     config = _InMemoryConfig(**{each.name: getattr(config, each.name) for each in fields(config)})

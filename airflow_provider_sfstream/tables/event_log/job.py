@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
@@ -55,7 +55,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     if not config.manifests:
         raise ConfigurationError("manifests is empty: there is no window to read. Nothing was written.")
     files = engine.files
-    windows = read_windows(engine.landing, config.manifests)
+    windows = load_windows(engine.landing, config.manifests)
     engine.prepare(windows)
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
@@ -160,7 +160,7 @@ class EventLogJob:
     def _table_plan(self, table: str, sources: TableSources, registry: ColumnRegistry) -> TablePlan:
         rules = self._config.rules
         if rules:
-            self._coverages.append(check_columns(table, sources, registry, self._kept.of(table), rules))
+            self._coverages.append(check_columns(table, sources, registry, self._kept.rules_of(table), rules))
         columns, schemas, fields = place_columns(table, sources, registry, rules)
         return TablePlan(
             columns,

@@ -49,7 +49,7 @@ class StoredRules:
         for table, kept in sorted(self.tables.items()):
             rules.check_keep(kept, f"The table {table} ({self.folder}/{table}.json)")
 
-    def of(self, table: str) -> FieldRules:
+    def rules_of(self, table: str) -> FieldRules:
         """Return the rules of a table."""
         return self.tables.get(table, NO_RULES)
 
@@ -57,7 +57,7 @@ class StoredRules:
         """Store the rules that apply to tables from now on."""
         recorded = rules.recorded()
         for table in tables if rules else ():
-            if self.files is not None and self.of(table) != recorded:
+            if self.files is not None and self.rules_of(table) != recorded:
                 document = {"format": FORMAT, "version": VERSION, "table": table, "rules": recorded.to_document()}
                 self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
 
@@ -70,6 +70,6 @@ def _rules(text: str, where: str) -> FieldRules:
         return FieldRules.of_document(document["rules"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{where} does not tell which fields may not be stored ({error}). Nothing was written. Restore it, or "
+            f"{where} has no readable field protection rules ({error}). Nothing was written. Restore it, or "
             "upgrade airflow-provider-sfstream where the job runs."
         ) from error

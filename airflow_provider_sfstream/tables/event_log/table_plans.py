@@ -194,10 +194,12 @@ def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they are self-described.
     """
-    return fields_of(rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect())
+    return surveyed_fields(
+        rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect()
+    )
 
 
-def fields_of(rows: Iterable[Any]) -> SurveyedFields:
+def surveyed_fields(rows: Iterable[Any]) -> SurveyedFields:
     """Return the fields in rows of :func:`found_fields`, in any order."""
     found = SurveyedFields()
     for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):

@@ -37,7 +37,7 @@ class MaintenanceConfig(JobConfig):
 
 
 @dataclass
-class TableMetrics:
+class MaintainedTableMetrics:
     """Metrics of one table: number of files and version, before and after the job; files and bytes removed from the
     storage; and the reason why the table, or some of the work on it, was left to the next run, if it was."""
 
@@ -54,6 +54,6 @@ class TableMetrics:
 class MaintenanceMetrics:
     """Metrics of each table, and number of the replica's current ``snapshot``, 0 if there is no replica."""
 
-    tables: dict[str, TableMetrics] = field(default_factory=dict)
+    tables: dict[str, MaintainedTableMetrics] = field(default_factory=dict)
     snapshot: int = 0
     seconds: float = 0.0

@@ -18,7 +18,11 @@ from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE
-from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics, TableMetrics
+from airflow_provider_sfstream.tables.maintenance.config import (
+    MaintainedTableMetrics,
+    MaintenanceConfig,
+    MaintenanceMetrics,
+)
 from airflow_provider_sfstream.tables.maintenance.upkeep import TableUpkeep
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, versions_named
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -74,7 +78,7 @@ def _unnamed(names: Sequence[str], of_replica: Any) -> list[str]:
 
 def _of_event_log(name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics) -> None:
     """Compact and vacuum a table of an event log; skip a table of anything else."""
-    upkeep = TableUpkeep(table, metrics.tables.setdefault(name, TableMetrics()))
+    upkeep = TableUpkeep(table, metrics.tables.setdefault(name, MaintainedTableMetrics()))
     if not upkeep.begin():
         return
     if not _is_of_event_log(name, table):
@@ -153,7 +157,7 @@ class ReplicaUpkeep:
         if not self._exists(name):
             return number
         table = self._table(name)
-        upkeep = TableUpkeep(table, self._metrics.tables.setdefault(name, TableMetrics()))
+        upkeep = TableUpkeep(table, self._metrics.tables.setdefault(name, MaintainedTableMetrics()))
         if not upkeep.begin():
             return number
         same = _with_same_rows(table, number)

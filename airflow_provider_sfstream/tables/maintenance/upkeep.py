@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.maintenance.config import TableMetrics
+from airflow_provider_sfstream.tables.maintenance.config import MaintainedTableMetrics
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class TableUpkeep:
     :param metrics: metrics of the table, which each step updates.
     """
 
-    def __init__(self, table: TableVersions, metrics: TableMetrics) -> None:
+    def __init__(self, table: TableVersions, metrics: MaintainedTableMetrics) -> None:
         self._table, self._metrics = table, metrics
 
     def begin(self) -> bool:

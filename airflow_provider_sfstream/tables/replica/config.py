@@ -52,7 +52,7 @@ class ReplicaConfig(WindowsJobConfig):
 
 
 @dataclass
-class TableMetrics:
+class ReplicaTableMetrics:
     """Metrics of one table: ``rows`` rewritten (those of rewritten files), ``deleted`` records among them, ``dirty``
     rows of the whole table, and the reason of its ``flag``, if the whole table must be fetched. After a fetch of the
     computed columns of all records, ``differed`` rows had other values in them. ``reconciliation``: result of a
@@ -76,10 +76,10 @@ class ReplicaMetrics:
     held: int = 0
     quarantined: int = 0
     snapshot: int = 0
-    tables: dict[str, TableMetrics] = field(default_factory=dict)
+    tables: dict[str, ReplicaTableMetrics] = field(default_factory=dict)
     seconds: float = 0.0
     application_id: str = ""
 
-    def of_table(self, name: str) -> TableMetrics:
+    def of_table(self, name: str) -> ReplicaTableMetrics:
         """Return the metrics of one table."""
-        return self.tables.setdefault(name, TableMetrics())
+        return self.tables.setdefault(name, ReplicaTableMetrics())

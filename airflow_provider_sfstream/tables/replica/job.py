@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_window, read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows, read_window
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.tables.replica.refresh import flag_after
@@ -57,7 +57,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
     read, job = partial(read_window, engine.landing), config.job or engine.application_id
     tables, quarantine = ReplicaTables(engine, base, config), ReplicaQuarantine(engine, base)
-    windows = read_windows(engine.landing, config.manifests)
+    windows = load_windows(engine.landing, config.manifests)
     check_windows(windows)
     streams = {window.stream for window in windows}
     of_streams = {name: table for name, table in snapshot.tables.items() if table.stream in streams}

@@ -64,4 +64,4 @@ def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool
     coverage = coverage_of(table.rules, name)
     fields = (column, field_of(column))
     recorded = (table.hidden.get(field.lower()) for field in fields)
-    return strictest((*recorded, *(coverage.of((field,), is_opaque=is_computed) for field in fields)))
+    return strictest((*recorded, *(coverage.treatment_of((field,), is_opaque=is_computed) for field in fields)))

@@ -73,7 +73,7 @@ class _EventSchemas:
     refused: dict[str, str]
 
     @classmethod
-    def of(cls, schemas: Schemas) -> _EventSchemas:
+    def from_schemas(cls, schemas: Schemas) -> _EventSchemas:
         tables: dict[str, dict[str, str]] = {}
         refused = dict(schemas.refused)
         for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
@@ -127,7 +127,9 @@ class StreamRun:
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
-            schemas = _EventSchemas.of(read_schemas(self._engine.landing, [each.window for each in with_rows]))
+            schemas = _EventSchemas.from_schemas(
+                read_schemas(self._engine.landing, [each.window for each in with_rows])
+            )
             end = self._end(with_rows, schemas, start, new[-1].window)
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
             if end > (self._state.applied_sequence if self._state else 0):
@@ -243,7 +245,7 @@ class StreamRun:
             for text in ids.values():
                 hidden_columns(coverages[-1], text)
             for column in table.computed.columns:
-                coverages[-1].of((column,))
+                coverages[-1].treatment_of((column,))
         if missing := unmet(self._config.rules, coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
 

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.tables.rows.replica_columns import replica_column
 log = logging.getLogger(__name__)
 
 
-def fields_of(schema: ChangeSchema) -> dict[str, str]:
+def documented_fields(schema: ChangeSchema) -> dict[str, str]:
     """Return the columns of a schema, each with the schema's description of its field."""
     parsed = json.loads(schema.schema_json)
     documented = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]

@@ -45,7 +45,7 @@ from airflow_provider_sfstream.tables.replica.reconciliation import (
 from airflow_provider_sfstream.tables.replica.refresh import COUNT, image_schema, live_rows, refresh_merge, typed
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
-from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
+from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
@@ -112,7 +112,7 @@ class ReplicaTables:
         for name, (table, schemas) in tables.items():
             plan = plans[name]
             after = replace(table, columns=ColumnRegistry(plan.columns))
-            fields = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+            fields = [documented_fields(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
             incoming[name] = Incoming(
                 with_fields(after, table, fields, changes.since(), max(changes.first_sequences)),
                 ChangesMerge(plan.columns, table.effective_deletes),

@@ -49,7 +49,7 @@ def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_o
     :param is_opaque: whether the value is the text of a value with parts.
     """
     inside = type_.get("struct") if isinstance(type_, dict) else None
-    how = coverage.of(path, is_opaque=is_opaque or (isinstance(type_, dict) and inside is None))
+    how = coverage.treatment_of(path, is_opaque=is_opaque or (isinstance(type_, dict) and inside is None))
     if how == "exclude" or inside is None:
         return how
     found = {name: hidden(member, (*path, name), coverage, is_opaque=True) for name, member in inside.items()}
@@ -139,7 +139,7 @@ def shown(
 
     def has_rule(coverage: Coverage, path: tuple[str, ...], is_opaque: bool) -> bool:
         names = (path[0], field_of(path[0]))
-        return any(coverage.of((name, *path[1:]), is_opaque=is_opaque) for name in names)
+        return any(coverage.treatment_of((name, *path[1:]), is_opaque=is_opaque) for name in names)
 
     found = (leaf for name, type_ in columns.items() for leaf in leaves(type_, (name,)))
     protected = (

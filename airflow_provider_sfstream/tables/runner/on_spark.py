@@ -65,7 +65,7 @@ class SparkEngine:
 
         numbered = [frame.rows.withColumn("_frame", f.lit(number)) for number, frame in enumerate(frames)]
         rows = union(numbered).repartition(max(parts, self.tasks_at_once), *by)
-        return frames[0].of((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
+        return frames[0].with_rows((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
 
     def shuffle_blocks(self, blocks: SparkFrame, also: Sequence[int], file_groups: int) -> SparkFrame:
         from pyspark.sql import functions as f
@@ -76,8 +76,8 @@ class SparkEngine:
             sent = sent.unionByName(self.rows_of(empty).rows)
         tasks = min(file_groups, 4 * self.tasks_at_once)
         task = f.pmod("file_group", f.lit(tasks))
-        by_piece = hasattr(sent, "repartitionById")
-        return blocks.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
+        by_file_group = hasattr(sent, "repartitionById")
+        return blocks.with_rows(sent.repartitionById(tasks, task) if by_file_group else sent.repartition(tasks, task))
 
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> SparkFrame:
         schema = ", ".join(f"`{name}` string" for name in columns)

@@ -32,12 +32,12 @@ class SparkFrame:
     checked: Callable[[], None] = _without_check
 
     def select(self, *columns: str) -> SparkFrame:
-        return self.of(self.rows.select(*columns))
+        return self.with_rows(self.rows.select(*columns))
 
     def map_batches(self, make: Rows, schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return self.of(self.rows.mapInArrow(make, from_arrow_schema(schema)))
+        return self.with_rows(self.rows.mapInArrow(make, from_arrow_schema(schema)))
 
     def collect(self) -> list[Mapping[str, Any]]:
         try:
@@ -46,6 +46,6 @@ class SparkFrame:
             self.checked()  # a failed verification also explains why rows cannot be read
         return [row.asDict() for row in rows]
 
-    def of(self, rows: Any) -> SparkFrame:
+    def with_rows(self, rows: Any) -> SparkFrame:
         """Return a frame for a DataFrame derived from these rows."""
         return replace(self, rows=rows)

@@ -46,7 +46,7 @@ class SourceOptions:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Self:
+    def from_options(cls, given: Mapping[str, str]) -> Self:
         """Return the options of a reader.
 
         :param given: options by name, in any case, as Spark passes them.
@@ -93,14 +93,14 @@ def _check(named: Mapping[str, str]) -> None:
 def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...]) -> None:
     if any(has_credentials(url) for url in (path, *manifests)):
         raise ConfigurationError(
-            f"A URL carries a password or a signature. Give what the storage needs as options {STORAGE}NAME; nothing "
+            f"A URL carries a password or a signature. Set the storage's credentials as options {STORAGE}NAME; nothing "
             "was read."
         )
     if manifests and (path or topics):
-        raise ConfigurationError("Give path and topic, or manifests, not both: either says what to read.")
+        raise ConfigurationError("Set path and topic, or manifests, not both.")
     if not manifests and not (path and topics):
         raise ConfigurationError(
-            "Say what to read: load(landing URL) with the option topic, or the option manifests with the URLs of "
+            "Set the data to read: load(landing URL) with the option topic, or the option manifests with the URLs of "
             "manifests. Nothing was read."
         )
 

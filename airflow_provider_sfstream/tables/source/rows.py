@@ -63,8 +63,8 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
             raise SchemaError(
                 f"{window.topic} (org {window.org_id}): {lost} of {len(batch)} events at row "
                 f"{batch.column('ordinal')[0]} of window {window.window_id} cannot be decoded. Nothing is lost: they "
-                "are landed as they came. Read them with the option rows=quarantine, which says why, and the others "
-                "with on_undecodable=leave_out."
+                "are in the landing, unchanged. Read them with the option rows=quarantine, which has the reasons, and "
+                "the others with on_undecodable=leave_out."
             )
         yield from decoded.rows
 

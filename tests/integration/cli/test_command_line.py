@@ -271,10 +271,10 @@ def test_errors_have_the_remedy_and_no_traceback(org: SharedOrg, run: Run, monke
     missing = run("topics", "--salesforce-conn-id", "nowhere", exits=1)
     assert (missing.stdout, "airflow connections" in missing.stderr) == ("", True)
     wrong = run("peek", "Order__e", exits=1).stderr
-    assert wrong.startswith("What   InvalidTopicError")
-    assert "\nDo     Use /event/Name__e" in wrong
+    assert wrong.startswith("Error     InvalidTopicError")
+    assert "\nAction    Use /event/Name__e" in wrong
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(login_url="http://127.0.0.1:1"))
-    assert "Trying again may do." in " ".join(run("topics", exits=75).stderr.split())
+    assert "A retry may succeed." in " ".join(run("topics", exits=75).stderr.split())
 
 
 def command(*arguments: str) -> list[str]:

@@ -91,8 +91,8 @@ def test_a_failure_is_posted_as_json(listener: Listener, webhook: str) -> None:
     [(path, headers, document)] = listener.received
     assert path == "/hooks/drain"
     assert headers["Content-Type"] == "application/json"
-    assert document["text"].splitlines()[:2] == ["orders.drain failed (run-1)", "What: ValueError: broken"]
-    assert (document["what"], document["task_id"], document["state"]) == ("ValueError: broken", "drain", "failed")
+    assert document["text"].splitlines()[:2] == ["orders.drain failed (run-1)", "Error: ValueError: broken"]
+    assert (document["error"], document["task_id"], document["state"]) == ("ValueError: broken", "drain", "failed")
 
 
 def test_login_and_headers_are_those_of_the_connection(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_success_is_notified_only_on_loss(listener: Listener, webhook: str, resu
 
 def test_every_success_is_notified_without_only_on_loss(listener: Listener, webhook: str) -> None:
     SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)(context("success"))
-    assert listener.received[0][2]["what"] == "All is well."
+    assert listener.received[0][2]["error"] == "No data was lost."
 
 
 def test_failed_dag_run_is_notified_and_successful_one_is_not(listener: Listener, webhook: str) -> None:
@@ -226,6 +226,6 @@ def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path:
     posted = {path: document for path, _, document in listener.received if path.startswith("/hook/")}
     assert "/hook/first" in posted, printed
     assert posted["/hook/first"]["title"].startswith("notifying.first succeeded (")
-    assert posted["/hook/first"]["what"].startswith("Events were lost.")
-    assert posted["/hook/first"]["guide"].startswith("docs/on-call.md#when-events-are-lost")
+    assert posted["/hook/first"]["error"].startswith("Events were lost.")
+    assert posted["/hook/first"]["docs"].startswith("docs/on-call.md#when-events-are-lost")
     assert org.client_secret not in printed + json.dumps(listener.received)

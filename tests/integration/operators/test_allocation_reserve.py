@@ -65,7 +65,7 @@ def test_a_backfill_below_the_reserve_is_refused_and_starts_nothing(
     text = error_text(caught.value)
     assert "AllocationReserveError: /event/Order__e (org 00D" in text
     assert "would leave less than the reserve of 100 (DailyDeliveredPlatformEvents: 99 of" in text
-    assert "Lost: Nothing: nothing was started." in text
+    assert "Data loss: Nothing: nothing was started." in text
     assert "SalesforceAllocationSensor(allocation='DailyDeliveredPlatformEvents'" in text
     assert delivered(org) == before
     assert not list(tmp_path.rglob("*.parquet"))

@@ -20,7 +20,7 @@ from tests.support.tasks import context_for, set_connection
 TOPIC = "/data/AccountChangeEvent"
 MARK = "MARKED"
 KEY = "a key of sixteen or more characters"
-HASHES = FieldRules.of([], [], ["Website"], KEY)
+HASHES = FieldRules.from_arguments([], [], ["Website"], KEY)
 
 
 def record(number: int) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def lines(folder: str) -> list[dict[str, Any]]:
 def event_id(org: SharedOrg, number: int) -> str:
     """Return the event ID that a row with the key ``number`` gets."""
     identity = run_identity(context_for("publish", "run-1"))
-    return EventIds(org.org_id, org.topic, identity.key).of(f"key {json.dumps(float(number))}")
+    return EventIds(org.org_id, org.topic, identity.key).id_of(f"key {json.dumps(float(number))}")
 
 
 def test_rows_are_published_once_in_order_with_the_recorded_ids(org: SharedOrg, tmp_path: Path) -> None:

@@ -358,7 +358,9 @@ def test_a_fetched_name_contains_no_protected_part(
 ) -> None:
     """SOQL builds the name of a contact and of a person account from parts that may be protected."""
     other = next(name for name in ("FirstName", "LastName") if name != part)
-    rules = FieldRules.of(*([part] if how == each else [] for each in ("exclude", "mask", "hash"))).recorded()
+    rules = FieldRules.from_arguments(
+        *([part] if how == each else [] for each in ("exclude", "mask", "hash"))
+    ).recorded()
     flag = Flag("new", "2026-01-01T00:00:00+00:00", 1)
     kept = {name: "string" for name in ("FirstName", "LastName") if (name, how) != (part, "exclude")}
     hidden = {part.lower(): how}
@@ -388,7 +390,9 @@ def test_a_masked_or_hashed_number_is_null(
 ) -> None:
     key = "a key of sixteen or more characters"
     set_connection(monkeypatch, "key", conn_type="generic", password=key)
-    rules = FieldRules.of(*(["AnnualRevenue"] if how == each else [] for each in ("exclude", "mask", "hash")), key)
+    rules = FieldRules.from_arguments(
+        *(["AnnualRevenue"] if how == each else [] for each in ("exclude", "mask", "hash")), key
+    )
     fetching.tables = {"Account": replace(fetching.table({accounts["one"]: 1}), rules=rules.recorded())}
     fetching.run(hash_conn_id="key")
     [line] = fetching.lines()

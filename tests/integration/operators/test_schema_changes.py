@@ -111,7 +111,7 @@ def test_fail_on_schema_change_fails_one_drain_after_its_events_are_stored(
         drain("run-2", hour=2, fail_on=["schema_change"])
     text = error_text(caught.value)
     assert f"schemas changed ({event_of(org)}, 1 fields added: Note__c)" in text
-    assert "Lost: Nothing: all events are stored, with their schemas." in text
+    assert "Data loss: Nothing: all events are stored, with their schemas." in text
     last = org.record(org.topic)[-1]["replay_id"]
     assert store.read(Stream(org.org_id, "pubsub", org.topic)).replay_id == last
     cleared = drain("run-2", hour=2, fail_on=["schema_change"])

@@ -81,7 +81,7 @@ def test_the_status_of_a_failed_drain_has_its_failure_report(
     with pytest.raises(AirflowFailException):
         drain(tmp_path).execute(context_for("drain", run_id="run-9"))
     stored = sections(statuses)
-    assert "refused the login" in stored["failed"]["report"]["What"]
+    assert "refused the login" in stored["failed"]["report"]["Error"]
     assert stored["failed"]["task"]["run_id"] == "run-9"
     assert stored["drain"]["task"]["run_id"] == "run-1"
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.publishing.evidence import look
+from airflow_provider_sfstream.publishing.evidence import find_published
 from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
 from tests.support.clients import pubsub_client
 from tests.support.localorg import wait_until
@@ -29,11 +29,11 @@ def test_published_events_are_found_and_others_are_proven_absent(org: SharedOrg)
     *trail, published = accepted(org, 3)
     in_doubt = {published.event_id, ANOTHER}
     with pubsub_client(org) as client:
-        evidence = look(client, org.topic, trail, in_doubt, latest_arrival=AT_ONCE)
+        evidence = find_published(client, org.topic, trail, in_doubt, latest_arrival=AT_ONCE)
         assert evidence.found == {published.event_id: published.replay_id}
         assert evidence.others_are_absent
         began = time.monotonic()
-        later = look(client, org.topic, trail, in_doubt, latest_arrival=1.0)
+        later = find_published(client, org.topic, trail, in_doubt, latest_arrival=1.0)
         assert later.others_are_absent
         assert time.monotonic() > began + 1.0, "a response before the latest arrival time proves nothing"
     wait_until(lambda: not org.open_streams(), what="the end of the subscriptions")
@@ -43,7 +43,7 @@ def test_trail_of_one_event_does_not_prove_absence(org: SharedOrg) -> None:
     org.knobs(keepalive_seconds=0.3)
     only, published = accepted(org, 2)
     with pubsub_client(org) as client:
-        evidence = look(client, org.topic, [only], {published.event_id, ANOTHER}, latest_arrival=AT_ONCE)
+        evidence = find_published(client, org.topic, [only], {published.event_id, ANOTHER}, latest_arrival=AT_ONCE)
     assert evidence.found == {published.event_id: published.replay_id}
     assert not evidence.others_are_absent
 
@@ -52,4 +52,4 @@ def test_expired_trail_raises_replay_id_lost(org: SharedOrg) -> None:
     trail = accepted(org, 2)
     org.fault("expire", topic=org.topic, replay_id=trail[0].replay_id.hex())
     with pubsub_client(org) as client, pytest.raises(ReplayIdLostError):
-        look(client, org.topic, trail, {ANOTHER}, latest_arrival=AT_ONCE)
+        find_published(client, org.topic, trail, {ANOTHER}, latest_arrival=AT_ONCE)

@@ -20,8 +20,8 @@ from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.replay_windows import pruning
 from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
-from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import Span, Stream
 from airflow_provider_sfstream.salesforce.topics import LEAST_WINDOW_AGE
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
@@ -178,7 +178,7 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
     wrong = landing_store(tmp_path / "landing").store
 
     with pytest.raises(ConfigurationError, match="nothing of this stream"):
-        prune_windows(
+        prune_stream(
             PruneRequest(windows.stream, timedelta(days=5)),
             store=wrong,
             catalog=either.catalog,
@@ -190,7 +190,7 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
 
 
 def test_pruning_of_an_empty_landing_removes_nothing(either: StoreUnderTest) -> None:
-    outcome = prune_windows(
+    outcome = prune_stream(
         PruneRequest(new_stream(), timedelta(days=5)), store=either.store, catalog=either.catalog, pruned_by="me"
     )
     assert outcome == pruning.PruneOutcome((), 0, None, 0)
@@ -277,7 +277,9 @@ def test_store_that_is_lost_after_pruning_can_be_restored(either: StoreUnderTest
     windows.prune(today=8.5)
     lost = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{tmp_path}/new.db"), either.catalog)
 
-    restored = restore_position(windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me")
+    restored = restore_from_landing(
+        windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me"
+    )
 
     position = lost.store.read(windows.stream)
     assert (position.replay_id, position.window_id) == (position_before.replay_id, position_before.window_id)

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.landing import recorded_position
 from airflow_provider_sfstream.landing.recorded_position import read_recorded, write_recorded
 from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.integration.replay_stores.test_lost_store import ForbiddenSource
 from tests.support.drained_minutes import Minutes
@@ -287,7 +287,7 @@ def test_pruning_refuses_a_restored_store(minutes: Minutes, restore_backup: Call
     restore_backup(before[0])
 
     with pytest.raises(ReplayStoreLostError):
-        prune_windows(
+        prune_stream(
             PruneRequest(minutes.stream, older_than=timedelta(days=30)),
             store=minutes.store,
             catalog=minutes.under_test.catalog,

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
-from airflow_provider_sfstream.replay_windows.restoring import RestoreResult, restore_position
+from airflow_provider_sfstream.replay_windows.restoring import RestoreResult, restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
@@ -22,7 +22,7 @@ BY = "recovery.restore run manual"
 
 
 def restore(under_test: StoreUnderTest, store: ReplayStore, stream: Stream, last: str | None = None) -> RestoreResult:
-    return restore_position(
+    return restore_from_landing(
         stream, store=store, catalog=under_test.catalog, now=minute(60), updated_by=BY, last_window_id=last
     )
 
@@ -248,5 +248,5 @@ def test_restore_refuses_a_landing_without_the_window_of_the_position(
     elsewhere.land(stream, Position(b"\x07", 7), b"\x08", run_at(7))
 
     with pytest.raises(ConfigurationError, match="stands on window"):
-        restore_position(stream, store=under_test.store, catalog=elsewhere.catalog, now=minute(60), updated_by=BY)
+        restore_from_landing(stream, store=under_test.store, catalog=elsewhere.catalog, now=minute(60), updated_by=BY)
     assert under_test.store.read(stream).replay_id == b"\x01"

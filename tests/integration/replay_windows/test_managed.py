@@ -24,7 +24,7 @@ from airflow_provider_sfstream.replay_windows.managed_windows import (
     drain_managed_window,
     landed_but_uncommitted,
 )
-from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
@@ -235,7 +235,9 @@ def test_windows_of_runs_killed_at_any_step_contain_every_event_once(
         with pytest.raises(ReplayStoreLostError):
             managed.run(2)
         now = datetime.now(UTC)
-        restore_position(managed.stream, store=managed.store(), catalog=managed.catalog, now=now, updated_by="somebody")
+        restore_from_landing(
+            managed.stream, store=managed.store(), catalog=managed.catalog, now=now, updated_by="somebody"
+        )
     numbers = (1, 2, 3) if retried else (2, 3)
     sizes = [managed.run(number, max_events=20).manifest.window.event_count for number in numbers]
     assert managed.landed() == managed.record()

@@ -150,7 +150,7 @@ class TestSilence:
     ) -> None:
         org.fault("silence", topic=topic)
         org.publish(topic, [{"Amount__c": 1.0}])
-        with pytest.raises(ServiceUnavailableError, match=r"nothing came for 0.2 seconds.*resume") as caught:
+        with pytest.raises(ServiceUnavailableError, match=r"no response for 0.2 seconds.*resume") as caught:
             await first_events(source, topic, seconds=0.2)
         assert name_of(topic) in str(caught.value)
         await wait_until_unsubscribed(source, topic)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.tables.decode.payload_formats import own_format
-from airflow_provider_sfstream.tables.delta.landed_windows import read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import load_windows
 from tests.support.event_log import DAY, Lake, as_utc
 from tests.support.json_windows import JsonEvent, event, generic_event, push_topic_event
 from tests.support.landing_files import LandedEvent
@@ -98,7 +98,7 @@ def test_a_window_has_the_same_rows_alone_and_with_others(lake: Lake) -> None:
     engine = lake.engine()
 
     def rows(*manifests: str) -> list[dict[str, Any]]:
-        windows = read_windows(engine.landing, manifests)
+        windows = load_windows(engine.landing, manifests)
         engine.prepare(windows)
         found = engine.landed_rows(windows, verify=True).collect()
         return sorted((dict(row) for row in found), key=lambda row: row["replay_id"])

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
-from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_stream
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.change_lake import TOPIC, ChangeLake, change
 
@@ -42,9 +42,9 @@ class PrunedLake(ChangeLake):
         return url
 
     def prune(self) -> PruneOutcome:
-        readers = WindowConsumers.of(STREAM, [self.output], [], None)
+        readers = WindowConsumers.for_stream(STREAM, [self.output], [], None)
         request = PruneRequest(STREAM, timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
-        return prune_windows(
+        return prune_stream(
             request, store=self.store, catalog=self.catalog, pruned_by="me", now=lambda: datetime.now(UTC)
         )
 

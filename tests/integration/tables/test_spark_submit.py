@@ -214,8 +214,8 @@ def test_a_failed_spark_submit_raises_an_error_with_a_short_text(
     assert str(caught.value).startswith("spark-submit to nowhere ended with exit code 1")
     assert len(str(caught.value)) < 600
     block = [record.getMessage() for record in caplog.records if record.name.endswith("actions.failures")]
-    assert block[0].startswith("What   SparkJobError: spark-submit to nowhere ended with exit code 1")
-    assert any(line.startswith("Lost   Nothing: the windows stay landed") for line in block)
+    assert block[0].startswith("Error     SparkJobError: spark-submit to nowhere ended with exit code 1")
+    assert any(line.startswith("Data loss Nothing: the windows stay landed") for line in block)
 
 
 def test_without_windows_the_task_is_skipped(tmp_path: Path) -> None:

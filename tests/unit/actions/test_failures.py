@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions import failures
-from airflow_provider_sfstream.actions.failures import FailureReport, airflow_errors
+from airflow_provider_sfstream.actions.failures import LABELS, FailureReport, airflow_errors
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     LandingError,
@@ -64,24 +64,24 @@ def _window(time: datetime, certainty: Certainty, retention: timedelta | None) -
 
 
 def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport:
-    return FailureReport.of(error, operator, NOW)
+    return FailureReport.from_error(error, operator, NOW)
 
 
 def test_first_sentence_is_the_failure_and_the_others_are_the_remedy() -> None:
     failure = report(AuthenticationError(TEXT))
-    assert failure.what == (
+    assert failure.error == (
         "AuthenticationError: /event/Order__e: the login was refused (invalid_client. Really. Try again)."
     )
-    assert failure.do == "Check consumer_key. Then clear."
-    assert "airflow tries" not in failure.do.lower()
+    assert failure.action == "Check consumer_key. Then clear."
+    assert "airflow tries" not in failure.action.lower()
     assert (
-        failure.subject == "topic /event/Order__e, subscription airflow, connection salesforce_default, landing /lake"
+        failure.context == "topic /event/Order__e, subscription airflow, connection salesforce_default, landing /lake"
     )
 
 
 def test_error_without_a_remedy_has_the_default_remedy_of_its_class() -> None:
-    assert report(AuthenticationError("refused")).do == "Mend the connection, then clear the task."
-    assert "Airflow tries the task again" in report(ServiceUnavailableError("gone")).do
+    assert report(AuthenticationError("refused")).action == "Correct the connection, then clear the task."
+    assert "Airflow retries the task" in report(ServiceUnavailableError("gone")).action
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,23 @@ def test_report_shows_the_hours_until_unread_events_expire(
     """An event whose definition is unknown is assumed to expire after 24 hours, as standard-volume events do."""
     stored(NOW - timedelta(hours=age), retention=None if retention is None else timedelta(hours=retention))
     failure = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "topic": topic}))
-    assert failure.left is not None
-    assert failure.left.startswith(left)
-    assert failure.certainty["Left"] in left or "until 2026-11-20 13:00" in left
+    assert failure.time_left is not None
+    assert failure.time_left.startswith(left)
+    assert failure.certainty["Time left"] in left or "until 2026-11-20 13:00" in left
 
 
 def test_time_left_is_unknown_without_evidence(stored: Any) -> None:
     stored(None)
-    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown")
+    assert str(report(AuthenticationError(TEXT)).time_left).startswith("Unknown")
     stored(NOW + timedelta(hours=1), "estimated")
-    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown"), "the event's publisher has a wrong clock"
+    assert str(report(AuthenticationError(TEXT)).time_left).startswith("Unknown"), (
+        "the event's publisher has a wrong clock"
+    )
     stored(NOW)
-    assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing itself failed"
-    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, (
+    assert str(report(LandingError("The storage is gone.")).time_left).startswith("Unknown"), (
+        "the landing itself failed"
+    )
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).time_left is None, (
         "the operator reads no stream"
     )
 
@@ -138,22 +142,24 @@ def test_time_left_is_unknown_without_evidence(stored: Any) -> None:
 def test_time_left_by_event_times_is_an_estimate(stored: Any, certainty: Certainty, left: str, lost: str) -> None:
     stored(NOW - timedelta(hours=2), certainty, timedelta(hours=72))
     failure = report(ReplayIdLostError("lost"))
-    assert left in str(failure.left)
-    assert failure.lost.endswith(lost)
-    assert failure.certainty == {"Lost": "unknown", "Left": certainty}, (
+    assert left in str(failure.time_left)
+    assert failure.data_loss.endswith(lost)
+    assert failure.certainty == {"Data loss": "unknown", "Time left": certainty}, (
         "a lost position does not prove that an event was lost"
     )
 
 
 def test_certainty_is_unknown_without_evidence(stored: Any) -> None:
     stored(None)
-    assert report(AuthenticationError(TEXT)).certainty == {"Lost": "proven", "Left": "unknown"}
-    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).certainty == {"Lost": "proven"}
+    assert report(AuthenticationError(TEXT)).certainty == {"Data loss": "proven", "Time left": "unknown"}
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).certainty == {
+        "Data loss": "proven"
+    }
 
 
 def test_loss_names_the_time_until_which_events_are_stored(stored: Any) -> None:
     stored(NOW - timedelta(hours=80))
-    assert report(ReplayIdLostError("lost")).lost.endswith("Events until 2026-11-17 04:00 UTC are stored.")
+    assert report(ReplayIdLostError("lost")).data_loss.endswith("Events until 2026-11-17 04:00 UTC are stored.")
 
 
 def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
@@ -162,18 +168,16 @@ def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
     failure = report(
         PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain
     )
-    assert failure.lost.startswith(
+    assert failure.data_loss.startswith(
         "Nothing is known to be lost. Events that Salesforce stored and did not deliver may be"
     )
-    assert str(failure.left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
+    assert str(failure.time_left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
 
 
 def test_report_lines_are_short() -> None:
     text = f"/event/Order__e: {'it failed and ' * 40}https://org.example/{'a' * 120} is gone. {'Mend it. ' * 30}"
     lines = report(AuthenticationError(text)).lines()
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
-        *("What", "Of", "Lost", "Left", "Do", "Guide")
-    ]
+    assert [line[:10].strip() for line in lines if not line.startswith(" ")] == list(LABELS)
     assert all(len(line) <= 92 or line.strip().startswith("https://") for line in lines)
 
 
@@ -195,11 +199,11 @@ def test_report_is_logged_and_the_error_has_its_first_line(
     with pytest.raises(raised) as caught, caplog.at_level(logging.ERROR), airflow_errors(DRAIN):
         raise error
     logged = [record.getMessage() for record in caplog.records]
-    assert logged[0].startswith(f"What   {type(error).__name__}: /event/Order__e: the login was refused")
+    assert logged[0].startswith(f"Error     {type(error).__name__}: /event/Order__e: the login was refused")
     assert str(caught.value).endswith("the login was refused (invalid_client. Really. Try again).")
     assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
     notes = caught.value.__notes__
-    assert "Do: Check consumer_key. Then clear." in "\n".join(notes)
+    assert "Action: Check consumer_key. Then clear." in "\n".join(notes)
 
 
 def test_error_of_another_library_is_raised_unchanged() -> None:

@@ -28,7 +28,7 @@ def window(name: str, event_count: int = 3) -> dict[str, Any]:
 
 
 def landed(windows: Any, event_time_from: str | None = None, event_time_to: str | None = None) -> WindowsArgument:
-    return WindowsArgument.of(windows, event_time_from, event_time_to)
+    return WindowsArgument.from_argument(windows, event_time_from, event_time_to)
 
 
 def test_windows_are_drain_results_urls_and_lists_of_both() -> None:

@@ -133,5 +133,5 @@ def test_asset_event_of_an_interval_is_accepted_by_a_spark_task() -> None:
     page = "http://localhost:8080/dags/orders/runs/run-1/tasks/drain"
     facts = {key: value for key, value in interval.items() if key != "landing_url"}
     assert extra == {**facts, "task_url": page}
-    assert WindowsArgument.of(extra, None, None).manifests == ("file:///lake/manifest.json",)
+    assert WindowsArgument.from_argument(extra, None, None).manifests == ("file:///lake/manifest.json",)
     assert context["outlet_events"][each.unfinished].asset_alias_events == []

@@ -29,7 +29,7 @@ from airflow_provider_sfstream.landing.window_bounds import (
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
-from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
 from tests.support.counted_files import CountedFiles
 from tests.support.killed import Killed, killed_at
@@ -104,7 +104,7 @@ class World:
         """Remove the windows that are older than ten days."""
         request = PruneRequest(STREAM, timedelta(days=10))
         try:
-            prune_windows(
+            prune_stream(
                 request, store=self.store, catalog=self.catalog, pruned_by="test", now=lambda: minute(self.now)
             )
         except ConfigurationError:

@@ -38,7 +38,7 @@ def drain(**facts: Any) -> Status:
 
 
 def failed(hours: float, subject: str = STREAM) -> Status:
-    return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"What": "LoginError: no"}})
+    return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"Error": "LoginError: no"}})
 
 
 def written(hours: float, **task: Any) -> Status:
@@ -94,7 +94,7 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
         ([drain(gaps=[GAP])], ["events were lost after 0a, since an unknown time (accepted by x)"]),
         (
             [drain(gaps=[{**GAP, "uncertain": True}])],
-            ["possible loss, nothing is known to be lost: after 0a, since an unknown time (accepted by x)"],
+            ["possible loss, no event is known to be lost: after 0a, since an unknown time (accepted by x)"],
         ),
         ([drain(gaps=[{**GAP, "detected_at": ago(25)}])], []),
         ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["were not to be had"]),

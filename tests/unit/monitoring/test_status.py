@@ -105,8 +105,8 @@ def test_confirmation_of_an_earlier_version_is_an_estimate_until_a_proven_end() 
     assert certainty_of(before)["confirmed_at"] == "estimated"
     document = after(manifest(1, covered_until=None), before=before)
     assert certainty_of(document)["confirmed_at"] == "estimated"
-    assert Headroom.of(document, NOW).known is None
-    assert Headroom.of(document, NOW).assumed == timedelta(seconds=document["retention"]) - 5 * HOUR
+    assert Headroom.from_drain(document, NOW).known is None
+    assert Headroom.from_drain(document, NOW).assumed == timedelta(seconds=document["retention"]) - 5 * HOUR
     assert certainty_of(after(manifest(1), before=document))["confirmed_at"] == "proven"
 
 
@@ -182,7 +182,7 @@ def test_headroom_separates_known_from_assumed_hours(
 
     drain: dict[str, Any] = {"retention": 72 * 3600.0, "confirmed_at": ago(confirmed), "last_event_time": ago(stored)}
     drain["certainty"] = {"confirmed_at": "proven"}
-    headroom = Headroom.of(drain, NOW)
+    headroom = Headroom.from_drain(drain, NOW)
     assert (headroom.known, headroom.assumed) == tuple(
         None if hours is None else timedelta(hours=hours) for hours in (known, assumed)
     )
@@ -191,7 +191,7 @@ def test_headroom_separates_known_from_assumed_hours(
 def test_headroom_does_not_exceed_the_last_contact() -> None:
     """A received event was published before Salesforce answered, even if its publisher set a later time."""
     document = after(manifest(2, covered_until=None, last_event_time=NOW - HOUR))
-    assert Headroom.of(document, NOW).until == NOW - 2 * HOUR
+    assert Headroom.from_drain(document, NOW).until == NOW - 2 * HOUR
 
 
 def test_certainty_of_headroom_is_the_lowest_of_its_facts() -> None:
@@ -200,6 +200,6 @@ def test_certainty_of_headroom_is_the_lowest_of_its_facts() -> None:
         "estimated": after(manifest(1)),  # of a custom platform event, whose retention is not recorded
         "unknown": after(manifest(1, covered_until=None)),
     }
-    assert {each: Headroom.of(document, NOW).certainty for each, document in found.items()} == {
+    assert {each: Headroom.from_drain(document, NOW).certainty for each, document in found.items()} == {
         each: each for each in found
     }

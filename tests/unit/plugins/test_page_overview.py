@@ -19,8 +19,8 @@ EXPECTED = {
     "gap": ("bad", "Events were lost"),
     "failed_login": ("bad", "Task drain failed: AuthenticationError: /event/Login__e: the login was refused"),
     "quarantine": ("warning", "Rows are in quarantine"),
-    "dirty_replica": ("warning", "Dirty rows wait for a refresh"),
-    "never_confirmed": ("warning", "Its end was never confirmed: the time left is only assumed"),
+    "dirty_replica": ("warning", "Dirty rows need a refresh"),
+    "never_confirmed": ("warning", "End of stream never confirmed; remaining time is an estimate"),
 }
 
 
@@ -97,9 +97,9 @@ def test_tables_that_need_a_refresh_are_one_concern() -> None:
     found = UNHEALTHY["dirty_replica"](NOW)
     tables = found[-1].document["tables"]
     tables["Contact"] = {"dirty": 3, "flag": None}
-    assert [each["text"] for each in only(found)["concerns"]] == ["Dirty rows wait for a refresh"]
+    assert [each["text"] for each in only(found)["concerns"]] == ["Dirty rows need a refresh"]
     tables["Contact"]["flag"] = "gap"
-    assert [each["text"] for each in only(found)["concerns"]] == ["A table has to be fetched anew"]
+    assert [each["text"] for each in only(found)["concerns"]] == ["A table must be fetched again"]
 
 
 @pytest.mark.parametrize(("ended", "level"), [(35, "good"), (37, "warning"), (59, "warning"), (61, "bad"), (73, "bad")])
@@ -114,7 +114,7 @@ def test_push_topic_has_a_third_of_the_retention() -> None:
 
 def test_failure_ends_with_a_later_success() -> None:
     drain = drain_statuses(NOW - HOUR, "/event/Order__e")
-    failure = failure_status(NOW, drain[0].subject, {"What": "x"})
+    failure = failure_status(NOW, drain[0].subject, {"Error": "x"})
     assert only([*drain, failure])["level"] == "bad"
     assert only([*drain_statuses(NOW + HOUR, "/event/Order__e"), failure], NOW + HOUR)["failures"] == []
 
@@ -122,7 +122,7 @@ def test_failure_ends_with_a_later_success() -> None:
 def test_unfinished_wait_does_not_end_a_failure() -> None:
     drain = drain_statuses(NOW - HOUR, "/event/Order__e")
     subject = drain[0].subject
-    failure = failure_status(NOW - timedelta(minutes=30), subject, {"What": "x"})
+    failure = failure_status(NOW - timedelta(minutes=30), subject, {"Error": "x"})
     waiting = Status(subject, "wait", {"reason": "waiting", **task_fields(NOW)})
     assert len(only([*drain, failure, waiting])["failures"]) == 1
     woken = Status(subject, "wait", {"reason": "events", **task_fields(NOW)})
@@ -130,14 +130,14 @@ def test_unfinished_wait_does_not_end_a_failure() -> None:
 
 
 def test_event_log_failure_is_shown_at_its_stream() -> None:
-    failure = failure_status(NOW + HOUR, "s3://lake/tables", {"What": "SparkJobError: Spark is gone"}, "event_log")
+    failure = failure_status(NOW + HOUR, "s3://lake/tables", {"Error": "SparkJobError: Spark is gone"}, "event_log")
     row = only([*healthy(NOW), failure], NOW + HOUR)
-    assert [each["what"] for each in row["failures"]] == ["SparkJobError: Spark is gone"]
+    assert [each["error"] for each in row["failures"]] == ["SparkJobError: Spark is gone"]
     assert row["failures"][0]["page"].endswith("/tasks/event_log?try_number=1")
 
 
 def test_failed_tables_without_a_known_stream_are_listed() -> None:
-    failure = failure_status(NOW, "s3://lake/elsewhere", {"What": "x"}, "event_log")
+    failure = failure_status(NOW, "s3://lake/elsewhere", {"Error": "x"}, "event_log")
     found = overview([*healthy(NOW), failure], NOW)
     assert [each["subject"] for each in found["folders"]] == ["s3://lake/elsewhere"]
     assert found["streams"][0]["level"] == "good"
@@ -145,7 +145,7 @@ def test_failed_tables_without_a_known_stream_are_listed() -> None:
 
 def test_a_stream_that_was_never_drained_is_shown() -> None:
     uri = "sfstream://salesforce_default/event/New__e?subscription=airflow"
-    row = only([failure_status(NOW, uri, {"What": "x"})])
+    row = only([failure_status(NOW, uri, {"Error": "x"})])
     assert (row["level"], row["retention"]) == ("bad", 24 * 3600), "the shortest retention"
     assert set(row["certainty"].values()) == {"unknown"}
     assert [each["text"] for each in row["concerns"]] == ["Task drain failed: x", "Never drained"]
@@ -164,7 +164,7 @@ def test_unreadable_document_hides_no_other_stream() -> None:
     odd = Status("sfstream://salesforce_default/event/Odd__e?subscription=x", "drain", {"hours": 7, **task_fields(NOW)})
     found = overview([odd, *healthy(NOW)], NOW)["streams"]
     assert [row["level"] for row in found] == ["warning", "good"]
-    assert found[0]["concerns"][0]["text"] == "What tasks left of it cannot be made out"
+    assert found[0]["concerns"][0]["text"] == "Its status documents cannot be read"
 
 
 URI = "sfstream://salesforce_default/event/Odd__e?subscription=x"

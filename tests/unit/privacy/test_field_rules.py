@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules, Treatment, unmet
 
 KEY = "correct horse battery staple"
-RULES = FieldRules.of(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY)
+RULES = FieldRules.from_arguments(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY)
 FLAT = {"name.firstname": {"firstname"}, "firstname": {"name.firstname"}}
 
 
@@ -33,17 +33,17 @@ FLAT = {"name.firstname": {"firstname"}, "firstname": {"name.firstname"}}
     ],
 )
 def test_rule_covers_its_fields(path: str, table: str, expected: Treatment | None) -> None:
-    assert Coverage(RULES, [table], FLAT).of(path.split(".")) == expected
+    assert Coverage(RULES, [table], FLAT).treatment_of(path.split(".")) == expected
 
 
 def test_value_with_inseparable_parts_is_treated_as_a_whole() -> None:
-    assert Coverage(RULES, ["Account"]).of(["Name"], is_opaque=True) == "mask"
+    assert Coverage(RULES, ["Account"]).treatment_of(["Name"], is_opaque=True) == "mask"
 
 
 def test_strictest_of_several_rules_applies() -> None:
-    rules = FieldRules.of(["Address.Street"], ["Contact.Address"], ["Address"], KEY)
+    rules = FieldRules.from_arguments(["Address.Street"], ["Contact.Address"], ["Address"], KEY)
     coverage = Coverage(rules, ["Contact"])
-    assert [coverage.of(path.split(".")) for path in ("Address.Street", "Address.City", "Address")] == [
+    assert [coverage.treatment_of(path.split(".")) for path in ("Address.Street", "Address.City", "Address")] == [
         "exclude",
         "mask",
         "mask",
@@ -53,8 +53,8 @@ def test_strictest_of_several_rules_applies() -> None:
 def test_rules_without_a_field_are_reported() -> None:
     coverages = [Coverage(RULES, [table]) for table in ("Account", "Contact")]
     for coverage in coverages:
-        coverage.of(["Phone"])
-    coverages[1].of(["Email"])
+        coverage.treatment_of(["Phone"])
+    coverages[1].treatment_of(["Email"])
     assert unmet(RULES, coverages) == ["Name.FirstName"]
 
 
@@ -71,20 +71,20 @@ def test_hash_equals_hmac_of_the_standard_library() -> None:
         (("Phone", [], []), r"exclude_fields='Phone' must be a list"),
         (([], [7], []), r"mask_fields=\[7\] must be a list"),
         (([], [], ["Phone; DROP"]), r"hash_fields: 'Phone; DROP' is no name of a field"),
-        ((["Id"], [], []), r"exclude_fields: rows are told apart by Id"),
+        ((["Id"], [], []), r"exclude_fields: Id identifies rows"),
         ((["Phone"], ["phone"], []), r"phone is named in both exclude_fields and mask_fields"),
     ],
 )
 def test_invalid_rule_arguments_are_refused(rules: tuple[Any, Any, Any], text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        FieldRules.of(*rules)
+        FieldRules.from_arguments(*rules)
 
 
 @pytest.mark.parametrize(("key", "why"), [(None, "is missing"), ("", "is missing"), ("short", "fewer than 16")])
 def test_hashes_need_a_key_of_sufficient_length(key: str | None, why: str) -> None:
     with pytest.raises(ConfigurationError, match=f"key for the hash of Email .*{why}.*hash_conn_id"):
-        FieldRules.of([], [], ["Email"]).with_key(key)
-    assert FieldRules.of(["Email"], [], []).with_key(key).key == b""
+        FieldRules.from_arguments([], [], ["Email"]).with_key(key)
+    assert FieldRules.from_arguments(["Email"], [], []).with_key(key).key == b""
 
 
 def test_the_key_is_in_no_document_and_no_repr() -> None:
@@ -98,11 +98,11 @@ def test_the_key_is_in_no_document_and_no_repr() -> None:
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        (NO_RULES, r"T is written with exclude_fields=\['Phone'\], and for this job nothing is said of it"),
-        (FieldRules.of([], ["Phone"], []), "for this job it is named in mask_fields"),
-        (FieldRules.of(["Phone"], [], []), r"mask_fields=\['Name.FirstName'\]"),
+        (NO_RULES, r"T is written with exclude_fields=\['Phone'\], and for this job it has no rule"),
+        (FieldRules.from_arguments([], ["Phone"], []), "for this job it is named in mask_fields"),
+        (FieldRules.from_arguments(["Phone"], [], []), r"mask_fields=\['Name.FirstName'\]"),
         (
-            FieldRules.of(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY + "!"),
+            FieldRules.from_arguments(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY + "!"),
             "hashes of Contact.Email made with another key",
         ),
     ],
@@ -113,5 +113,7 @@ def test_job_that_would_store_protected_fields_is_refused(rules: FieldRules, tex
 
 
 def test_a_job_may_have_more_rules_than_a_table() -> None:
-    FieldRules.of(["PHONE", "Fax"], ["Name.FirstName"], ["Contact.Email"], KEY).check_keep(RULES.recorded(), "T")
+    FieldRules.from_arguments(["PHONE", "Fax"], ["Name.FirstName"], ["Contact.Email"], KEY).check_keep(
+        RULES.recorded(), "T"
+    )
     RULES.check_keep(NO_RULES, "T")

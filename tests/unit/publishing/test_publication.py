@@ -96,7 +96,7 @@ def test_all_rows_are_published_in_order_with_a_result_each(run: Run, bus: Model
     lines = [json.loads(line) for n in range(3) for line in (run.folder / f"results/{n:06d}.jsonl").open()]
     assert [(line["row"], line["key"], line["error"]) for line in lines] == [(n, str(n), None) for n in range(450)]
     assert [line["replay_id"] for line in lines] == [event[1].hex() for event in bus.events]
-    assert [line["id"] for line in lines] == [IDS.of(f"key {n}") for n in range(450)]
+    assert [line["id"] for line in lines] == [IDS.id_of(f"key {n}") for n in range(450)]
 
 
 def test_a_second_try_publishes_nothing_again(run: Run, bus: ModelBus) -> None:
@@ -286,9 +286,9 @@ def test_older_of_two_concurrent_tries_stops_before_it_sends(run: Run, bus: Mode
 
 def test_event_ids_depend_on_org_topic_run_and_key() -> None:
     others = [replace(IDS, run_key="b"), replace(IDS, topic="/event/B__e"), replace(IDS, org_id="00D000000000002EAA")]
-    ids = {each.of(identity) for each in (IDS, *others) for identity in ("1", "2")}
+    ids = {each.id_of(identity) for each in (IDS, *others) for identity in ("1", "2")}
     assert len(ids) == 8
     assert all(len(each) == 36 for each in ids)
-    assert IDS.of("key 1") == "229c56bd-a66c-5af9-a379-8513c1cdce7e", (
+    assert IDS.id_of("key 1") == "229c56bd-a66c-5af9-a379-8513c1cdce7e", (
         "with a changed ID, a retry after an upgrade would publish again"
     )

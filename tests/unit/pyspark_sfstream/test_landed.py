@@ -26,7 +26,7 @@ def name(letter: str) -> str:
 
 
 def source(folder: Path) -> LandedSource:
-    return LandedSource(SourceOptions.of({"path": str(folder), "topic": "/event/A__e,/event/B__e"}))
+    return LandedSource(SourceOptions.from_options({"path": str(folder), "topic": "/event/A__e,/event/B__e"}))
 
 
 def letters(heads: Heads) -> str:

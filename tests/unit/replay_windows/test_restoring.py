@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
-from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.examples import for_examples
 from tests.support.replay_stores import (
@@ -78,8 +78,8 @@ def test_restored_store_equals_the_lost_store(history: list[str], cut: int) -> N
 
         # Restore up to an earlier window, as from an older backup, then restore the rest.
         ids = [window.window_id for window in windows(under_test.store, stream) if window.kind == "live"]
-        restore_position(stream, **arguments, last_window_id=ids[min(cut, len(ids) - 1)])
-        restored = restore_position(stream, **arguments)
+        restore_from_landing(stream, **arguments, last_window_id=ids[min(cut, len(ids) - 1)])
+        restored = restore_from_landing(stream, **arguments)
 
         assert (restored.after.replay_id, restored.after.window_id) == (before.replay_id, before.window_id)
         assert held(restored_store, stream) == recorded

@@ -22,13 +22,13 @@ ALLOCATION = Allocation("DailyApiRequests", 15_000, 4_500)
     [(0, 0), (1, 1), (20_000, 20_000), (0.0, 0), (0.2, 3_000), (1.0, 15_000), (0.00001, 1)],
 )
 def test_integer_reserve_is_a_number_and_float_reserve_a_share(value: float, amount: int) -> None:
-    assert Reserve.of(value, "reserve").amount(ALLOCATION) == amount
+    assert Reserve.from_value(value, "reserve").amount(ALLOCATION) == amount
 
 
 @pytest.mark.parametrize("value", [-1, -0.1, 1.5, 5000.0, float("nan"), True, "0.2", None])
 def test_invalid_reserve_is_refused_by_name(value: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"allocation_reserve=.*whole number.*from 0\.0 to 1\.0"):
-        Reserve.of(value, "allocation_reserve")
+        Reserve.from_value(value, "allocation_reserve")
 
 
 def test_allocations_are_read_from_the_limits_response() -> None:

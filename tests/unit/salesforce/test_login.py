@@ -145,7 +145,7 @@ def test_invalid_user_id_is_ignored(user_id: Any) -> None:
 )
 def test_unknown_organization_is_an_identity_error(status: int, kwargs: dict[str, Any]) -> None:
     login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
-    with pytest.raises(IdentityError, match=r"userinfo does not tell the organization id .*expired, revoked") as caught:
+    with pytest.raises(IdentityError, match=r"userinfo has no organization ID .*expired, revoked") as caught:
         answer(login, status, **kwargs)
     assert "s3cret" not in str(caught.value)
 

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, look, wait_until_seen
+from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, visibility_of, wait_until_seen
 
 ORDERS = ManagedSubscription.parse("Orders")
 EVENT = object()
@@ -94,18 +94,18 @@ class Clock:
 )
 def test_visible_state_of_each_response(answer: Any, seen: Visibility) -> None:
     client: Any = ScriptedClient(answer)
-    assert look(client, ORDERS) is seen
+    assert visibility_of(client, ORDERS) is seen
     assert client.limits == [1], "the look requests one event only"
     assert [stream.closed for stream in client.streams] == [True]
 
 
 def test_a_refused_token_is_renewed_once() -> None:
     client: Any = ScriptedClient(SessionExpiredError("expired"), None)
-    assert look(client, ORDERS) is Visibility.OPEN
+    assert visibility_of(client, ORDERS) is Visibility.OPEN
     assert client.renewed == 1
     client = ScriptedClient(SessionExpiredError("expired"), SessionExpiredError("expired"))
     with pytest.raises(SessionExpiredError):
-        look(client, ORDERS)
+        visibility_of(client, ORDERS)
     assert all(stream.closed for stream in client.streams)
 
 
@@ -113,7 +113,7 @@ def test_silence_without_contact_raises_the_contact_error() -> None:
     client: Any = ScriptedClient(None)
     client.fault = ServiceUnavailableError("no route")
     with pytest.raises(ServiceUnavailableError, match="no route"):
-        look(client, ORDERS)
+        visibility_of(client, ORDERS)
     assert client.streams[0].closed
 
 

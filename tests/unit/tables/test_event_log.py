@@ -48,7 +48,7 @@ NOON, LATER = datetime(2026, 1, 10, 12, tzinfo=UTC), datetime(2026, 1, 10, 13, t
         ({"event_time_from": NOON}, "or neither"),
         ({"event_time_to": NOON}, "or neither"),
         ({"event_time_from": NOON, "event_time_to": NOON}, "an event_time_to that is later"),
-        ({"hash_fields": ["Id"]}, "rows are told apart by Id"),
+        ({"hash_fields": ["Id"]}, "Id identifies rows"),
     ],
 )
 def test_invalid_event_log_config_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -96,7 +96,9 @@ def expected(rules: FieldRules, name: str, value: Any, how: str | None) -> Any:
 @settings(deadline=None, max_examples=6)
 def test_change_rows_differ_only_in_protected_fields(data: st.DataObject) -> None:
     hows = {name: data.draw(st.sampled_from(("", "", "exclude", "mask", "hash"))) for name in (*NAMES, *NUMBERS)}
-    rules = FieldRules.of(*([name for name in hows if hows[name] == how] for how in ("exclude", "mask", "hash")), KEY)
+    rules = FieldRules.from_arguments(
+        *([name for name in hows if hows[name] == how] for how in ("exclude", "mask", "hash")), KEY
+    )
     shape = random.Random(data.draw(st.integers(0, 1 << 30)))
     payloads = encode_events(SCHEMA, [random_event(SCHEMA, shape) for _ in range(12)])
     plan = change_plan(rules)
@@ -113,7 +115,7 @@ def test_change_rows_differ_only_in_protected_fields(data: st.DataObject) -> Non
 
 def test_rule_covers_its_parts_under_each_name() -> None:
     def left_out(*names: str) -> set[str]:
-        hidden = hidden_columns(coverage_of(FieldRules.of(names, [], []), "Account", (TEXT,)), TEXT)
+        hidden = hidden_columns(coverage_of(FieldRules.from_arguments(names, [], []), "Account", (TEXT,)), TEXT)
         return {c.name for c, how in zip(replica_columns(SCHEMA), hidden, strict=True) if how == "exclude"}
 
     assert left_out("BillingAddress.Street") == left_out("BillingStreet") == left_out("Account.BillingStreet")
@@ -128,7 +130,7 @@ def test_rule_covers_its_parts_under_each_name() -> None:
 def test_event_log_protects_the_same_fields_in_its_structs(name: str) -> None:
     shape = random.Random(3)
     payloads = encode_events(SCHEMA, [random_event(SCHEMA, shape, "CREATE") for _ in range(20)])
-    rules = FieldRules.of([name], ["Phone", "AnnualRevenue"], ["Website"], KEY)
+    rules = FieldRules.from_arguments([name], ["Phone", "AnnualRevenue"], ["Website"], KEY)
     found, clear = log_rows(rules, payloads), log_rows(NO_RULES, payloads)
     assert any(row["BillingAddress"] and row["BillingAddress"]["Street"] for row in clear)
     assert any(row["Phone"] for row in clear)
@@ -144,12 +146,12 @@ def test_event_log_protects_the_same_fields_in_its_structs(name: str) -> None:
 
 def test_struct_without_remaining_members_has_no_column() -> None:
     payloads = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE")])
-    (row,) = log_rows(FieldRules.of(["ShippingAddress", "Name"], [], []), payloads)
+    (row,) = log_rows(FieldRules.from_arguments(["ShippingAddress", "Name"], [], []), payloads)
     assert not row.keys() & {"ShippingAddress", "Name", "Name_record"}
 
 
 def test_protection_handles_struct_slices_and_nulls() -> None:
-    rules = FieldRules.of([], [], ["A"], KEY)
+    rules = FieldRules.from_arguments([], [], ["A"], KEY)
     values = pa.array([{"A": "x", "B": 1}, None, {"A": None, "B": 2}, {"A": "y", "B": None}])[1:]
     assert stored(values, {"A": "hash", "B": None}, rules).to_pylist() == [
         None,
@@ -163,7 +165,7 @@ def test_protection_handles_struct_slices_and_nulls() -> None:
 def test_quarantine_stores_payloads_only_without_field_protection(has_rules: bool) -> None:
     payload = b"\x00secret of a person"
     window = WindowReference("w", "00D", TOPIC, has_rules=has_rules)
-    rules = FieldRules.of(["Phone"], [], []) if has_rules else NO_RULES
+    rules = FieldRules.from_arguments(["Phone"], [], []) if has_rules else NO_RULES
     sources = TableSources(schemas={"a": TEXT})
     columns, schemas, fields = place_columns("AccountChangeEvent", sources, ColumnRegistry(), rules)
     plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table="AccountChangeEvent")
@@ -186,14 +188,14 @@ def test_quarantine_stores_payloads_only_without_field_protection(has_rules: boo
 
 def test_stored_columns_of_newly_protected_fields_are_found() -> None:
     columns = {"Phone": "string", "Fax__double": "double", "A": {"struct": {"B": "string", "C": "long"}}}
-    now = coverage_of(FieldRules.of(["Phone", "Fax", "A.B", "New__c"], [], []), "Order__e")
-    before = coverage_of(FieldRules.of(["Phone"], [], []), "Order__e")
+    now = coverage_of(FieldRules.from_arguments(["Phone", "Fax", "A.B", "New__c"], [], []), "Order__e")
+    before = coverage_of(FieldRules.from_arguments(["Phone"], [], []), "Order__e")
     assert shown(columns, now, before) == ["A.B", "Fax"]
     assert shown({"Phone": "string", "Phone__c": "string"}, now, before) == []
 
 
 def test_replica_records_the_columns_of_its_rules() -> None:
-    rules = FieldRules.of(["BillingAddress.Street", "Full_Name__c"], ["Name.FirstName"], ["Email__c"], KEY)
+    rules = FieldRules.from_arguments(["BillingAddress.Street", "Full_Name__c"], ["Name.FirstName"], ["Email__c"], KEY)
     table = under_rules("Account", TableState("stream"), rules, [TEXT])
     again = Snapshot.from_json(Snapshot(1, None, {}, {"Account": table}).to_json(), "here").tables["Account"]
     assert again == table
@@ -222,7 +224,7 @@ def test_replica_records_the_columns_of_its_rules() -> None:
 )
 def test_self_describing_events_protect_compound_fields_under_each_name(rule: str, field: str) -> None:
     """PushTopic events have the fields of their query. Change events without a schema have JSON objects."""
-    rules = FieldRules.of([], [rule], [])
+    rules = FieldRules.from_arguments([], [rule], [])
     fields = (Field(field, "string"), Field("billingcycle__c", "string"), Field("employer__latitude__s", "double"))
     assert hidden_fields(rules, "Accounts", fields) == ("mask", None, None)
 
@@ -244,7 +246,7 @@ def test_refresh_protects_parts_that_events_lack(rule: str, column: str) -> None
     """Salesforce describes parts that the change events of an org do not have, such as middle names."""
     schema = copy.deepcopy(SCHEMA)
     schema["fields"] = [each for each in schema["fields"] if each["name"] != "ShippingAddress"]
-    rules = FieldRules.of([rule], [], [])
+    rules = FieldRules.from_arguments([rule], [], [])
     table = under_rules("Account", TableState("stream"), rules, [json.dumps(schema)])
     assert treatment_of("Account", table, column, is_computed=True) == "exclude"
     assert treatment_of("Account", table, "Phone", is_computed=True) is None
@@ -263,13 +265,14 @@ def test_columns_that_are_named_after_their_type_have_the_rules_of_their_field(c
     members: dict[str, Any] = {"FirstName": "string", "Street": "string"}
     columns = {column: "string" if column.startswith("Phone") else {"struct": members}}
     now, before = (
-        coverage_of(rules, "AccountChangeEvent", [TEXT]) for rules in (FieldRules.of([rule], [], []), NO_RULES)
+        coverage_of(rules, "AccountChangeEvent", [TEXT])
+        for rules in (FieldRules.from_arguments([rule], [], []), NO_RULES)
     )
     assert shown(columns, now, before)
 
 
 def test_rule_for_a_part_is_refused_if_the_table_stores_its_compound_text() -> None:
-    rules = FieldRules.of(["MiddleName"], [], [])
+    rules = FieldRules.from_arguments(["MiddleName"], [], [])
     computed = ComputedColumns(("Name",), "2026-01-01T00:00:00+00:00")
     table = TableState("stream", columns=ColumnRegistry({"Name": "string"}), computed=computed)
     with pytest.raises(ConfigurationError, match="Account has Name as they come"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ManifestError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, MissingSchema, read_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, UnavailableSchema, load_windows
 from airflow_provider_sfstream.tables.event_log.table_plans import read_schemas
 from tests.support.landing_files import LandedEvent, land_window
 
@@ -48,12 +48,12 @@ def test_live_windows_are_first_then_backfill_windows_with_the_latest_counts_fro
         counts_from = hour and f"2026-11-20T{hour:02}:00:00+00:00"
         changed = {**document(url), "kind": kind, "counts_from": counts_from}
         Path(url.removeprefix("file://")).write_text(json.dumps(changed))
-    read = [window.window_id for window in read_windows(LocalFiles(), urls)]
+    read = [window.window_id for window in load_windows(LocalFiles(), urls)]
     assert read == ["a2", "a4", "a5", "a6", "a3", "a1"]
 
 
 def test_files_and_schemas_are_found_from_the_manifest(manifest: str) -> None:
-    (window,) = read_windows(LocalFiles(), [manifest, manifest])
+    (window,) = load_windows(LocalFiles(), [manifest, manifest])
     folder = manifest.removesuffix("/manifest.json")
     assert window.files == (f"{folder}/part-00000.parquet",)
     assert window.schemas == {"one": folder.partition("/windows/")[0] + "/schemas/one.avsc"}
@@ -68,9 +68,9 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
     file = changed["schemas"].pop("one")
     changed["missing_schemas"] = {"one": {"file": file, "reason": "hidden"}, "": {"file": None, "reason": "no id"}}
     path.write_text(json.dumps(changed))
-    (window,) = read_windows(LocalFiles(), [manifest])
+    (window,) = load_windows(LocalFiles(), [manifest])
     url = manifest.partition("/windows/")[0] + "/schemas/one.avsc"
-    assert window.missing_schemas == {"one": MissingSchema(url, "hidden"), "": MissingSchema(None, "no id")}
+    assert window.missing_schemas == {"one": UnavailableSchema(url, "hidden"), "": UnavailableSchema(None, "no id")}
     assert window.event_dates() is None
     found = read_schemas(LocalFiles(), [window])
     assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "the schema was fetched later"
@@ -82,7 +82,7 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
 
 
 def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
-    (window,) = read_windows(LocalFiles(), [land_window(tmp_path, "w0", [], {})])
+    (window,) = load_windows(LocalFiles(), [land_window(tmp_path, "w0", [], {})])
     assert (window.files, window.event_dates()) == ((), None)
 
 
@@ -114,9 +114,9 @@ def test_a_broken_or_foreign_manifest_is_an_error_that_names_it(manifest: str, c
 def test_two_manifests_of_one_window_id_are_an_error(manifest: str, tmp_path: Path) -> None:
     other = land_window(tmp_path / "other", "w1", [], {})
     with pytest.raises(ManifestError, match="window id w1"):
-        read_windows(LocalFiles(), [manifest, other])
+        load_windows(LocalFiles(), [manifest, other])
 
 
 def test_a_missing_manifest_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="give the manifest_url that the drain returned"):
-        read_windows(LocalFiles(), [(tmp_path / "manifest.json").as_uri()])
+        load_windows(LocalFiles(), [(tmp_path / "manifest.json").as_uri()])

@@ -275,7 +275,7 @@ def test_computed_fields_are_described_fields_outside_the_newest_schema() -> Non
 
 
 def test_excluded_field_is_not_a_computed_field() -> None:
-    rules = FieldRules.of(["BillingAddress.Street", "When__c"], [], ["Text__c"]).recorded()
+    rules = FieldRules.from_arguments(["BillingAddress.Street", "When__c"], [], ["Text__c"]).recorded()
     table = replace(CLEAN, fields={"Name": "Data:Text"}, rules=rules, hidden={"billingstreet": "exclude"})
     described = DESCRIBED | {"BillingStreet": "textarea"}
     found = RefreshPlan("Account", "full", table, STREAM).computed_columns(described) or {}

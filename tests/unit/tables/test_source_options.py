@@ -18,7 +18,7 @@ def test_option_names_ignore_case_and_values_have_types() -> None:
         "verify_files": "FALSE",
     }
     values.pop("topic")
-    options = SourceOptions.of(values)
+    options = SourceOptions.from_options(values)
     assert [topic.name for topic in options.topics] == ["/event/Order__e", "/data/AccountChangeEvent"]
     assert (options.max_events, options.verify_files, options.rows, options.subscription) == (
         500,
@@ -31,15 +31,15 @@ def test_option_names_ignore_case_and_values_have_types() -> None:
 
 def test_manifests_are_a_list_with_commas_or_json() -> None:
     urls = ("file:///a/manifest.json", "file:///b,c/manifest.json")
-    assert SourceOptions.of({"manifests": json.dumps(urls)}).manifests == urls
-    assert SourceOptions.of({"manifests": "file:///a, file:///b"}).manifests == ("file:///a", "file:///b")
+    assert SourceOptions.from_options({"manifests": json.dumps(urls)}).manifests == urls
+    assert SourceOptions.from_options({"manifests": "file:///a, file:///b"}).manifests == ("file:///a", "file:///b")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "Say what to read"),
-        ({"path": "/lake"}, "Say what to read"),
+        ({}, "Set the data to read"),
+        ({"path": "/lake"}, "Set the data to read"),
         ({**PLACE, "manifests": "file:///a"}, "not both"),
         ({**PLACE, "subscribtion": "spark"}, "'subscribtion' is no option"),
         ({**PLACE, "rows": "cooked"}, "rows='cooked' must be one of decoded, raw, quarantine"),
@@ -55,7 +55,7 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
 )
 def test_invalid_option_is_refused_by_name(values: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
-        SourceOptions.of(values)
+        SourceOptions.from_options(values)
     assert "s3cret" not in str(caught.value)
 
 
@@ -63,9 +63,9 @@ def test_storage_options_are_in_no_text() -> None:
     secret = "9f8e7d6c5b4a-of-the-storage"
     client = '{"endpoint_url": "http://127.0.0.1:8333"}'
     values = {**PLACE, "storage.secret": secret, "storage.anon": "false", "storage.client_kwargs": client}
-    options = SourceOptions.of(values)
+    options = SourceOptions.from_options(values)
     assert options.storage == {"secret": secret, "anon": False, "client_kwargs": json.loads(client)}
     assert secret not in repr(options)
     with pytest.raises(ConfigurationError) as caught:
-        SourceOptions.of({**values, "rows": secret})
+        SourceOptions.from_options({**values, "rows": secret})
     assert secret not in str(caught.value)

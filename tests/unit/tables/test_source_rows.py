@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
-from airflow_provider_sfstream.tables.delta.landed_windows import read_windows as windows_of
+from airflow_provider_sfstream.tables.delta.landed_windows import load_windows as windows_of
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Planner
@@ -57,7 +57,7 @@ class Reader:
     """Reader that reads windows part by part, with pickled parts and options, as Spark does."""
 
     def __init__(self, *manifests: str, events: dict[str, ColumnType] | None = None, **options: str) -> None:
-        self.options = SourceOptions.of({"manifests": ",".join(manifests), **options})
+        self.options = SourceOptions.from_options({"manifests": ",".join(manifests), **options})
         self.files = SourceFiles({})
         self.windows: Sequence[LandedWindow] = windows_of(self.files, manifests)
         decoded = self.options.rows == "decoded"
@@ -154,7 +154,7 @@ def test_changed_or_missing_file_is_refused(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("*.parquet")
     other = land_window(tmp_path / "other", "20260110T000000Z-a", [order(2)], {"one": ORDER})
     file.write_bytes(next((tmp_path / "other").rglob("*.parquet")).read_bytes())
-    with pytest.raises(ConfigurationError, match="is not what its window's manifest says"):
+    with pytest.raises(ConfigurationError, match="differs from the manifest of its window"):
         Reader(url, rows="raw").table()
     assert len(Reader(url, rows="raw", verify_files="false").table()) == len(Reader(other, rows="raw").table())
     file.unlink()

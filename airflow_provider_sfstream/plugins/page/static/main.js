@@ -48,7 +48,7 @@ function notRead(error) {
     case 401:
       return ["You are not logged in to Airflow any more. ", airflow("./", "Log in")];
     case 403:
-      return ["You may not see this page. It takes the permission to read Airflow's plugins."];
+      return ["You may not see this page. It requires the permission to read Airflow's plugins."];
     case 404:
       return [`${error.message}. `, view({ dag }, "All streams")];
     default:

@@ -27,14 +27,14 @@ export function overview(found, dag) {
 
 /** Return what there is to say where no stream is shown. */
 export function nothing(found, dag) {
-  if (dag !== null) return `No task of this DAG has told of a stream ${found.hidden ? "that you may read" : "yet"}.`;
+  if (dag !== null) return `No task of this DAG has reported a stream ${found.hidden ? "that you may read" : "yet"}.`;
   if (found.hidden) return "There are streams, but you may not read their DAGs or their connections.";
-  return "No task has told of a stream yet. One is shown here once a task has drained it, or has waited for it.";
+  return "No task has reported a stream yet. The page shows a stream after a task has drained it or waited for it.";
 }
 
 function notes(found) {
   const texts = [];
-  if (found.hidden && found.streams.length) texts.push("Others are left out: you may not read their DAG or their connection.");
+  if (found.hidden && found.streams.length) texts.push("Other streams are hidden: you may not read their DAG or their connection.");
   if (found.unreadable) texts.push(`${count(found.unreadable, "document")} cannot be read: see the log of the API server.`);
   return texts.length ? element("p", { class: "quiet" }, texts.join(" ")) : null;
 }
@@ -85,7 +85,7 @@ function failedTables(failure, now) {
     airflow(failure.page, failure.task_id),
     ` failed `,
     ago(failure.at, now),
-    `: ${failure.what}`,
+    `: ${failure.error}`,
   );
 }
 

@@ -8,14 +8,14 @@ import { allocation, concerns } from "./overview.js";
 import { timeline } from "./timeline.js";
 
 const NOT_COVERED =
-  "That does not mean lost: no window answers for this time, or not yet. What was lost is under Gaps.";
+  "Not covered does not mean lost: no window covers this time yet. Gaps shows the lost spans.";
 
 /** Return what is shown of a stream. */
 export function stream(found) {
   return [
     section("State", concerns(found.concerns), ...(found.failures ?? []).map((each) => failure(each, found.now))),
     found.actions.length ? actions(found.actions) : null,
-    section("Where it stands", ...(found.hours ? facts(found) : [])),
+    section("Status", ...(found.hours ? facts(found) : [])),
     section("Windows", ...windows(found)),
     section("Gaps", ...gaps(found)),
     section("Schema changes", ...changes(found.schema_changes)),
@@ -89,7 +89,7 @@ function gaps(found) {
   const rows = found.gap_list.map((gap) => [
     moment(gap.since),
     moment(gap.detected_at),
-    gap.uncertain ? `Possible loss, nothing is known to be lost. ${gap.reason}` : gap.reason,
+    gap.uncertain ? `Possible loss, no event is known to be lost. ${gap.reason}` : gap.reason,
     gap.after ? element("code", {}, gap.after) : "the beginning",
     airflow(gap.page, "task"),
   ]);

@@ -42,7 +42,7 @@ function drawing(found, now, width) {
     ...ticks(start, now, x, width),
     ...found.not_covered.map((hole) => box(hole, x, { fill: "url(#not-covered)", class: "not-covered" }, "Not covered")),
     ...found.windows.filter((each) => new Date(each.until) >= start).map((each) => linked(each, x)),
-    ...found.lost.map((lost) => box(lost, x, { class: "gap", y: LIVE + 22, height: 8 }, lost.uncertain ? "Possible loss, nothing is known to be lost" : "Events were lost")),
+    ...found.lost.map((lost) => box(lost, x, { class: "gap", y: LIVE + 22, height: 8 }, lost.uncertain ? "Possible loss, no event is known to be lost" : "Events were lost")),
   );
 }
 
