@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, is_typeddict
 
 from typer.models import ArgumentInfo, ParameterInfo
 
@@ -39,8 +39,9 @@ def pages() -> dict[str, str]:
     )
     notifiers = (name.removeprefix(f"{PACKAGE}.") for name in get_provider_info()["notifications"])
     windows = ("windows.read_windows", "windows.manifest_urls")
+    results = (f"actions.drain.results.{name}" for name in ("DrainedWindow", "DrainedInterval", "ChangedSchema"))
     return {
-        "operators.md": _page("Operators", map(_section, listed("operators"))),
+        "operators.md": _page("Operators", map(_section, [*listed("operators"), *map(_load, results)])),
         "sensors.md": _page("Sensors", map(_section, listed("sensors"))),
         "assets-and-triggers.md": _page(
             "Assets, triggers, queues",
@@ -192,7 +193,8 @@ def _documented(item: Any) -> list[str]:
     rows = [f"| `{name}` | {defaults[name]} | {text} |" for kind, name, text in fields if kind == "param"]
     errors = [f"- `{name}` {text}" for kind, name, text in fields if kind == "raises"]
     lines = [text, ""]
-    lines += ["| argument | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    head = "| key | type | meaning |" if is_typeddict(item) else "| argument | default | meaning |"
+    lines += [head, "|---|---|---|", *rows, ""] if rows else []
     lines += [line for kind, _, text in fields if kind == "return" for line in (f"Returns {text}", "")]
     return [*lines, *(["Raises:", "", *errors, ""] if errors else [])]
 
@@ -213,7 +215,9 @@ def _markdown(text: str) -> str:
 
 
 def _defaults(item: Any) -> dict[str, str]:
-    """Return the default values of the arguments, including those of the base classes."""
+    """Return the default values of the arguments, including those of the base classes; of a TypedDict, the types."""
+    if is_typeddict(item):
+        return {name: f"`{type_.__forward_arg__}`".replace("|", r"\|") for name, type_ in item.__annotations__.items()}
     constructors = (vars(each).get("__init__") for each in getattr(item, "__mro__", ()))
     functions = list(constructors) if inspect.isclass(item) else [item]
     return dict(each for function in functions[::-1] if inspect.isfunction(function) for each in _defaults_of(function))

@@ -47,30 +47,11 @@ class DrainReplayWindowOperator(DrainOperator):
     or by a limit, ``confirmed_at`` is null, and no interval of it is recorded as complete. Prefer the Pub/Sub API if it
     has the topic.
 
-    With ``min_events`` the task first waits for events, with ``deferrable`` on the triggerer without a worker slot. It
-    does not wait if an earlier try of the run made its window, nor if a stream without a position starts from
-    ``"latest"``: the drain determines that position, and events that end a wait would precede it. A replay ID that can
-    no longer be read ends the wait, so that ``on_invalid_replay`` applies. Salesforce expires a replay ID after 72
-    hours (24 for PushTopics and generic events) even without new events, and only a drain renews the position. So a
-    wait ends after 12 hours with a drain, and does not begin if the position was recorded more than 30 hours (8 hours)
-    ago.
+    With ``min_events`` the task first waits for events, if it is ``deferrable`` without a worker slot. A wait ends
+    after 12 hours with a drain, which renews the position. See docs/when-to-run.md.
 
-    The XCom result is a dict: ``window_id``, ``manifest_url``, ``landing_url``, ``asset_uri`` (of the landed stream's
-    asset), ``stream``, ``kind``, ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``,
-    ``last_event_time``, ``stop_reason``, ``contact_at`` (time of Salesforce's last response), ``confirmed_at`` (a
-    time for which Salesforce confirmed that the position is the end of the stream, in this drain or the last one with a
-    confirmation), ``gap``, ``drained`` (false for the window of an earlier try), ``committed`` and ``schema_changes``.
-    Replay IDs are hex text, times ISO 8601 in UTC.
-
-    In interval mode: ``mode``, ``stream``, ``landing_url``, ``asset_uri``, ``event_time_from`` and ``event_time_to``
-    (the interval), ``windows`` (those with its events, which may have others too: ``window_id``, ``manifest_url``,
-    ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``, ``first_event_time``, ``last_event_time``),
-    ``event_count`` (sum of these windows), ``confirmed_at`` (null: Salesforce has not confirmed that these are all
-    events), ``missing`` (lost spans), ``drained`` and ``schema_changes``.
-
-    ``schema_changes`` has for each new schema of drained events: ``event``, ``schema_id``, the ID ``before``, and the
-    fields ``added``, ``removed``, ``retyped`` (``name``, ``from``, ``to``) and ``became_nullable`` (``name`` and
-    ``type``, as the other lists); null if they could not be determined.
+    The XCom result is a :class:`~airflow_provider_sfstream.actions.drain.results.DrainedWindow`, in interval mode a
+    :class:`~airflow_provider_sfstream.actions.drain.results.DrainedInterval`.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)

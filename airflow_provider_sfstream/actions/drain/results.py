@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
@@ -30,11 +30,110 @@ log = logging.getLogger(__name__)
 SchemaChanges = list[dict[str, Any]]
 
 
+class DrainedWindow(TypedDict):
+    """XCom result of a drain: its replay window. Replay IDs are hex text, times ISO 8601 text in UTC.
+
+    :param window_id: ID of the window.
+    :param manifest_url: URL of its manifest, for the table jobs.
+    :param landing_url: URL of the landing.
+    :param asset_uri: URI of the landed stream's asset.
+    :param stream: ``org_id``, ``api``, ``topic`` and ``subscription``.
+    :param kind: ``"live"`` or ``"backfill"``.
+    :param after: replay ID before the window; null from the earliest or latest event on.
+    :param through: replay ID of the new position; null if the stream has none.
+    :param event_count: number of events.
+    :param payload_bytes: bytes of their payloads.
+    :param first_event_time: smallest event time, as set by publishers; null without events.
+    :param last_event_time: greatest event time.
+    :param stop_reason: reason why the drain ended, for example ``"caught_up"``, ``"idle"`` or ``"max_events"``.
+    :param contact_at: time of Salesforce's last response.
+    :param confirmed_at: a time for which Salesforce confirmed that the position is the end of the stream, in this drain
+        or the last one with a confirmation; null without a confirmation.
+    :param gap: the accepted loss of events before the window; null without a loss.
+    :param drained: false for the window of an earlier try.
+    :param committed: whether the position covers the window; false with ``advance="manual"``.
+    :param schema_changes: a :class:`ChangedSchema` for each new schema; null if schemas could not be compared.
+    """
+
+    window_id: str
+    manifest_url: str
+    landing_url: str
+    asset_uri: str
+    stream: dict[str, str]
+    kind: str
+    after: str | None
+    through: str | None
+    event_count: int
+    payload_bytes: int
+    first_event_time: str | None
+    last_event_time: str | None
+    stop_reason: str
+    contact_at: str | None
+    confirmed_at: str | None
+    gap: dict[str, Any] | None
+    drained: bool
+    committed: bool
+    schema_changes: SchemaChanges | None
+
+
+class DrainedInterval(TypedDict):
+    """XCom result of a drain in interval mode: the windows that have the events of the interval.
+
+    :param mode: ``"interval"``.
+    :param stream: ``org_id``, ``api``, ``topic`` and ``subscription``.
+    :param landing_url: URL of the landing.
+    :param asset_uri: URI of the landed stream's asset.
+    :param event_time_from: start of the interval, inclusive. The table jobs select events by both times.
+    :param event_time_to: end of the interval, exclusive.
+    :param windows: ``window_id``, ``manifest_url``, ``kind``, ``origin`` (``"landed"`` or ``"bus"``), ``event_count``,
+        ``first_event_time`` and ``last_event_time`` of each window. Windows may also have events of other intervals.
+    :param event_count: sum over these windows.
+    :param confirmed_at: time for which Salesforce confirmed that these are all events; null without a confirmation.
+    :param missing: lost spans of the interval, each with ``from`` and ``to``.
+    :param drained: false for the recorded result of an earlier try.
+    :param schema_changes: a :class:`ChangedSchema` for each new schema; null if schemas could not be compared.
+    """
+
+    mode: str
+    stream: dict[str, str]
+    landing_url: str
+    asset_uri: str
+    event_time_from: str
+    event_time_to: str
+    windows: list[dict[str, Any]]
+    event_count: int
+    confirmed_at: str | None
+    missing: list[dict[str, str]]
+    drained: bool
+    schema_changes: SchemaChanges | None
+
+
+class ChangedSchema(TypedDict):
+    """Difference between the schema of drained events and the one before. Fields have ``name`` and ``type``.
+
+    :param event: name of the event.
+    :param schema_id: ID of the new schema.
+    :param before: ID of the former schema.
+    :param added: new fields.
+    :param removed: removed fields.
+    :param retyped: fields with another type: ``name``, ``from`` and ``to``.
+    :param became_nullable: fields that may be null now.
+    """
+
+    event: str
+    schema_id: str
+    before: str
+    added: list[dict[str, str]]
+    removed: list[dict[str, str]]
+    retyped: list[dict[str, str]]
+    became_nullable: list[dict[str, str]]
+
+
 @dataclass(frozen=True)
 class DrainResult:
     """Result of a drain, with the windows that links and lineage describe.
 
-    :param document: the JSON-able result of the task, but for ``schema_changes``.
+    :param document: a :class:`DrainedWindow` or a :class:`DrainedInterval`, without ``schema_changes``.
     :param windows: manifests of the windows in the result.
     :param own_windows: those of them that the run drained, in this try or an earlier one.
     :param empty: message of a task that is skipped because the windows have no events.

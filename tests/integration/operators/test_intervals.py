@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.actions.drain.results import DrainedInterval
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -63,6 +64,7 @@ def test_a_backfill_of_an_incremental_drain_returns_its_hour_and_moves_no_positi
     bounds = (hours_ago(4).isoformat(), hours_ago(3).isoformat())
     assert (result["event_time_from"], result["event_time_to"]) == bounds
     assert (result["mode"], result["missing"], result["drained"]) == ("interval", [], True)
+    assert set(result) == set(DrainedInterval.__annotations__), "the documented keys"
     assert run("backfill", 4, 3, **incremental) == {**result, "drained": False}, (
         "a second backfill returns the same windows"
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.actions.drain.results import DrainedWindow
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError, SalesforceStreamError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import (
@@ -67,6 +68,7 @@ def test_drain_commit_and_reset(org: LocalOrg, store: TableReplayStore, drain: A
     record = org.record(TOPIC)
     window = drain(advance="manual", max_events=200).execute(context_for("drain"))
     assert (window["event_count"], window["committed"]) == (200, False)
+    assert set(window) == set(DrainedWindow.__annotations__), "the documented keys"
     assert store.read(stream(org)).replay_id is None
     commit = CommitReplayPositionOperator(task_id="commit", window=window, replay_store="table")
     assert commit.execute(context_for("commit"))["replay_id"] == record[199]["replay_id"].hex()
