@@ -116,7 +116,7 @@ def test_peek_shows_decoded_events_and_moves_nothing(org: SharedOrg, run: Run, t
     after = lines(run("peek", org.topic, "--start-from", ids[3].hex(), "--idle-timeout", "0.3"))
     assert [row["Number__c"] for row in after] == [4.0]
     quiet = run("peek", org.topic, "--start-from", ids[4].hex(), "--idle-timeout", "0.3")
-    assert (quiet.stdout, "No event" in quiet.stderr) == ("", True)
+    assert (quiet.stdout, "Received no event" in quiet.stderr) == ("", True)
 
 
 def test_peek_reads_the_streaming_api_too(org: SharedOrg, run: Run) -> None:

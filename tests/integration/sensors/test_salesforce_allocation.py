@@ -76,7 +76,7 @@ def test_sensor_polls_until_enough_remains_and_returns_the_allocation(
     assert len(looks) == 3
     assert org.logins == logins + 1, "three polls of one process log in once"
     assert caplog.text.count(f"{EVENTS}: 0 of ") == 2
-    assert caplog.text.count("what it went to is not known") == 1, "the local org has no such metric"
+    assert caplog.text.count("the consumers are unknown") == 1, "the local org has no such metric"
 
 
 @pytest.mark.parametrize(("reserve", "enough"), [(0.5, False), (0.0, True), (1, False), (0, True)])

@@ -97,7 +97,7 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
             ["possible loss, no event is known to be lost: after 0a, since an unknown time (accepted by x)"],
         ),
         ([drain(gaps=[{**GAP, "detected_at": ago(25)}])], []),
-        ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["were not to be had"]),
+        ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["could not be read"]),
         ([drain(), failed(0.5)], ["orders.drain failed at"]),
         ([drain(), failed(2)], []),
         ([failed(2)], ["orders.drain failed at"]),
