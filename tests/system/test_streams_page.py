@@ -203,7 +203,7 @@ def test_broken_stream_shows_its_finding(server: PageServer, tmp_path: Path, nam
         "failed_login": ("the login was refused", "Check consumer_key and consumer_secret."),
         "quarantine": ("Rows are in quarantine", "15, 1 h"),
         "dirty_replica": ("Dirty rows need a refresh", "s3://lake/replica"),
-        "never_confirmed": ("Its end was never confirmed", "covers no time"),
+        "never_confirmed": ("End of stream never confirmed", "covers no time"),
     }[name]
     topic = UNHEALTHY[name](datetime.now(UTC))[0].document["stream"]["topic"]
     with browsing(server, "olga") as page:
@@ -294,7 +294,7 @@ def test_page_shows_loading_state_and_reason_for_an_empty_list(server: PageServe
         refresh = page.get_by_role("button", name="Refresh")
         with server.corrupt_status_database():
             held.pop().continue_()
-            expect(state).to_contain_text("The streams cannot be shown. Their status cannot be read")
+            expect(state).to_contain_text("The streams cannot be shown. The status of the streams cannot be read")
         page.unroute("**/api/streams")
         refresh.click()
         expect(page.get_by_role("rowheader")).to_have_count(8)
