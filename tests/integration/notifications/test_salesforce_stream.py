@@ -213,7 +213,7 @@ def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path:
     failed = posted["/hook/refused"]
     assert failed["title"].startswith("notifying.refused failed (")
     assert "no_such_org" in failed["text"]
-    assert (failed["do"], failed["dag_id"], failed["task_id"]) == ("", "notifying", "refused")
+    assert (failed["action"], failed["dag_id"], failed["task_id"]) == ("", "notifying", "refused")
     assert failed["try_number"] == 1
     titles = sorted(each["said"].split(" (")[0] for each in through)
     assert titles == ["notifying.first succeeded", "notifying.refused failed"], printed

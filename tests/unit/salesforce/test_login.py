@@ -128,7 +128,7 @@ def test_invalid_organization_id_is_an_identity_error(org_id: str) -> None:
         (Login(GivenAccessToken(URL, "s3cret-tok"), 0), {"organization_id": org_id, "user_id": USER}),
     ):
         if org_id.strip() == org_id or "id" not in document:  # a URL has no line breaks
-            with pytest.raises(IdentityError, match="organization id"):
+            with pytest.raises(IdentityError, match="organization ID"):
                 answer(login, json=document)
 
 
