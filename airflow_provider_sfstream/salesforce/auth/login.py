@@ -191,7 +191,7 @@ def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str 
     """Return the valid ids, which become headers and folder names; the user's is ``None`` if it is invalid."""
     if not _ORG_ID.fullmatch(org_id):
         raise IdentityError(
-            f"{answered} answered with an organization id that is none: it has 15 or 18 characters from 00D on. Check "
+            f"{answered} answered with an invalid organization ID: it has 15 or 18 characters from 00D on. Check "
             "that domain or login_url is a Salesforce login host, and any proxy on the way."
         )
     return org_id, user_id if isinstance(user_id, str) and _ID.fullmatch(user_id) else None

@@ -203,7 +203,10 @@ def test_an_invalid_or_foreign_manifest_is_not_committed(
 
 
 def test_a_reset_requires_a_hex_replay_id_and_a_reason(org: LocalOrg, store: TableReplayStore) -> None:
-    for arguments, remedy in (({"replay_id": "zz", "reason": "r"}, "hex"), ({"replay_id": None, "reason": " "}, "why")):
+    for arguments, remedy in (
+        ({"replay_id": "zz", "reason": "r"}, "hex"),
+        ({"replay_id": None, "reason": " "}, "Set the reason of the reset"),
+    ):
         operator = ResetReplayPositionOperator(task_id="r", topic=TOPIC, replay_store="table", **arguments)
         with pytest.raises(AirflowFailException, match=remedy):
             operator.execute(context_for("r"))
