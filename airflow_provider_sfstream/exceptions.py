@@ -209,7 +209,7 @@ class PositionAgedOutError(ReplayIdLostError):
 class EventsLostError(SalesforceStreamError):
     """Events were lost, and the task has ``fail_on=["gap"]``; all other events are stored and recorded."""
 
-    lost = "The events of the recorded gap. All others are stored."
+    lost = "The events of the recorded gap. All others that were read are stored."
     guide = "on-call.md#when-events-are-lost"
 
 
@@ -298,4 +298,4 @@ class SparkJobError(SalesforceStreamError):
 class NotificationError(SalesforceStreamError):
     """A message about a task could not be sent. The state of the task does not change."""
 
-    lost = "Only the message. The task's log has the same text."
+    lost = "Only the message. The task's log has its facts."

@@ -1,4 +1,4 @@
-"""WindowsArgument windows as Arrow tables, without Spark: decoded, typed, each event once.
+"""Landed windows as Arrow tables, without Spark: decoded, typed, each event once.
 
 For notebooks, tests and tasks of your own, on as many events as fit into memory. It is the decoding of the Spark job
 ``event_log``, and its tables and columns.

@@ -122,7 +122,7 @@ def event_log_lineage(
 ) -> OperatorLineage:
     """Return the lineage of an ``event_log`` job: the landed streams as inputs, its tables as outputs.
 
-    :param metrics: of the job; ``None`` as long as they are not known, and the tables neither.
+    :param metrics: of the job; ``None`` while metrics and tables are unknown.
     :raises ConfigurationError: if ``windows`` or the output cannot be used.
     """
     inputs = _streams(windows, has_ended=has_ended)
@@ -143,7 +143,7 @@ def replica_lineage(
 ) -> OperatorLineage:
     """Return the lineage of a job that applies change events: the landed streams as inputs, its tables as outputs.
 
-    :param metrics: of the job; ``None`` as long as they are not known, and the tables neither.
+    :param metrics: of the job; ``None`` while metrics and tables are unknown.
     :param snapshot: the replica after the job; ``None`` where it cannot be read.
     :raises ConfigurationError: if ``windows`` or the output cannot be used.
     """

@@ -62,9 +62,9 @@ class SalesforceAllocationHook(SalesforceLoginHook):
             return client.delivered(datetime.now(UTC))
 
     def test_connection(self) -> tuple[bool, str]:
-        """Log in and read the allocations; return whether it works, and what does not."""
+        """Log in and read the allocations; return whether it works, and the failure otherwise."""
         try:
-            return True, f"Logged in; the org tells {len(self.all())} allocations."
+            return True, f"Logged in; the org reports {len(self.all())} allocations."
         except SalesforceStreamError as error:
             return False, f"Allocations: {error}"
 
@@ -116,7 +116,7 @@ class AllocationReserve:
 
 
 def _too_little(what: str, found: Allocation, uses: int, reserve: Reserve) -> str:
-    takes = f", of which this takes {uses:,} at least" if uses else ""
+    takes = f", and this needs at least {uses:,}" if uses else ""
     return (
         f"{what}: it would leave less than the reserve of {reserve.amount(found):,} ({found}{takes}). Wait until the "
         f"allocation refills, with SalesforceAllocationSensor(allocation={found.name!r}, reserve=...) before this "

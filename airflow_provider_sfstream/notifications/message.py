@@ -18,7 +18,7 @@ _STATES = {
     "skipped": "was skipped",
     "up_for_retry": "failed and will be tried again",
 }
-_ENDED = "The task ended without an error: its process was killed, or Airflow received no heartbeat from it."
+_ENDED = "The task ended without an error: its process was killed, or Airflow lost contact with it."
 _ON_CALL = "on-call.md"
 _WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
 
@@ -55,18 +55,18 @@ class LossSummary:
     def summary(self) -> str:
         """Summary of the losses, in one sentence."""
         if self.is_uncertain:
-            return "Possible loss; no event is known to be lost. All other events are stored, and the gap is recorded."
+            return "Possible loss; no event is known to be lost. Events that were read are stored, and the gap is recorded."
         if self.events:
-            return "Events were lost. All other events are stored, and the loss is recorded."
+            return "Events were lost. Events that were read are stored, and the loss is recorded."
         if self.quarantined:
             return "Rows could not be decoded, and are in quarantine."
-        return "No data was lost."
+        return "The task succeeded. Its result has no gap, no missing span and no quarantined row."
 
     @property
     def data_loss(self) -> str:
         """Lost events and quarantined rows, one sentence for each."""
         rows = [f"{self.quarantined} rows are in quarantine."] if self.quarantined else []
-        return " ".join([*self.events, *rows]) or "None."
+        return " ".join([*self.events, *rows]) or "None is recorded."
 
     @property
     def action(self) -> str:

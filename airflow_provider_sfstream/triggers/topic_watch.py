@@ -3,7 +3,7 @@
 Guarantee: every event after the watch position is reported to every watcher of that time, at least once,
 and the position advances over a wake-up only when Airflow has stored what all of them made of it. What can
 repeat a wake-up: a triggerer that ends between storing it and the position, and Airflow's own restart of a
-watcher whose wake-up was not stored in time. A watcher that joins a running watch is told once that there may
+watcher whose wake-up was not stored in time. A watcher that joins a running watch is notified once that there may
 be something, because it was not there before. None of this can lose an event: the drain reads from its own position.
 
 A topic on which nothing comes for a day (half a day, if its events are kept for 24 hours only) wakes its DAGs once, so
@@ -97,9 +97,9 @@ async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIte
     try:
         if group.org_id is not None:
             yield payload(trigger.stream(group.org_id), WakeUp(WakeUpReason.STARTED))
-        async for state_ in shared_stream:
-            if state_.fires:
-                yield payload(trigger.stream(state_.stream.org_id), state_.wake_up)
+        async for watched in shared_stream:
+            if watched.fires:
+                yield payload(trigger.stream(watched.stream.org_id), watched.wake_up)
     finally:
         group.watchers.remove(trigger)
         if not group.watchers:
@@ -141,8 +141,8 @@ class TopicWatch(SharedStreamProducer):
                     async for stream, wake_up in wake_ups:
                         if wake_up.through is not None:
                             pause = FIRST_PAUSE
-                        state_ = self._state_after(stream, wake_up)
-                        yield state_, state_
+                        watched = self._state_after(stream, wake_up)
+                        yield watched, watched
             except SalesforceStreamError as error:
                 log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
             except Exception:  # a watch has no task to fail, and nothing would start it again
@@ -181,8 +181,8 @@ class TopicWatch(SharedStreamProducer):
                 start = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(start))
-            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as state_:
-                async for wake_up in state_:
+            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as found:
+                async for wake_up in found:
                     yield stream, wake_up
 
     async def _start(self, stream: Stream) -> bytes | StartFrom:
@@ -203,7 +203,7 @@ class TopicWatch(SharedStreamProducer):
         """
         clean = list(takewhile(lambda item: item.outcome.is_clean, batch))
         known = [(item.broker_payload, item.broker_payload.wake_up.through) for item in clean]
-        saved = [(state_, replay_id) for state_, replay_id in known if replay_id is not None]
+        saved = [(watched, replay_id) for watched, replay_id in known if replay_id is not None]
         if saved:
             await self._save(*saved[-1])
         if len(clean) < len(batch):
@@ -213,14 +213,14 @@ class TopicWatch(SharedStreamProducer):
                 "and of Airflow's database."
             )
 
-    async def _save(self, state_: _WakeUpState, replay_id: bytes) -> None:
-        fired_at = state_.fired_at.isoformat()
-        value = {"org_id": state_.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
+    async def _save(self, watched: _WakeUpState, replay_id: bytes) -> None:
+        fired_at = watched.fired_at.isoformat()
+        value = {"org_id": watched.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
         for state in self._group.states():
             try:
                 await asyncio.wait_for(state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
             except Exception as error:
-                log.warning("%s: the watch position was not saved (%s); %s.", state_.stream.topic, error, _WITHOUT)
+                log.warning("%s: the watch position was not saved (%s); %s.", watched.stream.topic, error, _WITHOUT)
 
 
 _WITHOUT = "without it a watch that starts again wakes its DAGs once, to be sure"

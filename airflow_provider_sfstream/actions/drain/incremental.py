@@ -139,7 +139,7 @@ def _policy_for_lost_position(record: ManagedEventSubscriptionRecord | None) -> 
 
 
 def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
-    """Log a window and return its result: what a later task needs, never an event."""
+    """Log a window and return its result, for later tasks. It contains no event."""
     document, config = json.loads(outcome.manifest.to_json()), drain.config
     result = {
         "manifest_url": outcome.manifest.window.manifest_url,

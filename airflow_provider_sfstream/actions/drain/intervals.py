@@ -72,7 +72,7 @@ def check_timetable(timetable: Any) -> None:
     """Refuse a timetable whose runs have intervals without length, when the DAG is parsed.
 
     :param timetable: the timetable of the DAG; ``None`` if there is no DAG yet.
-    :raises ConfigurationError: if it has times but no intervals, such as a bare cron expression.
+    :raises ConfigurationError: if it has times but no intervals, as a bare cron expression.
     """
     timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
     # DAGs may also use the scheduler's classes, which have other names.
@@ -122,7 +122,7 @@ def drain_run_interval(
     end_seen: ConfirmedEnd | None,
     give_up_at: datetime | None,
 ) -> DrainResult:
-    """Return the windows that hold the interval of a run; drain what is not landed yet, if the reserve admits it.
+    """Return the windows that have the interval of a run; drain missing parts, if the reserve allows it.
 
     :param end_seen: end of the stream that the triggerer has seen.
     :param give_up_at: when to stop deferring for a confirmed end of the stream; ``None``: the wait has not begun.
@@ -174,7 +174,7 @@ def drain_run_interval(
 
 
 def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
-    """Return the result of an interval: what a later task needs, never an event."""
+    """Return the result of an interval, for later tasks. It contains no event."""
     document = {
         "mode": "interval",
         "stream": dict(vars(drain.landed.stream)),

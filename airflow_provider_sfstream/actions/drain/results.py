@@ -39,7 +39,7 @@ class DrainedWindow(TypedDict):
     :param asset_uri: URI of the landed stream's asset.
     :param stream: ``org_id``, ``api``, ``topic`` and ``subscription``.
     :param kind: ``"live"`` or ``"backfill"``.
-    :param after: replay ID before the window; null from the earliest or latest event on.
+    :param after: replay ID after which the window begins; null if the stream began without one.
     :param through: replay ID of the new position; null if the stream has none.
     :param event_count: number of events.
     :param payload_bytes: bytes of their payloads.
@@ -49,9 +49,9 @@ class DrainedWindow(TypedDict):
     :param contact_at: time of Salesforce's last response.
     :param confirmed_at: a time for which Salesforce confirmed that the position is the end of the stream, in this drain
         or the last one with a confirmation; null without a confirmation.
-    :param gap: the accepted loss of events before the window; null without a loss.
+    :param gap: the accepted loss, or possible loss, of events before the window; null if none is recorded.
     :param drained: false for the window of an earlier try.
-    :param committed: whether the position covers the window; false with ``advance="manual"``.
+    :param committed: whether the position covers the window; with ``advance="manual"`` false until the commit.
     :param schema_changes: a :class:`ChangedSchema` for each new schema; null if schemas could not be compared.
     """
 

@@ -50,7 +50,7 @@ class ReplicaRefresh:
     hash_conn_id: str | None
     reserve: AllocationReserve
     fetched: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, init=False)
-    """What was fetched, by table."""
+    """Counts of fetched records, by table."""
 
     def run(
         self, task: BaseOperator, context: Context, job: Callable[[ReplicaConfig], dict[str, Any] | None]
@@ -107,7 +107,7 @@ class ReplicaRefresh:
     def _fetch(
         self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int, rules: Mapping[str, FieldRules]
     ) -> dict[str, dict[str, Any]]:
-        """Write what the job is to merge; return what was fetched by table."""
+        """Write the records that the job merges; return the counts of fetched records by table."""
         from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
         from airflow_provider_sfstream.tables.refresh.fetch import Limits, TableFetch
         from airflow_provider_sfstream.tables.refresh.plan import check_org

@@ -117,10 +117,10 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     def spark_application(self) -> str | None:
         """The id of the Spark application; ``None`` while it is unknown: a driver on the worker logs it when it
         begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
-        application_id_: Any = self._begun or (self.metrics or {}).get("application_id")
-        if not application_id_ and self._hook is not None:
-            application_id_ = self._hook._yarn_application_id or self._hook._kubernetes_application_id
-        return application_id_ or None
+        found: Any = self._begun or (self.metrics or {}).get("application_id")
+        if not found and self._hook is not None:
+            found = self._hook._yarn_application_id or self._hook._kubernetes_application_id
+        return found or None
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
         import json

@@ -113,11 +113,11 @@ def read_statuses(session: Session, windows_of: str | None = None) -> LoadedStat
     """
     conn_id = status_conn_id()
     read = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)
-    valid = [status for status in read.statuses if is_sound(status)]
+    valid = [status for status in read.statuses if is_valid(status)]
     return LoadedStatuses(valid, read.unreadable + len(read.statuses) - len(valid))
 
 
-def is_sound(status: Status) -> bool:
+def is_valid(status: Status) -> bool:
     """Return whether a document names its stream or folder, its tasks and its time.
 
     Anyone who may write Variables may write a document: an invalid one must not hide the others.

@@ -189,24 +189,24 @@ class Committer:
 
     def _settle(self, replay_id: bytes, timeout: float) -> bool:
         """Read a new stream until a replay ID can be committed with no event between it and ``replay_id``."""
-        settling, started = CommitComparison(replay_id), self._clock()
+        comparison, started = CommitComparison(replay_id), self._clock()
         deadline = started + timeout
         try:
             with closing(self._stream.open_topic(replay_id, 1)) as ordinary:
                 for response in self._stream.responses(_COMMIT_READ, LOOK_SECONDS, None):
-                    settling.managed(response)
-                    settling.ordinary(next(ordinary, None))
+                    comparison.managed(response)
+                    comparison.ordinary(next(ordinary, None))
                     if response is not None and len(response):
                         self._stream.allow(len(response))
                         deadline = min(self._clock() + timeout, started + _COMPARISON_SECONDS)
-                    if settling.is_over or self._clock() >= deadline:
+                    if comparison.is_over or self._clock() >= deadline:
                         break
         except ReplayIdLostError:
-            settling.is_ahead = True
+            comparison.is_ahead = True
         self._stream.stop_fetching()
-        if settling.commit is not None:
-            self._stream.commit(settling.commit, self._clock() + timeout)
-        is_settled = settling.is_over and not settling.is_ahead
+        if comparison.commit is not None:
+            self._stream.commit(comparison.commit, self._clock() + timeout)
+        is_settled = comparison.is_over and not comparison.is_ahead
         if is_settled:
             self._stream.committed = replay_id
             log.info("%s: Salesforce continues after %s again.", self._stream.name, replay_id.hex())

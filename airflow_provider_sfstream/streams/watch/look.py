@@ -121,7 +121,7 @@ def _read(
                 cursor.answered()
             if clock() >= deadline:
                 log.warning(
-                    "%s: %d of %d events came in %.0f s and more are arriving; the next poke starts again. Lower "
+                    "%s: %d of %d events arrived in %.0f s and more are arriving; the next poke starts again. Lower "
                     "min_events, or wait with deferrable=True, which counts them once.",
                     topic,
                     seen.event_count,

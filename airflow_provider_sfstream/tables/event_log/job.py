@@ -153,7 +153,7 @@ class EventLogJob:
         """Return the event dates that these windows can contain; ``None``: any."""
         spans = [window.event_dates() for window in self._windows if window.files]
         known = [span for span in spans if span is not None]
-        if len(known) < len(spans) or own.some_tell_no_time or not self._schemas.all_have_event_time():
+        if len(known) < len(spans) or own.some_have_no_time or not self._schemas.all_have_event_time():
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 

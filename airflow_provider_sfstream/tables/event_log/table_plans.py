@@ -185,7 +185,7 @@ class SurveyedFields:
     """Fields by table and format, each with one spelling of its name; whether an event without a time was found."""
 
     tables: dict[str, dict[Format, dict[Field, str]]] = field(default_factory=dict)
-    some_tell_no_time: bool = False
+    some_have_no_time: bool = False
 
 
 def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
@@ -204,7 +204,7 @@ def surveyed_fields(rows: Iterable[Any]) -> SurveyedFields:
     found = SurveyedFields()
     for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
-            found.some_tell_no_time = True
+            found.some_have_no_time = True
             continue
         fields = found.tables.setdefault(row["table"], {}).setdefault(row["format"], {})
         fields.setdefault(Field(row["name"].lower(), row["type"]), row["name"])

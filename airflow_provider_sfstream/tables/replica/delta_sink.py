@@ -164,7 +164,7 @@ class DeltaSink:
             history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
         return RewritePlan(
             location=self._location.below(name),
-            file_groups=self._pieces(read, incoming),
+            file_groups=self._file_groups(read, incoming),
             merge=incoming.merge,
             incoming=incoming.schema,
             are_changes=incoming.are_changes,
@@ -221,7 +221,7 @@ class DeltaSink:
         job = self._config.job or self._engine.application_id
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
-    def _pieces(self, read: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
+    def _file_groups(self, read: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
         """Return the table's file groups, divided further if most of its rows are incoming."""
         stored = sum(file["num_records"] or 0 for file in read.files.values())
         if incoming.count < max(_MANY, stored):

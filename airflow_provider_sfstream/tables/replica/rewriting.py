@@ -200,7 +200,7 @@ class _Range:
     def __init__(
         self, plan: RewritePlan, file_group: FileGroup, incoming: list[pa.Table], output: Output, history: History
     ) -> None:
-        self._plan, self._piece, self._output, self._history = plan, file_group, output, history
+        self._plan, self._file_group, self._output, self._history = plan, file_group, output, history
         order = ["Id", "_sequence"] if plan.are_changes else []
         rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
         incoming.clear()
@@ -219,7 +219,7 @@ class _Range:
 
         :param fetched: counts of fetched records, to which this range is added.
         """
-        for rows in _stored_rows(self._plan, self._piece):
+        for rows in _stored_rows(self._plan, self._file_group):
             at_once = rows_at_once(rows)
             for start in range(0, len(rows), at_once):
                 self._output.append(self._merged(rows.slice(start, at_once)))
@@ -236,11 +236,11 @@ class _Range:
 
         With hard deletes, a delete that the record does not contain ends the row, so later changes must be applied.
         """
-        if not (self._plan.may_be_seen and self._piece.files and len(changes)):
+        if not (self._plan.may_be_seen and self._file_group.files and len(changes)):
             return changes
         schema = table_schema(self._plan.merge.columns)
         names = ["Id", "_refreshed_at"]
-        stored = _stored_rows(self._plan, self._piece, names)
+        stored = _stored_rows(self._plan, self._file_group, names)
         fetched = as_batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
         at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
         # Compare each change separately: commit times need not be in order.

@@ -118,7 +118,10 @@ def test_success_is_notified_only_on_loss(listener: Listener, webhook: str, resu
 
 def test_every_success_is_notified_without_only_on_loss(listener: Listener, webhook: str) -> None:
     SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)(context("success"))
-    assert listener.received[0][2]["error"] == "No data was lost."
+    assert (
+        listener.received[0][2]["error"]
+        == "The task succeeded. Its result has no gap, no missing span and no quarantined row."
+    )
 
 
 def test_failed_dag_run_is_notified_and_successful_one_is_not(listener: Listener, webhook: str) -> None:

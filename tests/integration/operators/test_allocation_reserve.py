@@ -95,7 +95,7 @@ def test_the_estimate_of_a_backfill_without_reuse_counts_landed_events(org: Loca
     with pytest.raises(AirflowFailException) as caught:
         run("backfill", 1, 0, allocation_reserve=100, **anew)
     assert "(DailyDeliveredPlatformEvents: 106 of" in error_text(caught.value)
-    assert "of which this takes 7 at least" in error_text(caught.value)
+    assert "and this needs at least 7" in error_text(caught.value)
     assert delivered(org) == before
 
 
@@ -155,7 +155,7 @@ def test_a_refresh_below_the_reserve_fetches_nothing(org: LocalOrg, replica: str
         operator.execute(context_for("refresh"))
     text = error_text(caught.value)
     assert f"Account: nothing is fetched: it would leave less than the reserve of {reserve:,}" in text
-    assert "of which this takes 3 at least" in text
+    assert "and this needs at least 3" in text
     asked = [request["method"] for request in org.requests("http")[calls:]]
     assert [method for method in asked if "/sobjects/" in method or "/query" in method] == []
     assert sum("/limits" in method for method in asked) == 1

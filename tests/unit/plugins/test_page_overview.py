@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.monitoring.status import Status
-from airflow_provider_sfstream.plugins.page.loading import is_sound
+from airflow_provider_sfstream.plugins.page.loading import is_valid
 from airflow_provider_sfstream.plugins.page.overview import overview
 from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, failure_status, healthy, task_fields
 
@@ -188,12 +188,12 @@ URI = "sfstream://salesforce_default/event/Odd__e?subscription=x"
     ],
 )
 def test_invalid_status_document_is_rejected(subject: Any, section: str, document: Any) -> None:
-    assert not is_sound(Status(subject, section, document))
+    assert not is_valid(Status(subject, section, document))
 
 
 def test_documents_written_by_tasks_are_valid() -> None:
     statuses = [status for state in (healthy, *UNHEALTHY.values()) for status in state(NOW)]
-    assert all(is_sound(status) for status in statuses)
+    assert all(is_valid(status) for status in statuses)
 
 
 def test_dag_page_shows_only_the_streams_of_the_dag() -> None:

@@ -292,7 +292,7 @@ def test_a_failed_range_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.
     merged = rewriting._Range.merge
 
     def fail(part, fetched) -> None:
-        if part._piece.through is None:
+        if part._file_group.through is None:
             raise OSError("disk full")
         merged(part, fetched)
 
