@@ -65,7 +65,7 @@ def pages() -> dict[str, str]:
     }
 
 
-EVIDENCE_PAGE, EVIDENCE_HEADING = "live-check.md", "## What the local org rests on\n"
+EVIDENCE_PAGE, EVIDENCE_HEADING = "live-check.md", "## Evidence of the local org\n"
 
 
 def evidence_page(page: str) -> str:
@@ -73,7 +73,7 @@ def evidence_page(page: str) -> str:
     lines = [page.partition(EVIDENCE_HEADING)[0] + EVIDENCE_HEADING]
     lines += ["Made from `localorg/sfstream_localorg/evidence` by `make reference`.", ""]
     for title, kinds in (("Inferred", ["inferred"]), ("Documented or observed", ["documented", "observed"])):
-        lines += [f"### {title}", "", "| asked as | what the local org does | evidence |", "|---|---|---|"]
+        lines += [f"### {title}", "", "| probe | behaviour of the local org | evidence |", "|---|---|---|"]
         for each in BEHAVIOURS:
             if each.evidence in kinds:
                 asked = "no probe" if each.is_unprobed else f"`{each.path}`"

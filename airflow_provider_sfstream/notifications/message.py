@@ -55,7 +55,7 @@ class LossSummary:
     def summary(self) -> str:
         """Summary of the losses, in one sentence."""
         if self.is_uncertain:
-            return "Possible loss; no event is known to be lost. Events that were read are stored, and the gap is recorded."
+            return "Possible loss; no event is known to be lost. Events that were read are stored; the gap is recorded."
         if self.events:
             return "Events were lost. Events that were read are stored, and the loss is recorded."
         if self.quarantined:

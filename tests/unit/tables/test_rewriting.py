@@ -200,13 +200,13 @@ class Ranges:
     most: int = 0
 
     def count(self, monkeypatch: pytest.MonkeyPatch) -> Ranges:
-        range_of_piece = rewriting._Range
+        range_of_group = rewriting._Range
 
         def merge(plan, file_group, incoming, *others) -> Any:
             assert others[1]._bases == [], "rows of the previous range are still in memory"
             self.merged.append((file_group.after, file_group.through))
             self.most = max(self.most, sum(rows.nbytes for rows in incoming))
-            return range_of_piece(plan, file_group, incoming, *others)
+            return range_of_group(plan, file_group, incoming, *others)
 
         monkeypatch.setattr(rewriting, "_Range", merge)
         return self
