@@ -129,7 +129,7 @@ class TopicCheck:
             return record_name(self._schema(schema_id)) if schema_id else None
         except SalesforceStreamError as error:
             if error.retriable and not self._is_proven:
-                raise
+                raise type(error)(f"{self._name}: {error}") from error
             return None
 
 

@@ -486,7 +486,7 @@ class TestTopicOfSchemas:
             raise ServiceUnavailableError("not now")
 
         TopicCheck("Orders", schema, is_proven=True).check(TOPIC, ["1"])
-        with pytest.raises(ServiceUnavailableError):
+        with pytest.raises(ServiceUnavailableError, match="Orders: not now"):
             TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1"])
 
     def test_hidden_schema_is_not_an_error(self) -> None:
