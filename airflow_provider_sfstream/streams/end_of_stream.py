@@ -38,6 +38,8 @@ _BATCHES_KEPT = 1_000
 _KNOWN_LENGTHS = (8, 10)
 """Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
 _LOOK_SECONDS = 0.001
+_REOPEN_SECONDS = 5.0
+"""Seconds between a fault of the second subscription and the next try, so that a lasting fault costs few calls."""
 
 
 class EndOfStream:
@@ -55,6 +57,11 @@ class EndOfStream:
     def has_event(self) -> bool:
         """Return whether the second subscription received an event, after which it is not needed."""
         return self._first_event is not None
+
+    @property
+    def has_reference(self) -> bool:
+        """Return whether the second subscription received a replay ID to compare the reader with."""
+        return self._first_event is not None or self._latest is not None
 
     def reader_took(self, replay_ids: Sequence[bytes]) -> None:
         """Record events that the reader took."""
@@ -97,7 +104,8 @@ def _is_not_behind(replay_id: bytes | None, reference: bytes) -> bool:
 class TipProbe:
     """A second subscription at ``LATEST``, parallel to that of the drain, and the resulting evidence.
 
-    A fault of this subscription does not end the drain. The next subscription of the drain opens it again.
+    A fault of this subscription does not end the drain. The next subscription of the drain opens it again, or the drain
+    does while it waits. Otherwise a connection that breaks under both subscriptions would leave the end unconfirmed.
 
     :param clock: monotonic seconds.
     """
@@ -112,6 +120,7 @@ class TipProbe:
         """Upper bound of Salesforce's time at the last answer of this subscription; ``None`` without an answer or a
         measurement of the time."""
         self._server_time: ServerTime | None = None
+        self._failed_at: float | None = None
 
     @property
     def is_reached(self) -> bool:
@@ -128,7 +137,14 @@ class TipProbe:
             self._server_time = server_time
             self.opened_at = None if server_time is None else server_time.earliest(self._clock())
             self._responses = self._source.latest(self._topic, idle_timeout=_LOOK_SECONDS)
+            self._failed_at = None
             self.look()
+
+    def reopen(self, server_time: ServerTime | None) -> None:
+        """Open the subscription again if it failed at least 5 seconds ago, before it received a replay ID."""
+        waited = self._failed_at is not None and self._clock() >= self._failed_at + _REOPEN_SECONDS
+        if waited and self._evidence is not None and not self._evidence.has_reference:
+            self.open(server_time)
 
     def took(self, replay_ids: Sequence[bytes]) -> None:
         """Record events that the drain took."""
@@ -150,6 +166,7 @@ class TipProbe:
             except SalesforceStreamError as error:
                 log.info("%s: the subscription that looks for the end of the stream failed: %s", self._topic, error)
                 self.close()
+                self._failed_at = self._clock()
                 return
             if response is None:
                 return
@@ -162,7 +179,7 @@ class TipProbe:
     def discard(self) -> None:
         """Delete the evidence: the drain lost its position, so earlier replay IDs prove nothing."""
         self.close()
-        self._evidence, self.opened_at, self.answered_at = None, None, None
+        self._evidence, self.opened_at, self.answered_at, self._failed_at = None, None, None, None
 
     def close(self) -> None:
         """Close the second subscription."""

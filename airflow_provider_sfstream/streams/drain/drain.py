@@ -215,6 +215,7 @@ class _Drain:
         """Handle a wait without a response: stop, prove contact if it is due, or continue to wait."""
         seconds = self.limits.idle_timeout
         if self.end is not None:
+            self.end.reopen(self.cursor.server_time)
             self.end.look()
             if self._is_caught_up():
                 return StopReason.CAUGHT_UP

@@ -156,11 +156,35 @@ def test_fault_of_the_second_subscription_neither_ends_nor_reconnects_the_drain(
 
 
 def test_reconnect_reopens_a_failed_second_subscription_with_a_later_time() -> None:
-    script = [Deliver(1), Silence(20), ServiceUnavailableError("cut"), Deliver(2)]
+    script = [Deliver(1), Silence(4), ServiceUnavailableError("cut"), Deliver(2)]
     source = ScriptedSource(events(3), script, reference=[None, CUT, events(3)[2].replay_id])
     result = run(source, limits=WAITING)
     assert (result.stop_reason, result.reconnects, source.references) == (StopReason.CAUGHT_UP, 1, 2)
-    assert result.confirmed_at == BEGAN + timedelta(seconds=20 + sum(source.time.sleeps))
+    assert result.confirmed_at == BEGAN + timedelta(seconds=4 + sum(source.time.sleeps))
+
+
+def test_failed_second_subscription_is_reopened_while_the_drain_waits() -> None:
+    """One broken connection ends both subscriptions; the drain may notice the end of the second one only afterwards."""
+    source = ScriptedSource(events(3), [Deliver(3), Silence(20)], reference=[None, CUT, events(3)[2].replay_id])
+    result = run(source, limits=WAITING)
+    assert (result.stop_reason, result.reconnects, source.references) == (StopReason.CAUGHT_UP, 0, 2)
+    assert result.confirmed_at is not None
+    assert result.confirmed_at >= BEGAN + timedelta(seconds=5)
+
+
+def test_lasting_fault_of_the_second_subscription_costs_a_call_each_five_seconds() -> None:
+    source = ScriptedSource(events(3), [Deliver(3), Silence(400)], reference=[CUT] * 1_000)
+    result = run(source, limits=WAITING)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.IDLE, None)
+    assert 300 / 6 <= source.references <= (source.time.seconds / 5) + 1
+
+
+def test_second_subscription_that_failed_after_its_replay_id_is_not_reopened_while_the_drain_waits() -> None:
+    """Its evidence is complete: the next answer of the drain's own subscription confirms the end."""
+    reference = [None, events(3)[2].replay_id, CUT, None, *[None] * 2_000]
+    source = ScriptedSource(events(3), [Deliver(2), Silence(30), Deliver(1), Silence(30)], reference=reference)
+    result = run(source, limits=WAITING)
+    assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.CAUGHT_UP, BEGAN, 1)
 
 
 def test_evidence_of_a_failed_subscription_does_not_count_for_the_next_one() -> None:
