@@ -245,7 +245,7 @@ class PublishError(SalesforceStreamError):
 
 
 class PublishOutcomeUnknownError(PublishError):
-    """Neither a response nor the bus shows whether events were published, and ``on_doubt`` is ``"fail"``."""
+    """Neither a response nor the bus shows whether events were published, and ``on_unknown_outcome`` is ``"fail"``."""
 
     lost = "Nothing that is known of: the events that the error counts are on the bus, or they are not."
     guide = "publish.md#events-in-doubt"

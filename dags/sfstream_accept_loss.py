@@ -33,7 +33,7 @@ with DAG(
         "subscription": Param("airflow", type="string", description="Subscription from the error message"),
         "landing_url": Param(f"{LAKE}/landing", type="string", description="Landing URL from the error message"),
         "salesforce_conn_id": Param("salesforce_default", type="string", description="Connection ID of the stream"),
-        "go_on_from": Param(
+        "start_from": Param(
             "earliest",
             enum=["earliest", "latest"],
             description="Continue with the oldest available event, or with new events only",
@@ -49,6 +49,6 @@ with DAG(
         subscription="{{ params.subscription }}",
         landing_url="{{ params.landing_url }}",
         salesforce_conn_id="{{ params.salesforce_conn_id }}",
-        go_on_from="{{ params.go_on_from }}",
+        start_from="{{ params.start_from }}",
         replay_store=REPLAY_STORE,
     )

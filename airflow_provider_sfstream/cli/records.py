@@ -102,10 +102,10 @@ def peeked_rows(
 
     :raises SalesforceStreamError: as a drain does.
     """
-    wanted, start = Topic.parse(topic, api), start_from_text(start_from)
+    wanted, after = Topic.parse(topic, api), start_from_text(start_from)
     hook, now = event_hook(wanted.api, salesforce_conn_id), datetime.now(UTC)
     limits = DrainLimits(max_events=max_events, max_seconds=max_seconds, idle_timeout=idle_timeout)
-    request = WindowRequest(run=RunIdentity("sfstream", "peek", now.isoformat(), now), limits=limits, start_from=start)
+    request = WindowRequest(run=RunIdentity("sfstream", "peek", now.isoformat(), now), limits=limits, start_from=after)
     with TemporaryDirectory(prefix="sfstream-peek-") as folder, hook.get_conn() as client:
         catalog = open_landing(folder, None)
         stream = Stream(hook.org_id, wanted.api, wanted.name, "peek")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_provider_sfstream.replay_windows.lost_positions import GoOnFrom
+    from airflow_provider_sfstream.replay_windows.lost_positions import RestartFrom
 
 _CHOICES = ("earliest", "latest")
 
@@ -39,7 +39,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
     :param topic: the stream's topic. (templated)
     :param landing_url: the stream's landing. (templated)
     :param reason: reason, for the record. (templated)
-    :param go_on_from: ``"earliest"``: the oldest retained event; ``"latest"``: only new events.
+    :param start_from: ``"earliest"``: the oldest retained event; ``"latest"``: only new events.
         (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :param api: the stream's API, as in the drain.
@@ -47,19 +47,19 @@ class AcceptReplayLossOperator(LandedStreamOperator):
     :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
     :param replay_store_conn_id: as in the drain. (templated)
-    :raises ConfigurationError: at construction, if ``go_on_from`` or ``replay_store`` is none of these.
+    :raises ConfigurationError: at construction, if ``start_from`` or ``replay_store`` is none of these.
     """
 
-    template_fields: Sequence[str] = (*LandedStreamOperator.template_fields, "reason", "go_on_from")
+    template_fields: Sequence[str] = (*LandedStreamOperator.template_fields, "reason", "start_from")
 
     def __init__(
-        self, *, topic: str, landing_url: str, reason: str, go_on_from: GoOnFrom = "earliest", **kwargs: Any
+        self, *, topic: str, landing_url: str, reason: str, start_from: RestartFrom = "earliest", **kwargs: Any
     ) -> None:
         super().__init__(topic=topic, landing_url=landing_url, **kwargs)
         self.reason = reason
-        self.go_on_from = go_on_from
-        if not is_template(go_on_from):
-            check_choice("go_on_from", go_on_from, _CHOICES)
+        self.start_from = start_from
+        if not is_template(start_from):
+            check_choice("start_from", start_from, _CHOICES)
         self._alias = AssetAlias(f"sfstream_landed.{self.dag_id}.{self.task_id}")
         self.outlets = [*self.outlets, self._alias]
 
@@ -68,13 +68,13 @@ class AcceptReplayLossOperator(LandedStreamOperator):
         from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
 
         with airflow_errors(self):
-            check_choice("go_on_from", self.go_on_from, _CHOICES)
+            check_choice("start_from", self.start_from, _CHOICES)
             landed = self.open()
             with event_hook(landed.stream.api, self.salesforce_conn_id).get_conn() as client:
                 gap = accept_loss(
                     landed,
                     client,
-                    go_on_from=self.go_on_from,
+                    start_from=self.start_from,
                     reason=self.reason,
                     accepted_by=str(run_identity(context)),
                     now=datetime.now(UTC),

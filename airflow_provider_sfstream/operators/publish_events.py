@@ -33,9 +33,9 @@ class PublishEventsOperator(BaseOperator):
     duplicates, so that a second request may publish them twice. The task then reads the topic from the preceding
     event, for which the user needs read access. Events that it finds were published. Events that it does not find are
     published, if Salesforce confirmed the end of the stream later than twice the connection's
-    ``call_timeout_seconds`` (30) after the search began, and the search found an event of this task by its ID. For all
-    other cases ``on_doubt`` decides, and in the first run of a task, which has no preceding event. The default fails
-    the task, because only you can decide whether a duplicate or a missing event is worse.
+    ``call_timeout_seconds`` (30) after the search began, and the search found an event of this task by its ID. In all
+    other cases, and in the first run of a task, which has no preceding event, ``on_unknown_outcome`` decides. The
+    default fails the task, because only you can decide whether a duplicate or a missing event is worse.
 
     An event's ID is a UUID of org, topic, run and key, the same in each try: subscribers can recognise a duplicate by
     it, and this package's event log does. Two runs that publish one key publish two events.
@@ -58,8 +58,8 @@ class PublishEventsOperator(BaseOperator):
         ``None``: the row's place in the source, so that a retry with other rows, corrected ones too, is refused.
     :param fields: the column of each field of the event. ``None``: columns have the names of fields; the key need not.
     :param on_failure: ``"fail"``, or ``"continue"`` to succeed although rows failed.
-    :param on_doubt: ``"fail"``; ``"publish_again"``: subscribers may receive an event twice; ``"skip"``: an event may
-        be missing. (templated)
+    :param on_unknown_outcome: action for events in doubt. ``"fail"``; ``"publish_again"``: subscribers may receive an
+        event twice; ``"skip"``: an event may be missing. (templated)
     :param allocation_reserve: before the first request: fail (``AllocationReserveError``, without retry) if less than
         this of the org's hourly publishing would remain. A number of events (``int``), a share (``float`` from
         0.0 to 1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
@@ -76,7 +76,7 @@ class PublishEventsOperator(BaseOperator):
         "rows",
         "windows",
         "table",
-        "on_doubt",
+        "on_unknown_outcome",
         "salesforce_conn_id",
         "results_conn_id",
         "landing_conn_id",
@@ -94,7 +94,7 @@ class PublishEventsOperator(BaseOperator):
         key: str | None = None,
         fields: Mapping[str, str] | None = None,
         on_failure: Literal["fail", "continue"] = "fail",
-        on_doubt: Literal["fail", "publish_again", "skip"] = "fail",
+        on_unknown_outcome: Literal["fail", "publish_again", "skip"] = "fail",
         allocation_reserve: float | Mapping[str, float] | None = None,
         salesforce_conn_id: str = "salesforce_default",
         results_conn_id: str | None = None,
@@ -105,8 +105,8 @@ class PublishEventsOperator(BaseOperator):
         if [rows, windows, table].count(None) != 2:
             raise ConfigurationError("Give one of rows, windows and table. Nothing was published.")
         check_choice("on_failure", on_failure, ("fail", "continue"))
-        if not is_template(on_doubt):
-            _check_doubt(on_doubt)
+        if not is_template(on_unknown_outcome):
+            _check_on_unknown_outcome(on_unknown_outcome)
         if not is_template(topic):
             _check_topic(topic)
         super().__init__(**kwargs)
@@ -118,7 +118,7 @@ class PublishEventsOperator(BaseOperator):
         self.key = key
         self.fields = fields
         self.on_failure = on_failure
-        self.on_doubt = on_doubt
+        self.on_unknown_outcome = on_unknown_outcome
         self.allocation_reserve = allocation_reserve
         self.salesforce_conn_id = salesforce_conn_id
         self.results_conn_id = results_conn_id
@@ -130,7 +130,7 @@ class PublishEventsOperator(BaseOperator):
         """Publish the rows; return their counts and result URLs."""
         with airflow_errors(self):
             _check_topic(self.topic)
-            _check_doubt(self.on_doubt)
+            _check_on_unknown_outcome(self.on_unknown_outcome)
             return self._publish(context)
 
     def _publish(self, context: Context) -> dict[str, Any]:
@@ -169,7 +169,9 @@ class PublishEventsOperator(BaseOperator):
             document = check_source(ledger, before, described, key=self.key)
             recorded = ledger.read(document["trail"])
             ids = EventIds(hook.org_id, self.topic, run.key)
-            publication = Publication(client, encoder, ids, ledger, recorded, on_doubt=self.on_doubt)
+            publication = Publication(
+                client, encoder, ids, ledger, recorded, on_unknown_outcome=self.on_unknown_outcome
+            )
             publication.run(maker.rows(source))
         ledger.write_trail(recorded.latest)
         result = result_of(publication, self.topic, ledger)
@@ -186,5 +188,5 @@ def _check_topic(topic: str) -> None:
         )
 
 
-def _check_doubt(on_doubt: str) -> None:
-    check_choice("on_doubt", on_doubt, ("fail", "publish_again", "skip"))
+def _check_on_unknown_outcome(on_unknown_outcome: str) -> None:
+    check_choice("on_unknown_outcome", on_unknown_outcome, ("fail", "publish_again", "skip"))

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class Bus(Protocol):
     """The required methods of the client of the Pub/Sub API."""
 
-    def subscribe(self, topic: str, start: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses: ...
+    def subscribe(self, topic: str, after: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses: ...
 
 
 @dataclass

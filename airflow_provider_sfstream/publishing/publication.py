@@ -44,7 +44,7 @@ from airflow_provider_sfstream.streams.recovery import Retries
 
 log = logging.getLogger(__name__)
 
-OnDoubt = Literal["fail", "publish_again", "skip"]
+OnUnknownOutcome = Literal["fail", "publish_again", "skip"]
 _MOST_FAULTS = 8
 """Maximum of consecutive faults without an accepted event between them."""
 _FAILURES_OF_A_FILE = 1_000
@@ -76,7 +76,7 @@ class Publication:
 
     :param ids: IDs of the run's events.
     :param recorded: the recorded state of the run.
-    :param on_doubt: action for events that are in doubt: neither a response nor the bus shows their result.
+    :param on_unknown_outcome: action for events that are in doubt: neither a response nor the bus shows their result.
     :param sleep: waits for a number of seconds.
     """
 
@@ -88,11 +88,11 @@ class Publication:
         ledger: PublishLedger,
         recorded: RecordedRun,
         *,
-        on_doubt: OnDoubt = "fail",
+        on_unknown_outcome: OnUnknownOutcome = "fail",
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._encoder, self._ids = client, encoder, ids
-        self._ledger, self.recorded, self._on_doubt = ledger, recorded, on_doubt
+        self._ledger, self.recorded, self._on_unknown_outcome = ledger, recorded, on_unknown_outcome
         self._sleep = sleep
         # The time after a request within which its events may still arrive.
         self._latest_arrival = 2 * client.call_timeout
@@ -112,7 +112,7 @@ class Publication:
     def run(self, rows: Iterable[Row]) -> Summary:
         """Publish the rows that no earlier try has published, and return the counts of all rows.
 
-        :raises PublishOutcomeUnknownError: if events are in doubt and ``on_doubt`` is ``"fail"``.
+        :raises PublishOutcomeUnknownError: if events are in doubt and ``on_unknown_outcome`` is ``"fail"``.
         :raises QuotaExceededError: if the hourly allocation is used up.
         :raises PositionConflictError: if another try of the task is running.
         :raises LandingError: if the ledger cannot be read or written.
@@ -137,7 +137,7 @@ class Publication:
                 self._fail(number, row, "ConfigurationError", "another row of this run has the same key")
             elif self.recorded.has_accepted(event_id):
                 self.summary.already_published += 1
-            elif event_id in doubtful and self._on_doubt == "skip":
+            elif event_id in doubtful and self._on_unknown_outcome == "skip":
                 self.summary.in_doubt += 1
             elif (event := self._encoded(number, row, event_id)) is not None:
                 yield _Pending(number, row, event)
@@ -222,7 +222,7 @@ class Publication:
     def _settled_before(self) -> set[str]:
         """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt.
 
-        :raises PublishOutcomeUnknownError: if events stay in doubt and ``on_doubt`` is ``"fail"``.
+        :raises PublishOutcomeUnknownError: if events stay in doubt and ``on_unknown_outcome`` is ``"fail"``.
         """
         unknown: set[str] = set()
         unanswered = {
@@ -233,7 +233,7 @@ class Publication:
         evidence = self._search(self.recorded.trail, in_doubt)
         for number, events in unanswered.items():
             unknown |= self._settle(number, events, evidence)
-        self._check_doubt(unknown, "an earlier try was ended")
+        self._check_on_unknown_outcome(unknown, "an earlier try was ended")
         return unknown
 
     def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
@@ -243,9 +243,9 @@ class Publication:
         events = _as_recorded(sent)
         evidence = self._search(self.recorded.latest, {event_id for event_id, _, _ in events})
         unknown = self._settle(number, events, evidence)
-        self._check_doubt(unknown, f"the request ended with: {error.happened}")
+        self._check_on_unknown_outcome(unknown, f"the request ended with: {error.happened}")
         self.summary.published += len(evidence.found)
-        if self._on_doubt == "skip":
+        if self._on_unknown_outcome == "skip":
             self.summary.in_doubt += len(unknown)
             sent = [each for each in sent if each.event.correlation_key not in unknown]
         return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
@@ -290,13 +290,13 @@ class Publication:
             )
         return unknown
 
-    def _check_doubt(self, unknown: set[str], since: str) -> None:
-        if unknown and self._on_doubt == "fail":
+    def _check_on_unknown_outcome(self, unknown: set[str], since: str) -> None:
+        if unknown and self._on_unknown_outcome == "fail":
             raise PublishOutcomeUnknownError(
                 f"{self._topic}: whether {len(unknown)} events were published is not known, since {since}. The bus "
                 f"does not show it either. All others that were accepted are recorded below {self._ledger.url}. Look "
-                "at what subscribers have, then clear the task with on_doubt='publish_again' (they may come twice, "
-                "with the same event ID) or on_doubt='skip' (they may be missing)."
+                "at what subscribers have, then clear the task with on_unknown_outcome='publish_again' (they may come "
+                "twice, with the same event ID) or on_unknown_outcome='skip' (they may be missing)."
             )
 
     # Failures

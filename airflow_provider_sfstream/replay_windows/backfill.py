@@ -71,7 +71,7 @@ class Backfill:
             run=self.run,
             window_id=window_id,
             kind="backfill",
-            start=StartFrom.EARLIEST if part.after is None else part.after,
+            after=StartFrom.EARLIEST if part.after is None else part.after,
             limits=self.limits,
             on_invalid_replay="fail",
             retention=self.landed.retention,

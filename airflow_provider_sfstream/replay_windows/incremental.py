@@ -172,7 +172,7 @@ def _land(
     """Land a window; if its position can no longer be read, continue after it only if the loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
     kept = landed.retention
-    start = position.replay_id if position.replay_id is not None else request.start_from
+    after = position.replay_id if position.replay_id is not None else request.start_from
     confirms = not isinstance(source, ConfirmedEnd) and source.confirms_positions
     limits = _confirming(request.limits, position, now(), kept) if confirms else request.limits
     previous = landed.manifest(position.window_id)
@@ -181,13 +181,13 @@ def _land(
         run=request.run,
         window_id=window_id,
         kind="live",
-        start=start,
+        after=after,
         limits=limits,
         # Where a position can age out on a quiet stream, its age decides before the policy does.
         on_invalid_replay=request.on_invalid_replay if confirms else "fail",
         retention=kept,
         known_retention=landed.known_retention,
-        unbroken_since=landed.unbroken_since() if start is StartFrom.EARLIEST else None,
+        unbroken_since=landed.unbroken_since() if after is StartFrom.EARLIEST else None,
         previous=previous,
         previous_window_id=position.window_id,
         fence=position.fence,

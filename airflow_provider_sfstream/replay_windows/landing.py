@@ -35,19 +35,19 @@ class NewWindow:
     """Description of a window to drain.
 
     ``retention`` is the minimum time that Salesforce retains the events, ``known_retention`` the value for the manifest
-    (``None``: not known). ``previous`` is the landed window that ended at ``start``, if any; ``previous_window_id``
+    (``None``: not known). ``previous`` is the landed window that ended at ``after``, if any; ``previous_window_id``
     names it in the chain of live windows, also if it is missing. ``fence`` is that of the position that a live window
-    begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from`` one before which no
-    event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream. ``readable`` is
+    begins from. ``begins_at`` is the time that ``after`` was chosen to precede, ``published_from`` one before which no
+    event after ``after`` was published, ``unbroken_since`` the newest gap or reset of the stream. ``readable`` is
     evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers no time before its
-    drain. ``gap`` is an accepted gap before ``start``.
+    drain. ``gap`` is an accepted gap before ``after``.
     """
 
     stream: Stream
     run: RunIdentity
     window_id: str
     kind: WindowKind
-    start: bytes | StartFrom
+    after: bytes | StartFrom
     limits: DrainLimits
     on_invalid_replay: OnInvalidReplay
     retention: timedelta
@@ -84,13 +84,13 @@ def land_window(
     )
     with writing as writer:
         if isinstance(source, ConfirmedEnd):
-            result = source.drained(stream.topic, new.start)
+            result = source.drained(stream.topic, new.after)
         else:
             result = drain(
                 source,
                 writer,
                 stream.topic,
-                new.start,
+                new.after,
                 new.limits,
                 on_invalid_replay=new.on_invalid_replay,
                 gap=new.gap,
@@ -102,9 +102,9 @@ def land_window(
         is_proven = new.readable is None or new.readable.is_read(new.limits.confirm_timeout or new.limits.idle_timeout)
         landed = writer.finish()
     finished_at = now()
-    after = new.start if isinstance(new.start, bytes) else None
+    after = new.after if isinstance(new.after, bytes) else None
     drained = EndedDrain(
-        new.start,
+        new.after,
         result,
         new.retention,
         new.begins_at,
@@ -192,15 +192,15 @@ def _missing(
 class EndedDrain:
     """A drain that has ended.
 
-    :param start: the start of the drain.
+    :param after: the start of the drain.
     :param retention: the time that Salesforce retains the events of the topic.
-    :param begins_at: a time that ``start`` is known to precede, if it was chosen for that.
-    :param published_from: a time before which no event after ``start`` was published, if known.
+    :param begins_at: a time that ``after`` is known to precede, if it was chosen for that.
+    :param published_from: a time before which no event after ``after`` was published, if known.
     :param unbroken_since: the newest gap or reset of the stream: the earliest retained event may have been published
         after it.
     """
 
-    start: bytes | StartFrom
+    after: bytes | StartFrom
     result: DrainResult
     retention: timedelta
     begins_at: datetime | None = None
@@ -247,7 +247,7 @@ def counts_from(drained: EndedDrain, previous: ReplayWindow | None) -> datetime 
         known = [time for time in (previous.counts_from, previous.covered_until) if time is not None]
         return max((time for time in known if contact_at is None or time <= contact_at), default=None)
     # From the earliest event on it is not known: Salesforce may retain events longer than documented.
-    return drained.result.began_at if drained.start is StartFrom.LATEST else None
+    return drained.result.began_at if drained.after is StartFrom.LATEST else None
 
 
 def _begin(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
@@ -257,7 +257,7 @@ def _begin(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | Non
         return drained.result.gap.detected_at
     if drained.begins_at is not None:
         return drained.begins_at
-    if drained.start is StartFrom.EARLIEST:
+    if drained.after is StartFrom.EARLIEST:
         # An event that ages out before the request arrives is not read; the last answer proves that it has arrived.
         known = [time for time in (drained.retained_from, drained.unbroken_since) if time is not None]
         return None if drained.retained_from is None else max(known)

@@ -33,7 +33,7 @@ from airflow_provider_sfstream.streams.watch.look import look
 
 log = logging.getLogger(__name__)
 
-GoOnFrom = Literal["earliest", "latest"]
+RestartFrom = Literal["earliest", "latest"]
 
 _ACCEPTED = re.compile(r"accepted by .*, to go on from (earliest|latest): ", re.DOTALL)
 _MARGIN = timedelta(hours=1)
@@ -42,14 +42,14 @@ _REASON = "aged out on a quiet stream"
 
 
 def accept_loss(
-    landed: LandedStream, source: EventSource, *, go_on_from: GoOnFrom, reason: str, accepted_by: str, now: datetime
+    landed: LandedStream, source: EventSource, *, start_from: RestartFrom, reason: str, accepted_by: str, now: datetime
 ) -> Gap:
     """Record the loss of the events after the position, if Salesforce confirms that the position cannot be read.
 
     The position does not move. A repeated call for the same position has no effect and returns the recorded gap. The
     gap is uncertain if the position aged out on a quiet stream of the Streaming API.
 
-    :param go_on_from: ``"earliest"``: the oldest event that Salesforce still retains; ``"latest"``: new events.
+    :param start_from: ``"earliest"``: the oldest event that Salesforce still retains; ``"latest"``: new events.
     :raises ConfigurationError: there is no position, it can still be read, or no reason is given. Nothing was recorded.
     :raises SalesforceStreamError: the check failed. Nothing was recorded.
     """
@@ -71,7 +71,7 @@ def accept_loss(
         )
     last = landed.manifest(position.window_id)
     since = position.confirmed_at if last is None else last.window.last_event_time or last.window.covered_until
-    text = f"accepted by {accepted_by}, to go on from {go_on_from}: {reason}"
+    text = f"accepted by {accepted_by}, to go on from {start_from}: {reason}"
     aged = None if source.confirms_positions else aged_position(landed, position.replay_id, last, source)
     gap = Gap(position.replay_id, None, since, detected_at=now, reason=text, uncertain=aged is not None)
     landed.store.record_gap(stream, gap)
@@ -98,15 +98,15 @@ def without_position(
     :raises ReplayIdLostError: ``error``, if no loss is accepted.
     """
     if policy == "fail":
-        policy = _accepted_policy(landed, new.start) or "fail"
+        policy = _accepted_policy(landed, new.after) or "fail"
     aged = None
-    if not source.confirms_positions and error.replay_id is not None and error.replay_id == new.start:
+    if not source.confirms_positions and error.replay_id is not None and error.replay_id == new.after:
         aged = aged_position(landed, error.replay_id, new.previous, source)
     if aged is not None and (accept_quiet_aging or policy != "fail"):
         log.warning("%s: the position %s aged out: %s.", landed.stream, aged.replay_id.hex(), aged.estimate)
         return replace(
             new,
-            start=StartFrom.EARLIEST,
+            after=StartFrom.EARLIEST,
             on_invalid_replay=policy,
             gap=aged.new_gap(landed),
             unbroken_since=landed.unbroken_since(),
@@ -118,11 +118,11 @@ def without_position(
     raise aged.error(landed) from error
 
 
-def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> GoOnFrom | None:
+def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> RestartFrom | None:
     """Return the accepted start for the case that ``position`` cannot be read; ``None`` if none was accepted."""
     gap = _accepted_at(landed, position) if isinstance(position, bytes) else None
     match = None if gap is None else _ACCEPTED.match(gap.reason)
-    return None if match is None else cast("GoOnFrom", match[1])
+    return None if match is None else cast("RestartFrom", match[1])
 
 
 def _accepted_at(landed: LandedStream, replay_id: bytes) -> Gap | None:

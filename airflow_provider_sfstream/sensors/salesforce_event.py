@@ -61,7 +61,7 @@ class SalesforceEventSensor(BaseSensorOperator):
     :param subscription: name of the consumer whose position is read. (templated)
     :param managed_subscription: wait for events that this managed event subscription (developer name or ID) has not
         committed, instead of after a position. Nothing is committed. Replaces ``subscription``. (templated)
-    :param replay_id: wait for events after this one (hex text) instead of after a position. (templated)
+    :param after: wait for events after this one (hex text) instead of after a position. (templated)
     :param replay_store: store of the position, as in the drain: ``"variable"`` or ``"table"``. ``None``:
         no position is read.
     :param replay_store_conn_id: Airflow connection of the table store's database. (templated)
@@ -80,7 +80,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         "salesforce_conn_id",
         "subscription",
         "managed_subscription",
-        "replay_id",
+        "after",
         "replay_store_conn_id",
         "start_from",
     )
@@ -95,7 +95,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
-        replay_id: str | None = None,
+        after: str | None = None,
         replay_store: PositionStoreKind | None = "variable",
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: Literal["earliest", "latest"] = "earliest",
@@ -110,7 +110,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         self.api = api
         self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
-        self.replay_id = replay_id
+        self.after = after
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from
@@ -146,8 +146,8 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Defer until there are enough events, or poke repeatedly; return the result of the wait."""
         if self.deferrable:
             with soft_failing(self), airflow_errors(self):
-                start = self._start(self._checked_topic())
-                self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
+                after = self._start(self._checked_topic())
+                self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, after))
                 report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
                 consumer = ConsumerConfig(
                     topic=self.topic,
@@ -156,7 +156,7 @@ class SalesforceEventSensor(BaseSensorOperator):
                     subscription=self.subscription,
                     managed_subscription=self.managed_subscription,
                 )
-                trigger = event_trigger(consumer, self._conditions, start)
+                trigger = event_trigger(consumer, self._conditions, after)
                 self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
         return super().execute(context)
 
@@ -188,7 +188,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         report_section(self.stream_uri, "wait", context, document)
         return PokeReturnValue(True, document)
 
-    def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:
+    def _look(self, topic: Topic, after: bytes | StartFrom) -> WakeUp | None:
         """Look with one client; once more if the session has expired since the last look."""
         from airflow_provider_sfstream.exceptions import SessionExpiredError
         from airflow_provider_sfstream.streams.watch.look import look
@@ -197,10 +197,10 @@ class SalesforceEventSensor(BaseSensorOperator):
             client: Any = opened.enter_context(self._hook(topic).get_conn())
             source = client if self.managed_subscription is None else opened.enter_context(self._managed(client))
             try:
-                return look(source, topic.name, start, self._conditions)
+                return look(source, topic.name, after, self._conditions)
             except SessionExpiredError:
                 client.renew_session()
-                return look(source, topic.name, start, self._conditions)
+                return look(source, topic.name, after, self._conditions)
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""
@@ -213,8 +213,8 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Return where to wait from: the replay ID, else the position, else ``start_from``."""
         if self.managed_subscription is not None:
             return StartFrom.COMMITTED
-        if self.replay_id:
-            return replay_id_from_text(self.replay_id)
+        if self.after:
+            return replay_id_from_text(self.after)
         if self.replay_store is not None:
             store = open_replay_store(self.replay_store, self.replay_store_conn_id)
             try:

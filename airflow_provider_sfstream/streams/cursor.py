@@ -37,11 +37,11 @@ class Cursor:
     :param clock: monotonic seconds.
     """
 
-    def __init__(self, start: bytes | StartFrom, clock: Callable[[], float]) -> None:
+    def __init__(self, after: bytes | StartFrom, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.server_time: ServerTime | None = None
         """Salesforce's time, measured with ``clock``; ``None`` before the measurement."""
-        self.position = start
+        self.position = after
         self.through: bytes | None = None
         self.pinned: bytes | None = None
         self.pinned_at: datetime | None = None
@@ -95,9 +95,9 @@ class Cursor:
         if not self.is_pinned:
             self.pinned, self.pinned_at = replay_id, self.latest_time()
 
-    def go_on_from(self, start: StartFrom) -> None:
-        """Restart at ``start``, because the position can no longer be read."""
-        self.position = start
+    def restart_at(self, after: StartFrom) -> None:
+        """Restart at ``after``, because the position can no longer be read."""
+        self.position = after
         self._silent_since = self._clock()
 
     def is_idle(self, seconds: float) -> bool:

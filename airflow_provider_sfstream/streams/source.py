@@ -20,7 +20,7 @@ __all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "Respons
 class EventSource(Protocol):
     """Source of subscriptions to one topic: the client of the Pub/Sub API, or that of the Streaming API.
 
-    ``subscribe`` yields batches in stream order, first those strictly after ``start`` when it is a replay ID. It
+    ``subscribe`` yields batches in stream order, first those strictly after ``after`` when it is a replay ID. It
     requests at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
     delivery allocation on events that it will not store. It ends when all of them have been yielded. It yields ``None``
     whenever ``idle_timeout`` seconds have passed without a response: that proves nothing. An empty batch is an answer;
@@ -43,7 +43,7 @@ class EventSource(Protocol):
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None,
         idle_timeout: float,
@@ -92,7 +92,7 @@ class EventSink(Protocol):
 class AsyncEventSource(Protocol):
     """Source of subscriptions to one topic for an event loop: the asyncio client of either API.
 
-    ``subscribe`` is an async generator of responses in stream order, the first strictly after ``start`` when it is a
+    ``subscribe`` is an async generator of responses in stream order, the first strictly after ``after`` when it is a
     replay ID; a keepalive is an empty batch. A source that confirms no positions yields one as soon as the subscription
     is established. It requests at most ``limit`` events over its lifetime (``None``: no limit) and ends when all of
     them have been yielded. It requests no more events while its consumer is busy, so that memory is bounded. After
@@ -112,7 +112,7 @@ class AsyncEventSource(Protocol):
         ...
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncResponses: ...
 
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:

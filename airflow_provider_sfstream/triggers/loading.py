@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.events import StartFrom
 
 
-def described(start: bytes | StartFrom) -> str:
+def described(after: bytes | StartFrom) -> str:
     """Return where a subscription begins, for a log line."""
-    return f"replay ID {start.hex()}" if isinstance(start, bytes) else f"the {start.value}"
+    return f"replay ID {after.hex()}" if isinstance(after, bytes) else f"the {after.value}"
 
 
 async def imported(module: str) -> Any:

@@ -57,8 +57,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
     :param managed_subscription: of a deferred task: wait for events that this managed event subscription (developer
         name or ID) has not committed. Nothing is committed, and during the wait no other client can read the
         subscription. A watcher of an asset watches the topic itself instead.
-    :param replay_id: wait for events after this one (hex text).
-    :param replay_store: without ``replay_id``, wait for events after the position that ``"variable"`` or ``"table"``
+    :param after: wait for events after this one (hex text).
+    :param replay_store: without ``after``, wait for events after the position that ``"variable"`` or ``"table"``
         holds.
     :param replay_store_conn_id: Airflow connection of the table store's database.
     :param start_from: if neither has a replay ID: ``"latest"`` or ``"earliest"``.
@@ -78,7 +78,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
         managed_subscription: str | None = None,
-        replay_id: str | None = None,
+        after: str | None = None,
         replay_store: PositionStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: Literal["latest", "earliest"] = "latest",
@@ -93,7 +93,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         self.api = api
         self.subscription = subscription if managed_subscription is None else managed_subscription
         self.managed_subscription = managed_subscription
-        self.replay_id = replay_id
+        self.after = after
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from
@@ -114,7 +114,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
             "api": self.api,
             "subscription": self.subscription,
             "managed_subscription": self.managed_subscription,
-            "replay_id": self.replay_id,
+            "after": self.after,
             "replay_store": self.replay_store,
             "replay_store_conn_id": self.replay_store_conn_id,
             "start_from": self.start_from,
@@ -138,9 +138,9 @@ class SalesforceEventTrigger(BaseEventTrigger):
             wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
             async with self.hook().async_client() as client:
                 stream = self.stream(await client.org_id())
-                source, start = await self._source(client, stream)
-                self.log.info("Waiting on the triggerer for events of %s, from %s.", stream, described(start))
-                wake_up = await wake_ups.first_wake_up(source, self.topic, start, self.conditions)
+                source, after = await self._source(client, stream)
+                self.log.info("Waiting on the triggerer for events of %s, from %s.", stream, described(after))
+                wake_up = await wake_ups.first_wake_up(source, self.topic, after, self.conditions)
             event = payload(stream, wake_up)
         except SalesforceStreamError as error:
             self.log.error("%s: waiting ended, nothing was read or moved: %s", self.topic, error)  # noqa: TRY400
@@ -212,8 +212,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
         """
         from airflow_provider_sfstream.salesforce.events import StartFrom
 
-        if self.replay_id is not None:
-            return replay_id_from_text(self.replay_id)
+        if self.after is not None:
+            return replay_id_from_text(self.after)
         if self.replay_store is not None:
             # Variables and databases have no asyncio form here; the thread is the pool's, and only for this.
             position = await asyncio.to_thread(self._stored_position, stream)
@@ -234,13 +234,13 @@ class SalesforceEventTrigger(BaseEventTrigger):
         topic = Topic.parse(self.topic, self.api)
         if self.managed_subscription is not None:
             ManagedSubscription.parse(self.managed_subscription)
-            if topic.api != "pubsub" or self.replay_id is not None:
+            if topic.api != "pubsub" or self.after is not None:
                 raise ConfigurationError(
                     f"{self.topic}: a managed_subscription is on the Pub/Sub API, and says itself where it goes on: "
-                    "leave out replay_id, and api='streaming'."
+                    "leave out after, and api='streaming'."
                 )
-        if self.replay_id is not None:
-            replay_id_from_text(self.replay_id)
+        if self.after is not None:
+            replay_id_from_text(self.after)
         for name, choices in (("replay_store", (None, *POSITION_STORES)), ("start_from", ("latest", "earliest"))):
             value = getattr(self, name)
             if value not in choices:

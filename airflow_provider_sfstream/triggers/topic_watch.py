@@ -176,12 +176,12 @@ class TopicWatch(SharedStreamProducer):
         wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
         async with trigger.hook().async_client() as client:
             stream = trigger.stream(await client.org_id())
-            start = await self._start(stream)
-            if start is StartFrom.LATEST and self._announced and not client.confirms_positions:
-                start = StartFrom.EARLIEST  # possible events are not reported a second time
+            after = await self._start(stream)
+            if after is StartFrom.LATEST and self._announced and not client.confirms_positions:
+                after = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
-            log.info("Watching %s, from %s.", stream.topic, described(start))
-            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as found:
+            log.info("Watching %s, from %s.", stream.topic, described(after))
+            async with aclosing(wake_ups.wake_ups(client, trigger.topic, after, trigger.conditions)) as found:
                 async for wake_up in found:
                     yield stream, wake_up
 

@@ -114,11 +114,11 @@ def _until_event(run: ProbeRun, stream: Stream) -> tuple[list[bytes], Any]:
     return empty, "never seen"
 
 
-def _place(replay_id: bytes, start: bytes, last_dropped: bytes, match: bytes) -> str:
+def _place(replay_id: bytes, after: bytes, last_dropped: bytes, match: bytes) -> str:
     """Return the place of a replay ID relative to those of the events, by their order."""
     if len(replay_id) != len(match):
         return f"{len(replay_id)} bytes"
-    if replay_id <= start:
+    if replay_id <= after:
         return "before the backlog"
     if replay_id < last_dropped:
         return "within the backlog"

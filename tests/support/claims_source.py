@@ -54,7 +54,7 @@ class SimulatedSource:
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None,
         idle_timeout: float,
@@ -67,7 +67,7 @@ class SimulatedSource:
             yield from self.silence(server_received_at := self.time_received(time.seconds + self.delay()), idle_timeout)
         else:  # the Streaming API opens a session first and replies to the subscription
             server_received_at = self.reach()
-        yield from self.batches(self.server(start, server_received_at, limit, answer_within), idle_timeout)
+        yield from self.batches(self.server(after, server_received_at, limit, answer_within), idle_timeout)
 
     def server(
         self, start: bytes | StartFrom, server_received_at: float, limit: int | None, answer_within: float | None

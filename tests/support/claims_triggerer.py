@@ -37,12 +37,12 @@ class AsyncSimulatedSource:
             await asyncio.sleep(left)
 
     async def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncGenerator[EventBatch, None]:
         client, now = self._client, self.clock()
         server_received_at = client.time_received(now + client.delay())
         await self._sleep_until(server_received_at)
-        arrivals = client.open(client.server(start, server_received_at, limit, None))
+        arrivals = client.open(client.server(after, server_received_at, limit, None))
         ends_at = client.drops_at()
         try:
             while arrivals.server.left != 0 or arrivals.sent:

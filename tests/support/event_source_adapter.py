@@ -76,7 +76,7 @@ class EventSourceAdapter(ABC):
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom = StartFrom.EARLIEST,
+        after: bytes | StartFrom = StartFrom.EARLIEST,
         *,
         limit: int | None = None,
         seconds: float = SECONDS,
@@ -95,9 +95,9 @@ class EventSourceAdapter(ABC):
         """Discard the refused tokens."""
         self.client.renew_session()
 
-    def source(self, topic: str, start: bytes | StartFrom) -> tuple[Any, bytes | StartFrom]:
+    def source(self, topic: str, after: bytes | StartFrom) -> tuple[Any, bytes | StartFrom]:
         """Return the object whose ``subscribe`` is called, and the start of the subscription."""
-        return self.client, start
+        return self.client, after
 
     async def wait_until_free(self) -> None:  # noqa: B027 - most sources need not wait
         """Wait until another subscription can be opened."""
@@ -146,13 +146,13 @@ class BlockingAdapter(EventSourceAdapter):
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom = StartFrom.EARLIEST,
+        after: bytes | StartFrom = StartFrom.EARLIEST,
         *,
         limit: int | None = None,
         seconds: float = SECONDS,
     ) -> Stream:
-        source, start = self.source(topic, start)
-        return _in_threads(source.subscribe(topic, start, limit=limit, idle_timeout=seconds))
+        source, after = self.source(topic, after)
+        return _in_threads(source.subscribe(topic, after, limit=limit, idle_timeout=seconds))
 
     async def schema(self, schema_id: str) -> str | None:
         schema: str | None = await asyncio.to_thread(self.client.schema, schema_id)
@@ -168,13 +168,13 @@ class AsyncioAdapter(EventSourceAdapter):
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom = StartFrom.EARLIEST,
+        after: bytes | StartFrom = StartFrom.EARLIEST,
         *,
         limit: int | None = None,
         seconds: float = SECONDS,
     ) -> Stream:
-        source, start = self.source(topic, start)
-        stream: Stream = source.subscribe(topic, start, limit=limit, silence_timeout=seconds)
+        source, after = self.source(topic, after)
+        stream: Stream = source.subscribe(topic, after, limit=limit, silence_timeout=seconds)
         return stream
 
     async def schema(self, schema_id: str) -> str | None:

@@ -112,13 +112,13 @@ class _ManagedApi(EventSourceAdapter):
         self.sources: dict[tuple[str, StartFrom], Any] = {}
         self._last = StartFrom.EARLIEST
 
-    def source(self, topic: str, start: bytes | StartFrom) -> tuple[Any, bytes | StartFrom]:
-        if isinstance(start, StartFrom):
-            self._last = start
+    def source(self, topic: str, after: bytes | StartFrom) -> tuple[Any, bytes | StartFrom]:
+        if isinstance(after, StartFrom):
+            self._last = after
         source = self.sources.get((topic, self._last))
         if source is None:
             source = self.sources[topic, self._last] = self._managed(self._created(topic, self._last))
-        return source, StartFrom.COMMITTED if isinstance(start, StartFrom) else start
+        return source, StartFrom.COMMITTED if isinstance(after, StartFrom) else after
 
     def _created(self, topic: str, beginning: StartFrom) -> ManagedSubscription:
         name = f"{topic.rpartition('/')[2].removesuffix('__e') or 'Nothing'}_{beginning.value}"

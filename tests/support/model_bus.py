@@ -73,14 +73,14 @@ class ModelBus:
     def renew_session(self) -> None:
         """Do nothing: the bus has no session."""
 
-    def subscribe(self, topic: str, start: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses:
+    def subscribe(self, topic: str, after: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses:
         self.subscription_count += 1
-        places = [place for place, event in enumerate(self.events) if event[1] == start]
+        places = [place for place, event in enumerate(self.events) if event[1] == after]
         if not places:
             raise ReplayIdLostError(f"{topic}: unknown replay ID.")
-        after = self.events[places[0] + 1 :]
-        ids = [event_id if self._keeps_ids else f"another {event_id}" for event_id, _, _ in after]
-        replay_ids, payloads = [each[1] for each in after], [each[2] for each in after]
+        later = self.events[places[0] + 1 :]
+        ids = [event_id if self._keeps_ids else f"another {event_id}" for event_id, _, _ in later]
+        replay_ids, payloads = [each[1] for each in later], [each[2] for each in later]
         yield EventBatch(replay_ids, [*ids], ["s"] * len(ids), payloads, b"", 1, 0)
         if self.confirms_end:
             yield EventBatch([], [], [], [], b"x", 1, 0)

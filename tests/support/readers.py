@@ -28,21 +28,21 @@ async def next_events(stream: Stream) -> EventBatch:
 
 
 async def first_events(
-    source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any
+    source: EventSourceAdapter, topic: str, after: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any
 ) -> EventBatch:
     """Return the first events of a subscription that has no limit."""
     await source.wait_until_free()
-    async with aclosing(source.subscribe(topic, start, **arguments)) as stream:
+    async with aclosing(source.subscribe(topic, after, **arguments)) as stream:
         return await next_events(stream)
 
 
 async def read(
-    source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, *, count: int
+    source: EventSourceAdapter, topic: str, after: bytes | StartFrom = StartFrom.EARLIEST, *, count: int
 ) -> list[EventBatch]:
-    """Return the batches that hold the first ``count`` events after ``start``."""
+    """Return the batches that hold the first ``count`` events after ``after``."""
     await source.wait_until_free()
     batches: list[EventBatch] = []
-    async with aclosing(source.subscribe(topic, start, limit=count)) as stream:
+    async with aclosing(source.subscribe(topic, after, limit=count)) as stream:
         async for batch in stream:
             assert batch is not None, "the source delivers no events although the topic has some"
             batches.append(batch)

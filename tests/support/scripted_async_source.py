@@ -72,23 +72,23 @@ class ScriptedAsyncSource:
         return ServerTime(virtual_now(), clock(), clock()) if self.measures_time else None
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncGenerator[EventBatch, None]:
-        is_second = self.reference is not None and (start, limit) == (StartFrom.LATEST, 1)
+        is_second = self.reference is not None and (after, limit) == (StartFrom.LATEST, 1)
         source = self.reference if self.reference is not None and is_second else self
-        return source._responses(topic, start, limit, silence_timeout)
+        return source._responses(topic, after, limit, silence_timeout)
 
     async def _responses(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, limit: int | None, silence_timeout: float
     ) -> AsyncGenerator[EventBatch, None]:
         assert limit is None or limit >= 1
-        self.starts.append(start)
+        self.starts.append(after)
         self.limits.append(limit)
         self.open_subscriptions += 1
         try:
-            place = self.place = self._place_after(start)
+            place = self.place = self._place_after(after)
             left = sys.maxsize if limit is None else limit
-            named = start
+            named = after
             while left > 0:
                 step = self._step(place)
                 match step:
@@ -128,13 +128,13 @@ class ScriptedAsyncSource:
         self.script.append(Keepalive())
         return Pause(KEEPALIVE_SECONDS)
 
-    def _place_after(self, start: bytes | StartFrom) -> int:
-        if start is StartFrom.EARLIEST:
+    def _place_after(self, after: bytes | StartFrom) -> int:
+        if after is StartFrom.EARLIEST:
             return self.retained_from
-        if start is StartFrom.LATEST:
+        if after is StartFrom.LATEST:
             self.latest_places.append(len(self.stream) if self.latest_from is None else self.latest_from)
             return self.latest_places[-1]
-        place = self.number_through(start)
+        place = self.number_through(after)
         if place <= self.retained_from and self.retained_from > 0:
             raise ReplayIdLostError("The Replay ID validation failed.")
         return place

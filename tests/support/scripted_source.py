@@ -194,22 +194,22 @@ class ScriptedSource:
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None,
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Iterator[EventBatch | None]:
-        self.starts.append(start)
+        self.starts.append(after)
         self.limits.append(limit)
         self.open_subscriptions += 1
         try:
-            yield from self._play(start, limit, idle_timeout)
+            yield from self._play(after, limit, idle_timeout)
         finally:
             self.open_subscriptions -= 1
 
-    def _play(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:
-        place = self._place_after(start)
+    def _play(self, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:
+        place = self._place_after(after)
         left = sys.maxsize if limit is None else limit
         while True:
             step = self._step(min(100, left, len(self.stream) - place))
@@ -242,12 +242,12 @@ class ScriptedSource:
             self.time.seconds += idle_timeout
             yield None
 
-    def _place_after(self, start: bytes | StartFrom) -> int:
-        if start is StartFrom.EARLIEST:
+    def _place_after(self, after: bytes | StartFrom) -> int:
+        if after is StartFrom.EARLIEST:
             return self.retained_from
-        if start is StartFrom.LATEST:
+        if after is StartFrom.LATEST:
             return len(self.stream) if self.latest_from is None else self.latest_from
-        places = [place for place, event in enumerate(self.stream) if event.replay_id == start]
+        places = [place for place, event in enumerate(self.stream) if event.replay_id == after]
         if not places or places[0] < self.retained_from:
             raise ReplayIdLostError("The Replay ID validation failed.")
         return places[0] + 1

@@ -46,9 +46,9 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
 
 
 def event_trigger(
-    config: ConsumerConfig, conditions: WakeUpConditions, start: bytes | StartFrom
+    config: ConsumerConfig, conditions: WakeUpConditions, after: bytes | StartFrom
 ) -> SalesforceEventTrigger:
-    """Return the trigger that fires once the conditions hold for the events after ``start``.
+    """Return the trigger that fires once the conditions hold for the events after ``after``.
 
     :raises ConfigurationError: naming the invalid argument of the trigger.
     """
@@ -60,9 +60,9 @@ def event_trigger(
         api=config.api,
         salesforce_conn_id=config.salesforce_conn_id,
         subscription=config.subscription,
-        managed_subscription=config.managed_subscription if start is StartFrom.COMMITTED else None,
-        replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
-        start_from="latest" if start is StartFrom.LATEST else "earliest",
+        managed_subscription=config.managed_subscription if after is StartFrom.COMMITTED else None,
+        after=replay_id_to_text(after) if isinstance(after, bytes) else None,
+        start_from="latest" if after is StartFrom.LATEST else "earliest",
         min_events=conditions.min_events,
         max_wait=conditions.max_wait,
         until_confirmed=conditions.until_confirmed,
@@ -116,7 +116,7 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
 
     config, landed, stream = drain.config, drain.landed, drain.landed.stream
     position = landed.known_position(run)
-    start = drain.start_from if position.replay_id is None else position.replay_id
+    after = drain.start_from if position.replay_id is None else position.replay_id
     if landed.already_drained(run, position):
         log.info("%s: not waiting for events, because %s already has its window.", stream, run)
         return
@@ -128,16 +128,16 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
             position.updated_at,
         )
         return
-    if start is StartFrom.LATEST or (position.replay_id is None and config.managed_subscription is not None):
+    if after is StartFrom.LATEST or (position.replay_id is None and config.managed_subscription is not None):
         log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
         return
     landed.store.close()  # a wait may be long
-    log.info("%s: waiting for %s.", stream, awaited(conditions, start))
+    log.info("%s: waiting for %s.", stream, awaited(conditions, after))
     longest = min(LONGEST_WAIT, config.execution_timeout or LONGEST_WAIT)
     if config.deferrable:
-        trigger = event_trigger(config, conditions, start)
+        trigger = event_trigger(config, conditions, after)
         defer(trigger=trigger, method_name="execute_complete", timeout=longest)
-    wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
+    wake_up = wait_in_worker(drain.hook, stream.topic, after, conditions, longest)
     if wake_up is not None:
         log_wake_up(payload(stream, wake_up))
     elif not waited_long_enough(config.topic, config.execution_timeout):
@@ -156,11 +156,11 @@ def waited_long_enough(topic: str, execution_timeout: timedelta | None) -> bool:
 def wait_in_worker(
     hook: EventHook,
     topic: str,
-    start: bytes | StartFrom,
+    after: bytes | StartFrom,
     conditions: WakeUpConditions,
     timeout: timedelta,
 ) -> WakeUp | None:
-    """Block until ``conditions`` hold for the events after ``start``, and return the wake-up; ``None`` after a timeout.
+    """Block until ``conditions`` hold for the events after ``after``, and return the wake-up; ``None`` after a timeout.
 
     Outlasts faults that pass, like the trigger. The connection is looked up first, because the worker's way to Airflow
     is not for event loops.
@@ -171,7 +171,7 @@ def wait_in_worker(
 
     async def wait() -> WakeUp:
         async with asyncio.timeout(timeout.total_seconds()), hook.async_client() as client:
-            return await first_wake_up(client, topic, start, conditions)
+            return await first_wake_up(client, topic, after, conditions)
 
     hook.settings()
     try:
@@ -180,11 +180,11 @@ def wait_in_worker(
         return None
 
 
-def awaited(conditions: WakeUpConditions, start: bytes | StartFrom) -> str:
+def awaited(conditions: WakeUpConditions, after: bytes | StartFrom) -> str:
     """Return the condition and the position of a wait, for a log line."""
     events = "an event" if conditions.min_events == 1 else f"{conditions.min_events} events"
     age = "" if conditions.max_wait is None else f", or one that is {conditions.max_wait:g} s old"
-    return f"{events}{age}, from {described(start)} on"
+    return f"{events}{age}, from {described(after)} on"
 
 
 def log_wake_up(event: dict[str, Any]) -> None:

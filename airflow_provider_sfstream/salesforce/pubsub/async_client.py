@@ -162,9 +162,9 @@ class AsyncPubSubClient(PubSubConnection):
             return await asyncio.shield(asked)
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
     ) -> AsyncResponses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         A keepalive is an empty batch. At most 100 events are outstanding at any time. The client requests more only
         when the caller asks for the next batch, so that no more than 100 are in memory, and never more than ``limit``
@@ -178,8 +178,8 @@ class AsyncPubSubClient(PubSubConnection):
         :raises ServiceUnavailableError: after ``silence_timeout``.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        check_arguments(topic, start, limit, silence_timeout=silence_timeout)
-        opening, following = first_request(topic, start), {"topic_name": topic}
+        check_arguments(topic, after, limit, silence_timeout=silence_timeout)
+        opening, following = first_request(topic, after), {"topic_name": topic}
         return self._batches("Subscribe", topic, opening, following, Credit(limit), silence_timeout)
 
     def managed_subscribe(

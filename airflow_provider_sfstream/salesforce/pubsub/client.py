@@ -189,13 +189,13 @@ class PubSubClient(PubSubConnection):
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None = None,
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Responses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         A thread requests more events as soon as a response arrives, concurrently with the consumer, and no more than
         ``limit`` in total. Memory is bounded: a slow consumer stops the requests. The first ``next`` returns the first
@@ -207,8 +207,8 @@ class PubSubClient(PubSubConnection):
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
-        return self._batches(topic, start, limit, idle_timeout)
+        check_arguments(topic, after, limit, idle_timeout=idle_timeout)
+        return self._batches(topic, after, limit, idle_timeout)
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
         """Open a subscription to ``topic`` at ``LATEST``, for one event; see :meth:`subscribe`."""
@@ -222,9 +222,9 @@ class PubSubClient(PubSubConnection):
         """
         return self._measure_time(clock)
 
-    def _batches(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
+    def _batches(self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         token = self._session.token()
-        opening = first_request(topic, start)
+        opening = first_request(topic, after)
         subscription = Subscription(self._subscribe, token, topic, opening, {"topic_name": topic}, limit)
         try:
             with self.in_contact(topic), self._session.using(token):

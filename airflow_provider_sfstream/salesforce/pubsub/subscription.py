@@ -58,19 +58,19 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
+def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
     """Raise if an argument of a subscription is invalid, before anything is contacted.
 
     :param seconds: the arguments that are times to wait, by name.
     :raises ConfigurationError: naming the first invalid one.
     """
     check_topic(topic)
-    if start is StartFrom.COMMITTED:
+    if after is StartFrom.COMMITTED:
         raise ConfigurationError(
             f"{topic}: only a managed subscription begins where it was committed. Nothing was read."
         )
-    if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
-        raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
+    if isinstance(after, bytes) and not 0 < len(after) <= LONGEST:
+        raise InvalidReplayIdError(f"{topic}: a replay ID of {len(after)} bytes is none. Nothing was read.")
     check_amounts(topic, limit, **seconds)
 
 
@@ -87,11 +87,11 @@ def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
             raise ConfigurationError(f"{name}: {argument}={value} must be over 0 seconds. Nothing was read.")
 
 
-def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
+def first_request(topic: str, after: bytes | StartFrom) -> FetchRequest:
     """Return the request that opens a subscription, without a number of events."""
-    if isinstance(start, StartFrom):
-        return FetchRequest(topic_name=topic, replay_preset=_PRESETS[start])
-    return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=start)
+    if isinstance(after, StartFrom):
+        return FetchRequest(topic_name=topic, replay_preset=_PRESETS[after])
+    return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=after)
 
 
 def response_batch(name: str, response: Response, received_at: int) -> EventBatch:

@@ -151,9 +151,9 @@ class AsyncStreamingClient:
             pass
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
     ) -> AsyncResponses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         A batch contains the received events, up to 1,000. The first one is empty: the subscription is active. A poll
         that Salesforce answers without events, after 110 seconds at most, is an empty batch too. While the consumer is
@@ -170,20 +170,20 @@ class AsyncStreamingClient:
         :raises SchemaError: if an event message has no replay ID.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        check_arguments(topic, start, limit, silence_timeout=silence_timeout)
-        return self._batches(topic, start, limit, silence_timeout)
+        check_arguments(topic, after, limit, silence_timeout=silence_timeout)
+        return self._batches(topic, after, limit, silence_timeout)
 
     async def _batches(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, limit: int | None, silence_timeout: float
     ) -> AsyncResponses:
-        async with aclosing(self.responses(topic, start, limit=limit, silence_timeout=silence_timeout)) as responses:
+        async with aclosing(self.responses(topic, after, limit=limit, silence_timeout=silence_timeout)) as responses:
             async for batch in responses:
                 yield message_batch(topic, (), time.time_ns()) if batch is None else batch
 
     async def responses(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None,
         silence_timeout: float,
@@ -195,7 +195,7 @@ class AsyncStreamingClient:
             empty batch only proves contact: Salesforce may answer polls for hours without the events that it has stored
             (Salesforce Knowledge 005321562).
         """
-        replay_id = check_arguments(topic, start, limit, silence_timeout=silence_timeout)
+        replay_id = check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         async with self._opened(topic, replay_id, held=answer_within) as subscription:
             yield None
             left = limit

@@ -140,13 +140,13 @@ class StreamingClient:
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None = None,
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Responses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         Memory is bounded: at most ``max_pending_count`` messages and the network's buffers wait for a slow consumer.
         The first ``next`` connects, and raises faults of the connection.
@@ -159,14 +159,14 @@ class StreamingClient:
         :raises RuntimeError: if an event loop runs in this thread.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
-        return self._batches(topic, start, limit, idle_timeout, answer_within)
+        check_arguments(topic, after, limit, idle_timeout=idle_timeout)
+        return self._batches(topic, after, limit, idle_timeout, answer_within)
 
     def _batches(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
+        self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
     ) -> Responses:
         responses = self._client.responses(
-            topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
+            topic, after, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
         )
         steps = _Steps(topic, responses)
         self._open.add(steps)

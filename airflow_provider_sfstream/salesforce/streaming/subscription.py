@@ -39,7 +39,7 @@ _NOT_SKIPPED = "It is not skipped: nothing behind it was read, and the position 
 _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
 
 
-def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **seconds: float) -> int:
+def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> int:
     """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2.
 
     :param seconds: the arguments that are times to wait, by name.
@@ -51,12 +51,12 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
     for name, value in seconds.items():
         if not value > 0:
             raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
-    if isinstance(start, StartFrom):
-        if start not in _REPLAY_OPTIONS:
+    if isinstance(after, StartFrom):
+        if after not in _REPLAY_OPTIONS:
             raise ConfigurationError(f"{topic}: the Streaming API keeps no position to go on from. Nothing was read.")
-        return _REPLAY_OPTIONS[start]
+        return _REPLAY_OPTIONS[after]
     try:
-        return replay_id_to_integer(start)
+        return replay_id_to_integer(after)
     except InvalidReplayIdError as error:
         raise InvalidReplayIdError(f"{topic}: {error}") from None
 

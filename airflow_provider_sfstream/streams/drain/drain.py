@@ -51,7 +51,7 @@ def drain(
     source: EventSource,
     sink: EventSink,
     topic: str,
-    start: bytes | StartFrom,
+    after: bytes | StartFrom,
     limits: DrainLimits,
     *,
     on_invalid_replay: OnInvalidReplay = "fail",
@@ -65,15 +65,15 @@ def drain(
     sleep: Callable[[float], None] = time.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> DrainResult:
-    """Pass the events of ``topic`` after ``start`` to ``sink``, until the first of ``limits``, caught up or idle.
+    """Pass the events of ``topic`` after ``after`` to ``sink``, until the first of ``limits``, caught up or idle.
 
     Idle: no event for ``limits.idle_timeout`` seconds, followed by an answer of the server. Caught up: evidence of a
     second subscription (:mod:`~airflow_provider_sfstream.streams.end_of_stream`), which is opened only if ``limits``
     require a confirmation and the API can confirm. A retriable fault resumes from the last event passed to the sink,
     after a jittered, doubling pause; the span without events continues over it.
 
-    :param gap: A gap that was accepted before ``start``. It ends at the first event of the drain.
-    :param position_time: Time at which ``start`` was the end of the stream, if known; for messages and the gap.
+    :param gap: A gap that was accepted before ``after``. It ends at the first event of the drain.
+    :param position_time: Time at which ``after`` was the end of the stream, if known; for messages and the gap.
     :param event_times: Returns the event times of payloads; by default read with the topic's own schemas.
     :param progress: Called about every ten seconds; by default progress is logged.
     :param max_failures: Consecutive faults, without an event or an answer between them, before the drain fails.
@@ -87,7 +87,7 @@ def drain(
     """
     check_on_invalid_replay(on_invalid_replay)
     confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
-    cursor = Cursor(start, clock)
+    cursor = Cursor(after, clock)
     return _Drain(
         source=source,
         sink=sink,
@@ -284,7 +284,7 @@ class _Drain:
         """Prepare the next subscription after ``error``, or raise; return a reason if no time remains for it."""
         cursor = self.cursor
         if error.replay_lost:
-            cursor.go_on_from(self.losses.accept(error, cursor.position, self._last_event_time()))
+            cursor.restart_at(self.losses.accept(error, cursor.position, self._last_event_time()))
             if self.end is not None:
                 self.end.discard()
             self._pin_deadline = self.clock() + CONFIRM_TIMEOUT

@@ -54,12 +54,12 @@ class ConfirmedEnd:
 
     payload_encoding: PayloadEncoding = "avro"
 
-    def drained(self, topic: str, start: bytes | StartFrom) -> DrainResult:
-        """Return the result of a drain that begins at ``start`` and receives no event.
+    def drained(self, topic: str, after: bytes | StartFrom) -> DrainResult:
+        """Return the result of a drain that begins at ``after`` and receives no event.
 
-        :raises ValueError: if ``start`` is another position.
+        :raises ValueError: if ``after`` is another position.
         """
-        if start != self.after:
+        if after != self.after:
             raise ValueError(
                 f"{topic}: its end was confirmed after {self.after.hex()}, and the position has moved since. Nothing "
                 "was recorded. Run the task again."

@@ -42,23 +42,23 @@ class AsyncManagedSource:
         self._client.renew_session()
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncResponses:
         """Yield responses in stream order; a keepalive is an empty batch.
 
         :param topic: the topic of the subscription.
-        :param start: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
+        :param after: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
         :param limit: number of events to yield. Skipped events do not count.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SubscriptionBusyError: if another stream holds the subscription.
         :raises SalesforceStreamError: if the stream ends for any other reason.
         """
-        check_start(self.subscription, topic, start)
+        check_start(self.subscription, topic, after)
         check_amounts(self.subscription.description, limit, silence_timeout=silence_timeout)
-        return self._read(start, Credit(limit), silence_timeout)
+        return self._read(after, Credit(limit), silence_timeout)
 
-    async def _read(self, start: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
-        redelivery, has_begun = self._delivered.begin(start, None), False
+    async def _read(self, after: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
+        redelivery, has_begun = self._delivered.begin(after, None), False
         responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
         async with aclosing(responses):
             async for response in responses:

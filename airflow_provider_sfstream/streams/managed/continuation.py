@@ -87,17 +87,17 @@ class DeliveredEvents:
     last: bytes | None = None
     confirmed: tuple[bytes, bytes | None] | None = None
 
-    def begin(self, start: bytes | StartFrom, is_landed: IsLanded | None) -> Redelivery:
-        """Return the events that are delivered again before those after ``start``.
+    def begin(self, after: bytes | StartFrom, is_landed: IsLanded | None) -> Redelivery:
+        """Return the events that are delivered again before those after ``after``.
 
         :param is_landed: used if no event was received, or reading restarts at ``base``.
         """
         if self.first is None:
-            self.base = start
-        through = start if isinstance(start, bytes) else None
-        if self.first is None or start == self.base:
+            self.base = after
+        through = after if isinstance(after, bytes) else None
+        if self.first is None or after == self.base:
             return Redelivery(through if is_landed is not None else None, is_landed)
-        if self.confirmed is not None and start == self.confirmed[0]:
+        if self.confirmed is not None and after == self.confirmed[0]:
             return Redelivery(self.confirmed[1])
         return Redelivery(through)
 
@@ -142,7 +142,7 @@ class Comparison:
 
     :param stream: the managed stream. Its limit is raised by the number of events that are discarded here.
     :param managed: its responses without the events that are already stored.
-    :param start: position of the ordinary subscription, or ``EARLIEST`` after a loss.
+    :param after: position of the ordinary subscription, or ``EARLIEST`` after a loss.
     :param limit: number of events to yield.
     :param patience: seconds to wait for the first event of the managed stream, after the ordinary one delivered it.
     :param clock: monotonic seconds.
@@ -153,13 +153,13 @@ class Comparison:
         stream: ExclusiveStream,
         managed: Iterator[EventBatch | None],
         *,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         limit: int | None,
         patience: float,
         clock: Callable[[], float],
     ) -> None:
         self._stream, self._managed = stream, managed
-        self._position, self._limit, self._patience, self._clock = start, limit, patience, clock
+        self._position, self._limit, self._patience, self._clock = after, limit, patience, clock
         self._head: EventBatch | None = None
         self._last: bytes | None = None
         self._next_look = clock()

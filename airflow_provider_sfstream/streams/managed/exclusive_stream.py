@@ -196,9 +196,9 @@ class ExclusiveStream:
             except SubscriptionBusyError as error:
                 self._sleep(self._slot.pause_after(error))
 
-    def open_topic(self, start: bytes | StartFrom, limit: int | None) -> Responses:
-        """Open an ordinary subscription to the topic at ``start``, for ``limit`` events."""
-        return self.client.subscribe(self.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
+    def open_topic(self, after: bytes | StartFrom, limit: int | None) -> Responses:
+        """Open an ordinary subscription to the topic at ``after``, for ``limit`` events."""
+        return self.client.subscribe(self.topic, after, limit=limit, idle_timeout=LOOK_SECONDS)
 
     def allow(self, count: int) -> None:
         """Raise the limit of the open stream by ``count`` events."""

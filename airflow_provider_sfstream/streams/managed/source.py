@@ -40,16 +40,16 @@ BUSY_TIMEOUT = 60.0
 _PATIENT_SLICES = 2
 
 
-def check_start(subscription: ManagedSubscription, topic: str, start: bytes | StartFrom) -> None:
+def check_start(subscription: ManagedSubscription, topic: str, after: bytes | StartFrom) -> None:
     """Validate the start of a managed subscription, without contacting Salesforce.
 
-    :raises ConfigurationError: if ``start`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
+    :raises ConfigurationError: if ``after`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
         Pub/Sub API.
     """
     check_topic(topic)
-    if not isinstance(start, bytes) and start is not StartFrom.COMMITTED:
+    if not isinstance(after, bytes) and after is not StartFrom.COMMITTED:
         raise ConfigurationError(
-            f"{subscription.description}: it begins where it was committed, and never from {start.value!r}: what it "
+            f"{subscription.description}: it begins where it was committed, and never from {after.value!r}: what it "
             "begins with before its first commit is its defaultReplay in Salesforce. Nothing was read."
         )
 
@@ -156,7 +156,7 @@ class ManagedSource:
     def subscribe(
         self,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         *,
         limit: int | None,
         idle_timeout: float,
@@ -165,22 +165,22 @@ class ManagedSource:
         """Yield batches in stream order; see the class.
 
         :param topic: the topic of the subscription.
-        :param start: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, every
+        :param after: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, every
             event is stored. After a lost position also ``EARLIEST``, or ``LATEST``, which then means ``COMMITTED``.
         :param limit: number of events to yield. Skipped events do not count.
         :raises ConfigurationError: immediately, if an argument is invalid; or if the subscription has another topic.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises ReplayIdLostError: if ``start`` is a position that can no longer be read.
+        :raises ReplayIdLostError: if ``after`` is a position that can no longer be read.
         :raises CommitError: if Salesforce refuses to commit durable events.
         :raises SalesforceStreamError: if the stream ends for any other reason.
         """
-        if self._is_lost and start is StartFrom.LATEST:
-            start = StartFrom.COMMITTED
-        if not (self._is_lost and start is StartFrom.EARLIEST):
-            check_start(self.subscription, topic, start)
+        if self._is_lost and after is StartFrom.LATEST:
+            after = StartFrom.COMMITTED
+        if not (self._is_lost and after is StartFrom.EARLIEST):
+            check_start(self.subscription, topic, after)
         check_amounts(self.subscription.description, limit, idle_timeout=idle_timeout)
         self._stream.topic = topic
-        return self._read(start, limit, idle_timeout)
+        return self._read(after, limit, idle_timeout)
 
     @property
     def differs(self) -> bool:
@@ -206,14 +206,14 @@ class ManagedSource:
         """
         return self._committer.commit(replay_id, self._comparison, timeout)
 
-    def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
-        redelivery = self._delivered.begin(start, self._is_landed)
+    def _read(self, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
+        redelivery = self._delivered.begin(after, self._is_landed)
         try:
-            if start is StartFrom.COMMITTED:
+            if after is StartFrom.COMMITTED:
                 self._comparison = None
                 yield from self._read_committed(redelivery, limit, idle_timeout)
             else:
-                yield from self._read_compared(start, redelivery, limit, idle_timeout)
+                yield from self._read_compared(after, redelivery, limit, idle_timeout)
         except SalesforceStreamError as error:
             self._is_lost = self._is_lost or error.replay_lost
             self.close()
@@ -234,12 +234,12 @@ class ManagedSource:
                 yield response
 
     def _read_compared(
-        self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
+        self, after: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
     ) -> Responses:
         comparison = self._comparison = Comparison(
             self._stream,
             self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
-            start=start,
+            after=after,
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
             clock=self._clock,

@@ -76,7 +76,7 @@ async def arrivals(
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
             if cursor.position is StartFrom.LATEST:
-                cursor.go_on_from(unpinned)
+                cursor.restart_at(unpinned)
             pause = recovery.pause_after(error)
             if pause:
                 await sleep(pause)

@@ -33,20 +33,20 @@ LONGEST_LOOK = 60.0
 def look(
     source: EventSource,
     topic: str,
-    start: bytes | StartFrom,
+    after: bytes | StartFrom,
     conditions: WakeUpConditions,
     *,
     idle_timeout: float = IDLE_TIMEOUT,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WakeUp | None:
-    """Return a wake-up if ``conditions`` hold for the events retained after ``start``, else ``None``.
+    """Return a wake-up if ``conditions`` hold for the events retained after ``after``, else ``None``.
 
     Requests at most ``min_events`` from Salesforce. A replay ID that can no longer be read also causes a wake-up. An
     event whose payload has no time, or one far in the future, counts as old enough for ``max_wait``, because its age is
     not known.
 
-    :param start: a replay ID, or ``EARLIEST``. A check at ``LATEST`` finds no events.
+    :param after: a replay ID, or ``EARLIEST``. A check at ``LATEST`` finds no events.
     :param idle_timeout: seconds without an event after which a check ends, once the server has answered after them.
     :param clock: monotonic seconds. ``now`` is the time of day.
     :raises ContactError: the server does not answer.
@@ -54,11 +54,11 @@ def look(
     """
     seen = _Seen()
     try:
-        _read(source, topic, Cursor(start, clock), conditions.min_events, seen, idle_timeout, clock)
+        _read(source, topic, Cursor(after, clock), conditions.min_events, seen, idle_timeout, clock)
     except ReplayIdLostError as error:
-        if not isinstance(start, bytes):
+        if not isinstance(after, bytes):
             raise
-        log.warning("%s: replay ID %s can no longer be read: %s", topic, start.hex(), error.happened)
+        log.warning("%s: replay ID %s can no longer be read: %s", topic, after.hex(), error.happened)
         return seen.wake_up(WakeUpReason.REPLAY_LOST)
     enough = seen.event_count >= conditions.min_events or seen.is_older_than(conditions.max_wait, source, now)
     found = "that is enough" if enough else f"waiting for {conditions.min_events}"

@@ -41,7 +41,7 @@ def _utc_now() -> datetime:
 async def first_wake_up(
     source: AsyncEventSource,
     topic: str,
-    start: bytes | StartFrom,
+    after: bytes | StartFrom,
     conditions: WakeUpConditions,
     *,
     silence_timeout: float = SILENCE_TIMEOUT,
@@ -50,20 +50,20 @@ async def first_wake_up(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> WakeUp:
-    """Return once ``min_events`` were received after ``start``, or fewer if the oldest is ``max_wait`` seconds old;
+    """Return once ``min_events`` were received after ``after``, or fewer if the oldest is ``max_wait`` seconds old;
     with ``until_confirmed`` also once a second subscription provides evidence for the end of the stream.
 
     Requests at most ``min_events`` from Salesforce, since every delivered event counts against the org's allocation.
     Retries transient faults without limit; cancel it to stop. ``min_interval`` has no effect here.
 
-    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: new events only.
+    :param after: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: new events only.
     :param silence_timeout: seconds without any response, keepalives included, after which to subscribe again.
     :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :returns: a wake-up for ``EVENTS``; for ``REPLAY_LOST``, if the position can no longer be read; or for ``QUIET``.
     :raises AuthenticationError: the credentials were refused.
     :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
-    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
+    watch = _Watch(source, topic, after, conditions, silence_timeout, clock, now, sleep, random)
     try:
         if not conditions.until_confirmed:
             async with watch.responses(conditions.min_events) as responses:
@@ -88,7 +88,7 @@ async def _first_events(watch: _Watch, responses: ReadAhead, found: Reference | 
 async def wake_ups(
     source: AsyncEventSource,
     topic: str,
-    start: bytes | StartFrom,
+    after: bytes | StartFrom,
     conditions: WakeUpConditions,
     *,
     silence_timeout: float = SILENCE_TIMEOUT,
@@ -97,11 +97,11 @@ async def wake_ups(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> AsyncGenerator[WakeUp, None]:
-    """Yield wake-ups for the events of ``topic`` after ``start``, without end.
+    """Yield wake-ups for the events of ``topic`` after ``after``, without end.
 
     Guarantees, however often the subscription breaks:
 
-    - Every event after ``start`` is counted in exactly one wake-up, in stream order: one for ``EVENTS``, or the
+    - Every event after ``after`` is counted in exactly one wake-up, in stream order: one for ``EVENTS``, or the
       ``REPLAY_LOST`` that ends the run of events it belongs to.
     - ``through`` never covers an event that was not reported. A watch that starts after it misses no event.
     - ``EVENTS`` follow the previous wake-up after ``min_interval`` seconds or more (``QUIET`` does not count). The
@@ -122,15 +122,15 @@ async def wake_ups(
 
     Closing the generator, or cancelling the task that waits for it, ends the subscription.
 
-    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``.
+    :param after: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``.
     :param silence_timeout: seconds without any response, keepalives included, after which to subscribe again.
     :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :raises AuthenticationError: the credentials were refused.
     :raises SalesforceStreamError: any other fault that a retry cannot resolve. A watch that starts after the last
         ``through`` receives the unreported events again.
     """
-    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
-    first = watch.started() if start is StartFrom.LATEST and source.confirms_positions else None
+    watch = _Watch(source, topic, after, conditions, silence_timeout, clock, now, sleep, random)
+    first = watch.started() if after is StartFrom.LATEST and source.confirms_positions else None
     while True:
         try:
             async with watch.responses(None) as responses:
@@ -153,7 +153,7 @@ class _Watch:
         self,
         source: AsyncEventSource,
         topic: str,
-        start: bytes | StartFrom,
+        after: bytes | StartFrom,
         conditions: WakeUpConditions,
         silence_timeout: float,
         clock: Callable[[], float],
@@ -163,7 +163,7 @@ class _Watch:
     ) -> None:
         self._source = source
         self._topic = topic
-        self._cursor = Cursor(start, clock)
+        self._cursor = Cursor(after, clock)
         self._silence_timeout = silence_timeout
         self._clock = clock
         self._now = now
@@ -171,7 +171,7 @@ class _Watch:
         self._random = random
         self._pending = PendingEvents(conditions)
         self._event_times = EventTimes(source)
-        self._unpinned = start if isinstance(start, StartFrom) else None
+        self._unpinned = after if isinstance(after, StartFrom) else None
 
     def responses(self, limit: int | None) -> ReadAhead:
         """Return a reader of the responses from the start on, with at most ``limit`` events."""

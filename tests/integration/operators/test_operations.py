@@ -119,9 +119,9 @@ def accept(org: SharedOrg, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("go_on_from", ["earliest", "latest"])
+@pytest.mark.parametrize("start_from", ["earliest", "latest"])
 def test_the_next_drain_continues_after_an_accepted_loss(
-    org: SharedOrg, drain: Drain, tmp_path: Path, go_on_from: str
+    org: SharedOrg, drain: Drain, tmp_path: Path, start_from: str
 ) -> None:
     publish(org, 3)
     last = drain()
@@ -129,14 +129,14 @@ def test_the_next_drain_continues_after_an_accepted_loss(
     publish(org, 2)
     with pytest.raises(AirflowFailException, match="ReplayIdLostError"):
         drain()
-    gap = accept(org, tmp_path, go_on_from=go_on_from)
+    gap = accept(org, tmp_path, start_from=start_from)
     assert (gap["after"], gap["since"]) == (last["through"], last["last_event_time"])
     assert gap["reason"].startswith("accepted by orders.accept")
-    assert gap["reason"].endswith(f"to go on from {go_on_from}: known")
-    assert accept(org, tmp_path, go_on_from=go_on_from) == gap, "a second acceptance records no second gap"
+    assert gap["reason"].endswith(f"to go on from {start_from}: known")
+    assert accept(org, tmp_path, start_from=start_from) == gap, "a second acceptance records no second gap"
 
     gone_on = drain()
-    assert gone_on["event_count"] == (2 if go_on_from == "earliest" else 0)
+    assert gone_on["event_count"] == (2 if start_from == "earliest" else 0)
     assert gone_on["gap"]["after"] == gap["after"]
     assert drain()["gap"] is None
     # The acceptance was valid for one position only.
@@ -158,8 +158,8 @@ def test_a_loss_is_accepted_only_if_salesforce_rejects_the_position(
         accept(org, tmp_path)
     with pytest.raises(AirflowFailException, match="reason is empty"):
         accept(org, tmp_path, reason=" ")
-    with pytest.raises(ConfigurationError, match="go_on_from"):
-        accept(org, tmp_path, go_on_from="somewhere")
+    with pytest.raises(ConfigurationError, match="start_from"):
+        accept(org, tmp_path, start_from="somewhere")
     store = open_replay_store("table", "sfstream_replay_store")
     assert store.gaps(stream(org)) == []
 

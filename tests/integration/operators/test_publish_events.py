@@ -243,7 +243,7 @@ def test_events_whose_request_was_lost_in_the_first_run_are_in_doubt(
     ) as caught:
         publish(org.topic, tmp_path, rows=numbered(5), key="Number__c")
     assert "publish.md#events-in-doubt" in error_text(caught.value)
-    again = publish(org.topic, tmp_path, rows=numbered(5), key="Number__c", on_doubt="publish_again")
+    again = publish(org.topic, tmp_path, rows=numbered(5), key="Number__c", on_unknown_outcome="publish_again")
     assert again["published"] == 5
     assert numbers(org) == [float(number) for number in range(5)]
 

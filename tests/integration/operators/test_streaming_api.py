@@ -167,12 +167,12 @@ def test_sensor_and_trigger_of_the_streaming_api_wait_for_min_events(
     publish(org, topic, 5)
     record = org.record(topic)
     after = record[-4]["replay_id"].hex()
-    sensor = SalesforceEventSensor(task_id="wait", topic=topic, replay_id=after, min_events=3)
+    sensor = SalesforceEventSensor(task_id="wait", topic=topic, after=after, min_events=3)
     seen = sensor.poke(context_for("wait"))
     assert seen
     assert seen.xcom_value["event_count"] == 3
     monkeypatch.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
-    patient = SalesforceEventSensor(task_id="wait", topic=topic, replay_id=after, min_events=4)
+    patient = SalesforceEventSensor(task_id="wait", topic=topic, after=after, min_events=4)
     assert not patient.poke(context_for("wait"))
 
     async def fired(**arguments: Any) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def test_sensor_and_trigger_of_the_streaming_api_wait_for_min_events(
             (event,) = [event.payload async for event in trigger.run()]
             return dict(event)
 
-    event = asyncio.run(fired(replay_id=after, min_events=3, max_wait=timedelta(hours=1)))
+    event = asyncio.run(fired(after=after, min_events=3, max_wait=timedelta(hours=1)))
     assert event == {
         "reason": "events",
         "stream": {"org_id": org.org_id, "api": "streaming", "topic": topic, "subscription": "airflow"},

@@ -32,9 +32,9 @@ async def nothing_left_behind(org: LocalOrg, caplog: pytest.LogCaptureFixture) -
         await left_behind.assert_no_leaks()
 
 
-async def next_batch(client: AsyncStreamingClient, topic: str, start: bytes | StartFrom) -> EventBatch:
+async def next_batch(client: AsyncStreamingClient, topic: str, after: bytes | StartFrom) -> EventBatch:
     """Return the next batch that is not empty."""
-    async with aclosing(client.subscribe(topic, start, silence_timeout=SECONDS)) as stream:
+    async with aclosing(client.subscribe(topic, after, silence_timeout=SECONDS)) as stream:
         while not len(batch := await anext(stream)):
             pass
         return batch

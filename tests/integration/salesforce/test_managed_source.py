@@ -94,10 +94,10 @@ class Time:
 
 
 def run(
-    source: ManagedSource, sink: Sink, topic: str, start: bytes | StartFrom = COMMITTED, **limits: Any
+    source: ManagedSource, sink: Sink, topic: str, after: bytes | StartFrom = COMMITTED, **limits: Any
 ) -> DrainResult:
     limits = {"idle_timeout": 1.0, **limits}
-    return drain(source, sink, topic, start, DrainLimits(**limits), sleep=lambda _: time.sleep(0.02))
+    return drain(source, sink, topic, after, DrainLimits(**limits), sleep=lambda _: time.sleep(0.02))
 
 
 def committed(org: LocalOrg) -> bytes | None:

@@ -123,7 +123,7 @@ def test_poll_starts_after_the_stored_position_or_the_replay_id_argument(
     ids = publish(org, 3)
     store.reset(stream(org, "loads"), ids[1], reason="test", updated_by="test")
     assert sensor(subscription="loads").poke(context()).xcom_value["first_replay_id"] == ids[2].hex()
-    given = sensor(subscription="loads", replay_id=ids[0].hex())
+    given = sensor(subscription="loads", after=ids[0].hex())
     assert given.poke(context()).xcom_value["first_replay_id"] == ids[1].hex()
     assert sensor(subscription="other").poke(context()).xcom_value["first_replay_id"] == ids[0].hex()
     assert sensor(subscription="loads", replay_store=None).poke(context()).xcom_value["event_count"] == 1
@@ -143,7 +143,7 @@ def test_old_event_ends_the_wait_with_fewer_events(
 def test_expired_replay_id_ends_the_wait(org: SharedOrg, caplog: pytest.LogCaptureFixture, sensor: MakeSensor) -> None:
     ids = publish(org, 2)
     org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
-    outcome = sensor(replay_id=ids[0].hex()).poke(context())
+    outcome = sensor(after=ids[0].hex()).poke(context())
     assert (outcome.is_done, outcome.xcom_value["reason"]) == (True, "replay_lost")
     assert ids[0].hex() in caplog.text
 

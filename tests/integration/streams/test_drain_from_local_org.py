@@ -59,7 +59,7 @@ def client(org) -> Iterator[PubSubClient]:
 
 
 def drain_into(
-    folder: Path, client: PubSubClient, org: LocalOrg, start=StartFrom.EARLIEST, *, limits=None, **arguments
+    folder: Path, client: PubSubClient, org: LocalOrg, after=StartFrom.EARLIEST, *, limits=None, **arguments
 ) -> tuple[DrainResult, WrittenWindow, list[dict]]:
     """Drain until the end is confirmed (the org sends an empty response soon); return result, files and rows."""
     org.knobs(keepalive_seconds=0.3)
@@ -67,7 +67,7 @@ def drain_into(
     with ParquetWindowWriter(
         landing, stream, WINDOW, attempt="1", schema=client.schema, row_group_rows=500, part_bytes=20_000
     ) as writer:
-        result = drain(client, writer, TOPIC, start, limits or CONFIRMING, **{"random": lambda: 0.0, **arguments})
+        result = drain(client, writer, TOPIC, after, limits or CONFIRMING, **{"random": lambda: 0.0, **arguments})
         landed = writer.finish()
     tables = [pq.read_table(f"{landing.window_folder(stream, WINDOW)}/{file.name}") for file in landed.files]
     return result, landed, pa.concat_tables(tables).to_pylist() if tables else []

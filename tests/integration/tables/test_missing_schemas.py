@@ -54,7 +54,7 @@ def land(org: LocalOrg, lake: Lake, topic: str) -> str:
         run=identity,
         window_id=window_id_for(identity, "live", None),
         kind="live",
-        start=StartFrom.EARLIEST,
+        after=StartFrom.EARLIEST,
         limits=DrainLimits(),
         on_invalid_replay="fail",
         retention=LONG_RETENTION,

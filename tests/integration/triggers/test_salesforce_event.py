@@ -54,7 +54,7 @@ def subscribe_calls(org: SharedOrg) -> int:
 
 async def test_deferred_trigger_starts_after_a_replay_id(org: SharedOrg) -> None:
     ids = publish(org, 3)
-    event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex(), min_events=2))
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, after=ids[0].hex(), min_events=2))
     assert event == {
         "reason": "events",
         "stream": {"org_id": org.org_id, "api": "pubsub", "topic": org.topic, "subscription": "airflow"},
@@ -92,7 +92,7 @@ async def test_deferred_trigger_starts_after_the_stored_position(
 async def test_expired_replay_id_fires_replay_lost(org: SharedOrg) -> None:
     ids = publish(org, 3)
     org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
-    event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex()))
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, after=ids[0].hex()))
     assert event["reason"] == "replay_lost"
 
 

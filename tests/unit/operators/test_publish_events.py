@@ -22,7 +22,7 @@ def make(**arguments: Any) -> PublishEventsOperator:
         ({"table": "/table"}, "one of rows, windows and table"),
         ({"topic": "/data/ChangeEvents"}, "cannot be published to"),
         ({"topic": "/event/../x"}, "is not a topic name"),
-        ({"on_doubt": "ask"}, "on_doubt='ask'"),
+        ({"on_unknown_outcome": "ask"}, "on_unknown_outcome='ask'"),
         ({"on_failure": "ignore"}, "on_failure='ignore'"),
         ({"allocation_reserve": -1}, "allocation_reserve=-1"),
     ],
@@ -33,5 +33,5 @@ def test_unusable_publish_arguments_are_refused_when_the_dag_is_parsed(arguments
 
 
 def test_templated_arguments_are_checked_when_the_task_runs() -> None:
-    operator = make(topic="{{ params.topic }}", on_doubt="{{ params.on_doubt }}")
+    operator = make(topic="{{ params.topic }}", on_unknown_outcome="{{ params.on_unknown_outcome }}")
     assert operator.topic == "{{ params.topic }}"

@@ -134,7 +134,7 @@ def test_each_event_is_published_once_after_a_kill_at_any_call(tmp_path: Path, a
 
 
 class TestDoubt:
-    """Requests with a lost response: the bus shows the result, otherwise ``on_doubt`` decides."""
+    """Requests with a lost response: the bus shows the result, otherwise ``on_unknown_outcome`` decides."""
 
     def test_published_events_are_found_and_the_others_are_sent_again(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.accept, bus.lose_answer(GONE, of=120)]
@@ -151,7 +151,7 @@ class TestDoubt:
         with pytest.raises(PublishOutcomeUnknownError, match="whether 10 events were published is not known") as caught:
             run.go(rows(10))
         assert not caught.value.retriable
-        assert "on_doubt='publish_again'" in caught.value.advice
+        assert "on_unknown_outcome='publish_again'" in caught.value.advice
         with pytest.raises(PublishOutcomeUnknownError, match="an earlier try was ended"):
             run.go(rows(10))
         assert len(bus.requests) == 1
@@ -190,7 +190,7 @@ class TestDoubt:
 
     def test_publish_again(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_answer(GONE)]
-        assert run.go(rows(10), on_doubt="publish_again") == Summary(published=10)
+        assert run.go(rows(10), on_unknown_outcome="publish_again") == Summary(published=10)
         assert Counter(run.numbers()) == Counter([*map(float, range(10))] * 2)
         assert len({event[0] for event in bus.events}) == 10, "the copies have the same ID"
         assert run.go(rows(10)) == Summary(already_published=10), (
@@ -199,8 +199,8 @@ class TestDoubt:
 
     def test_skip(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)]
-        assert run.go(rows(210), on_doubt="skip") == Summary(published=10, in_doubt=200)
-        assert run.go(rows(210), on_doubt="skip") == Summary(already_published=10, in_doubt=200)
+        assert run.go(rows(210), on_unknown_outcome="skip") == Summary(published=10, in_doubt=200)
+        assert run.go(rows(210), on_unknown_outcome="skip") == Summary(already_published=10, in_doubt=200)
         assert run.numbers() == [float(number) for number in range(200, 210)]
 
     def test_invalid_response_leaves_doubt(self, run: Run, bus: ModelBus) -> None:
@@ -211,7 +211,7 @@ class TestDoubt:
     def test_unavailable_service_fails_the_run_after_eight_faults(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)] * 20
         with pytest.raises(ServiceUnavailableError, match="gave up after 8 faults in a row") as caught:
-            run.go(rows(10), on_doubt="publish_again")
+            run.go(rows(10), on_unknown_outcome="publish_again")
         assert "the next try publishes the rest" in str(caught.value)
         assert len(bus.requests) == 9
 

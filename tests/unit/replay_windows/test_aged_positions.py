@@ -184,7 +184,7 @@ def test_invalid_replay_policy_accepts_a_possible_loss_and_skips_nothing(
 def test_a_loss_that_an_operator_accepted_is_uncertain_too(org: QuietOrg) -> None:
     quiet_for(org, 24)
     accepted = accept_loss(
-        org.landed, org.source(hours(25)), go_on_from="earliest", reason="a test", accepted_by="a test", now=hours(25)
+        org.landed, org.source(hours(25)), start_from="earliest", reason="a test", accepted_by="a test", now=hours(25)
     )
     assert accepted.uncertain
     window = org.run(hours(26))

@@ -24,7 +24,7 @@ def at(minutes: int | None) -> datetime | None:
 
 
 def drained(
-    start: bytes | StartFrom = AFTER,
+    after: bytes | StartFrom = AFTER,
     *,
     confirmed: int | None = None,
     pinned: int | None = None,
@@ -37,7 +37,7 @@ def drained(
     """Return a drain that began at 12:00 with its last contact at 12:05. Times are minutes after noon."""
     reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
     return EndedDrain(
-        start=start,
+        after=after,
         result=DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON),
         retention=timedelta(hours=hours),
         begins_at=at(begins),

@@ -64,13 +64,13 @@ def test_templated_arguments_are_validated_after_rendering() -> None:
         task.poke(context_for("wait"))
 
 
-@pytest.mark.parametrize("name", ["topic", "salesforce_conn_id", "subscription", "replay_id", "start_from"])
+@pytest.mark.parametrize("name", ["topic", "salesforce_conn_id", "subscription", "after", "start_from"])
 def test_arguments_that_name_a_stream_are_templated(name: str) -> None:
     assert name in SalesforceEventSensor.template_fields
 
 
 def test_api_follows_from_the_topic_unless_it_is_set() -> None:
-    deferrable = {"replay_store": None, "replay_id": "00" * 8, "timeout": 60}
+    deferrable = {"replay_store": None, "after": "00" * 8, "timeout": 60}
     for topic, api in (("/topic/Orders", None), ("/event/Order__e", "streaming"), ("/event/Order__e", None)):
         with pytest.raises(TaskDeferred) as caught:
             sensor(topic=topic, api=api, **deferrable).execute(context_for("wait"))
@@ -81,14 +81,14 @@ def test_api_follows_from_the_topic_unless_it_is_set() -> None:
 
 def test_arguments_that_the_trigger_refuses_fail_the_task_before_deferral() -> None:
     with pytest.raises(AirflowFailException, match="subscription=' '"):
-        sensor(replay_id="00aa", subscription=" ").execute(context_for("wait"))
+        sensor(after="00aa", subscription=" ").execute(context_for("wait"))
 
 
 def test_sensor_without_a_stored_position_defers_without_a_login() -> None:
     with pytest.raises(TaskDeferred) as caught:
         sensor(replay_store=None, start_from="latest", timeout=60).execute(context_for("wait"))
     arguments = caught.value.trigger.serialize()[1]
-    assert (arguments["replay_id"], arguments["start_from"]) == (None, "latest")
+    assert (arguments["after"], arguments["start_from"]) == (None, "latest")
     assert caught.value.timeout == timedelta(seconds=60)
 
 
@@ -132,4 +132,4 @@ def test_soft_fail_skips_after_a_timeout_or_an_error(softly: dict[str, bool]) ->
     with pytest.raises(AirflowSkipException):
         resume(sensor(**softly), "execute_complete", refused)
     with pytest.raises(AirflowSkipException, match="'zz' is not a replay ID"):
-        sensor(replay_id="zz", **softly).execute(context_for("wait"))
+        sensor(after="zz", **softly).execute(context_for("wait"))

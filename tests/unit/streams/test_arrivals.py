@@ -33,7 +33,7 @@ EARLIEST = StartFrom.EARLIEST
 RESET = ServiceUnavailableError("reset")
 
 
-def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, limit=None, pauses=None, **arguments):
+def read(source: ScriptedAsyncSource, after=StartFrom.EARLIEST, *, count: int, limit=None, pauses=None, **arguments):
     """Read ``count`` events; return their replay IDs, and the replay IDs of the empty responses between them."""
 
     async def sleep(seconds: float) -> None:
@@ -44,7 +44,7 @@ def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, l
     async def main():
         replay_ids, named = [], []
         options = {"silence_timeout": 300, "clock": virtual_clock, "sleep": sleep, "random": lambda: 1.0, **arguments}
-        async with aclosing(arrivals(source, TOPIC, cursor(start), limit=limit, **options)) as responses:
+        async with aclosing(arrivals(source, TOPIC, cursor(after), limit=limit, **options)) as responses:
             async for response in responses:
                 replay_ids += response.replay_ids
                 if not len(response):

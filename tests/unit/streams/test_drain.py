@@ -41,13 +41,13 @@ from tests.support.scripted_source import (
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def run(source: ScriptedSource, start=StartFrom.EARLIEST, *, sink=None, limits=None, **arguments) -> DrainResult:
+def run(source: ScriptedSource, after=StartFrom.EARLIEST, *, sink=None, limits=None, **arguments) -> DrainResult:
     times = {event.payload: event.time for event in source.stream}
     return drain(
         source,
         sink if sink is not None else ListSink(),
         "/event/Order__e",
-        start,
+        after,
         limits or DrainLimits(),
         **{
             "event_times": lambda ids, payloads: [times[payload] for payload in payloads],
@@ -585,8 +585,8 @@ class BusySource(ScriptedSource):
         self.first_at_latest = self.stream[place].replay_id
         yield self._batch(self.stream[place : place + 1], self.first_at_latest, 0)
 
-    def _play(self, start, limit, idle_timeout):
-        for response in super()._play(start, 1_000_000, idle_timeout):
+    def _play(self, after, limit, idle_timeout):
+        for response in super()._play(after, 1_000_000, idle_timeout):
             self.stream += events(1, first=len(self.stream) + 1)
             yield response
 

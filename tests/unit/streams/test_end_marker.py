@@ -33,7 +33,7 @@ WAITING = DrainLimits(idle_timeout=10, confirm_timeout=300, wait_for_confirmatio
 CUT = ServiceUnavailableError("the second subscription was cut")
 
 
-def run(source: ScriptedSource, start: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any) -> DrainResult:
+def run(source: ScriptedSource, after: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any) -> DrainResult:
     options: dict[str, Any] = {
         "limits": CONFIRMING,
         "event_times": lambda ids, payloads: [None] * len(ids),
@@ -43,7 +43,7 @@ def run(source: ScriptedSource, start: bytes | StartFrom = StartFrom.EARLIEST, *
         **arguments,
     }
     sink, limits = options.pop("sink", ListSink()), options.pop("limits")
-    return drain(source, sink, TOPIC, start, limits, **options)
+    return drain(source, sink, TOPIC, after, limits, **options)
 
 
 class StreamingSource(ScriptedSource):

@@ -38,11 +38,11 @@ def stream(count: int, *, seconds_old: float = 100.0) -> list[Event]:
     return [Event(replay_id(n + 1), avro_payload(time), time) for n, time in enumerate(times)]
 
 
-def run_look(source: ScriptedSource, start: bytes | StartFrom = START, **conditions: Any) -> WakeUp | None:
+def run_look(source: ScriptedSource, after: bytes | StartFrom = START, **conditions: Any) -> WakeUp | None:
     return look(
         source,
         "/event/Order__e",
-        start,
+        after,
         WakeUpConditions(**conditions),
         clock=source.time.clock,
         now=lambda: NOON,

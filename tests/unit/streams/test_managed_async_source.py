@@ -51,11 +51,11 @@ class Client:
 
 
 async def read_until_fault(
-    source: AsyncManagedSource, start: bytes | StartFrom, limit: int | None = None
+    source: AsyncManagedSource, after: bytes | StartFrom, limit: int | None = None
 ) -> list[bytes]:
     """Read one subscription until its fault; return its replay IDs, including confirmed positions."""
     got: list[bytes] = []
-    stream = source.subscribe(TOPIC, start, limit=limit, silence_timeout=300)
+    stream = source.subscribe(TOPIC, after, limit=limit, silence_timeout=300)
     async with aclosing(stream):
         with pytest.raises(ServiceUnavailableError):  # noqa: PT012 - the responses before the fault count
             async for response in stream:

@@ -92,14 +92,14 @@ class Salesforce:
         return self.streams[-1]
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, **_: Any
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, **_: Any
     ) -> Iterator[EventBatch | None]:
-        self.opened.append(start)
+        self.opened.append(after)
         for error in self.ordinary:
             if error is not None:
                 raise error
             yield None
-        position = int.from_bytes(start[:8], "big") / 10 if isinstance(start, bytes) else 0
+        position = int.from_bytes(after[:8], "big") / 10 if isinstance(after, bytes) else 0
         following = list(range(int(position) + 1, self.events + 1))[:limit]
         if following:
             yield batch(ids(*following), rid(following[-1]), 1)
@@ -214,8 +214,8 @@ def source_on(salesforce: Salesforce, clock: Clock | None = None, **arguments: A
     )
 
 
-def responses(source: ManagedSource, start: bytes | StartFrom, limit: int | None = None) -> Iterator[EventBatch | None]:
-    return source.subscribe(TOPIC, start, limit=limit, idle_timeout=10)
+def responses(source: ManagedSource, after: bytes | StartFrom, limit: int | None = None) -> Iterator[EventBatch | None]:
+    return source.subscribe(TOPIC, after, limit=limit, idle_timeout=10)
 
 
 def events_of(stream: Iterable[EventBatch | None], end: type[Exception] | None = None) -> list[bytes]:

@@ -32,10 +32,10 @@ class StreamingSource(ScriptedAsyncSource):
         return replace(batch, latest_replay_id=latest if part else b"", pending=0)
 
 
-def collect(source: StreamingSource, start: bytes | StartFrom, count: int) -> list[WakeUp]:
+def collect(source: StreamingSource, after: bytes | StartFrom, count: int) -> list[WakeUp]:
     async def main() -> list[WakeUp]:
         seen: list[WakeUp] = []
-        async with aclosing(wake_ups(source, TOPIC, start, WakeUpConditions(), **TIME)) as all_of_them:
+        async with aclosing(wake_ups(source, TOPIC, after, WakeUpConditions(), **TIME)) as all_of_them:
             async for wake_up in all_of_them:
                 seen.append(wake_up)
                 if len(seen) == count:

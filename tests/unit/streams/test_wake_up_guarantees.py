@@ -115,7 +115,7 @@ class Checker:
         assert left == 0 or (self.conditions.max_wait is None and left < self.conditions.min_events)
 
 
-async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int]) -> None:
+async def watch(checker: Checker, after: bytes | StartFrom, closings: list[int]) -> None:
     """Watch until all events are reported. Restart after each number of wake-ups in ``closings``, and after errors."""
     source = checker.source
     while True:
@@ -125,11 +125,11 @@ async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int])
         try:
             async with (
                 asyncio.timeout(LONGER_THAN_ANY_SCRIPT),
-                aclosing(wake_ups(source, "/event/Order__e", start, checker.conditions, **options)) as all_of_them,
+                aclosing(wake_ups(source, "/event/Order__e", after, checker.conditions, **options)) as all_of_them,
             ):
                 async for wake_up in all_of_them:
                     checker.check(wake_up)
-                    start = wake_up.through or (LATEST if wake_up.reason is REPLAY_LOST else start)
+                    after = wake_up.through or (LATEST if wake_up.reason is REPLAY_LOST else after)
                     if wake_up.reason is QUIET and not source.script and checker.reported == len(source.stream):
                         return
                     wake_ups_left = None if wake_ups_left is None else wake_ups_left - 1

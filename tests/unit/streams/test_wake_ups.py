@@ -31,12 +31,12 @@ RESET = ServiceUnavailableError("reset")
 TIME = {"clock": virtual_clock, "now": virtual_now, "random": lambda: 1.0}
 
 
-def collect(source: ScriptedAsyncSource, start=EARLIEST, conditions=None, *, count: int) -> list[tuple[float, WakeUp]]:
+def collect(source: ScriptedAsyncSource, after=EARLIEST, conditions=None, *, count: int) -> list[tuple[float, WakeUp]]:
     """Watch the topic; return the first ``count`` wake-ups, each with its time in seconds."""
 
     async def main():
         seen = []
-        async with aclosing(wake_ups(source, TOPIC, start, conditions or WakeUpConditions(), **TIME)) as all_of_them:
+        async with aclosing(wake_ups(source, TOPIC, after, conditions or WakeUpConditions(), **TIME)) as all_of_them:
             async for wake_up in all_of_them:
                 seen.append((virtual_clock(), wake_up))
                 if len(seen) == count:

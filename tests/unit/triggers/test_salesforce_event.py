@@ -26,7 +26,7 @@ def test_trigger_is_recreated_from_its_serialized_form() -> None:
     first = trigger(
         salesforce_conn_id="sandbox",
         subscription="orders",
-        replay_id="00000000005a94f00000",
+        after="00000000005a94f00000",
         replay_store="table",
         start_from="earliest",
         min_events=500,
@@ -46,7 +46,7 @@ def test_trigger_is_recreated_from_its_serialized_form() -> None:
         ({"topic": "Order__e"}, "not a topic name"),
         ({"topic": "/topic/Orders", "api": "pubsub"}, "Streaming API only"),
         ({"api": "rest"}, "api='rest' must be"),
-        ({"replay_id": "xyz"}, "not a replay ID"),
+        ({"after": "xyz"}, "not a replay ID"),
         ({"replay_store": "file"}, "replay_store='file' must be one of None, 'variable', 'table'"),
         ({"start_from": "0000"}, "start_from='0000' must be one of"),
         ({"min_events": 0}, "min_events=0"),
@@ -93,7 +93,7 @@ def test_watchers_share_a_stream_and_deferred_tasks_do_not() -> None:
         ({"min_events": 2}, False),
         ({"max_wait": 5}, False),
         ({"min_interval": 1}, False),
-        ({"replay_id": "00"}, False),
+        ({"after": "00"}, False),
         ({"start_from": "earliest"}, False),
     ],
 )

@@ -155,13 +155,13 @@ async def test_invalid_saved_position_or_one_of_another_org_is_not_used(value: A
     if value is not None:
         state.values[STATE_KEY] = value
     running = await started(watcher(state))
-    assert await TopicWatch(watcher(replay_id="0a"))._start(STREAM) == b"\x0a"
+    assert await TopicWatch(watcher(after="0a"))._start(STREAM) == b"\x0a"
     await running.stop()
 
 
 async def test_watch_without_asynchronous_asset_states_has_no_saved_position() -> None:
     running = await started(watcher(object()))
-    watch = TopicWatch(watcher(replay_id="0a"))
+    watch = TopicWatch(watcher(after="0a"))
     assert await watch._start(STREAM) == b"\x0a"
     await watch.advance([item(b"\1")])
     await running.stop()
