@@ -90,7 +90,7 @@ def require_shared_streams() -> None:
 
 
 def gauge(name: str, value: float, tags: dict[str, str]) -> None:
-    """Give Airflow a metric."""
+    """Emit a gauge through Airflow."""
     try:
         from airflow.sdk.observability import stats
     except ImportError:  # Airflow 3.1
@@ -110,14 +110,14 @@ def hook_lineage_collector() -> Any:
 
 
 def storage_conn_id(path: ObjectStoragePath) -> str | None:
-    """Return the Airflow connection of a path's storage, where it has one."""
+    """Return the Airflow connection of a path's storage; ``None`` without one."""
     if hasattr(path, "conn_id"):
         return path.conn_id
     return path.storage_options.get("conn_id")  # Airflow 3.1
 
 
 _database: list[bool] = []
-"""Not empty once this process is to use Airflow's database."""
+"""Not empty after :func:`use_database`."""
 
 
 def use_database() -> None:
@@ -129,13 +129,13 @@ def use_database() -> None:
 def has_database() -> bool:
     """Return whether :func:`use_database` was called here.
 
-    Airflow's own environment variable is no evidence: a task inherits it from the scheduler that started it.
+    Airflow's environment variable does not show this: a task inherits it from the scheduler that started it.
     """
     return bool(_database)
 
 
 def get_variable(key: str) -> str | None:
-    """Return the value of a Variable; ``None`` also where it could not be read."""
+    """Return the value of a Variable; ``None`` also if it could not be read."""
     value: str | None
     if has_database():
         from airflow.models.variable import Variable as Row
@@ -161,8 +161,8 @@ def variable_keys(prefix: str) -> list[str] | None:
     """Return the keys of the Variables in Airflow's database that begin with ``prefix``; ``None`` in a task before
     Airflow 3.3.
 
-    Only the list tells a Variable that is not there from one that cannot be read: the API server swallows errors of its
-    database when it looks up one key, in every version, and answers "not found".
+    Only the list distinguishes a missing Variable from an unreadable one: for one key, the API server of every version
+    swallows the errors of its database and answers "not found".
     """
     if has_database():
         from airflow.models.variable import Variable as Row
@@ -178,7 +178,7 @@ def variable_keys(prefix: str) -> list[str] | None:
 
 
 def dag_teams(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:
-    """Return the teams of DAGs, in the API server. Airflow before 3.2 asks about no team."""
+    """Return the team of each DAG, in the API server; empty before Airflow 3.2."""
     from airflow.models.dag import DagModel
 
     teams = getattr(DagModel, "get_dag_id_to_team_name_mapping", None)
@@ -186,7 +186,7 @@ def dag_teams(dag_ids: Collection[str], session: Session) -> dict[str, str | Non
 
 
 def connection_teams(conn_ids: Collection[str], session: Session) -> dict[str, str | None]:
-    """Return the teams of connections, in the API server. Airflow before 3.2 asks about no team."""
+    """Return the team of each connection, in the API server; empty before Airflow 3.2."""
     from airflow.models import Connection
 
     teams = getattr(Connection, "get_conn_id_to_team_name_mapping", None)
@@ -205,7 +205,7 @@ def authorized_connections(manager: Any, conn_ids: set[str], user: Any, team: st
         return allowed
     from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
 
-    # Airflow 3.1 is asked about one at a time.
+    # The auth manager of Airflow 3.1 has no method for several connections.
     return {
         conn_id
         for conn_id in conn_ids

@@ -25,7 +25,7 @@ import re
 
 from airflow_provider_sfstream.redaction import redacted
 
-_NOTHING_YET = "Nothing yet, while Salesforce keeps the events that were not read."
+_NOTHING_YET = "Nothing yet, as long as Salesforce retains the unread events."
 
 
 class SalesforceStreamError(Exception):
@@ -48,7 +48,7 @@ class SalesforceStreamError(Exception):
 
     @property
     def advice(self) -> str:
-        """The rest of the text, the remedy; :attr:`remedy` if it is empty."""
+        """The text after the first sentence: the remedy; :attr:`remedy` if there is none."""
         return self._sentences()[1] or self.remedy
 
     def _sentences(self) -> tuple[str, str]:
@@ -67,11 +67,11 @@ class ConfigurationError(SalesforceStreamError):
 
 
 class InvalidTopicError(ConfigurationError):
-    """The topic name is not one that Salesforce has."""
+    """The topic name does not have the form of a Salesforce topic."""
 
 
 class InvalidReplayIdError(ConfigurationError):
-    """A replay ID given by a user is not valid text for one."""
+    """A replay ID is invalid: it is not hex text, or has an invalid length."""
 
 
 class AlreadyExistsError(ConfigurationError):
@@ -93,7 +93,7 @@ class LoginUnavailableError(AuthenticationError):
 
 
 class IdentityError(AuthenticationError):
-    """The access token was given or accepted, but not who and which org it stands for."""
+    """The access token was issued or accepted, but its user and org cannot be read."""
 
 
 class SessionExpiredError(SalesforceStreamError):
@@ -104,27 +104,27 @@ class SessionExpiredError(SalesforceStreamError):
 
 
 class AccessDeniedError(SalesforceStreamError):
-    """The user may not do this: missing permission, missing licence."""
+    """A permission of the user or a licence of the org is missing."""
 
     lost = _NOTHING_YET
 
 
 class TopicNotFoundError(SalesforceStreamError):
-    """Salesforce does not know the topic, or hides it from this user."""
+    """The topic or managed subscription does not exist, or is hidden from this user."""
 
     lost = _NOTHING_YET
 
 
 class QuotaExceededError(SalesforceStreamError):
-    """An allocation that refills by the day or hour is used up; retrying at once would only burn more."""
+    """An allocation that refills by the day or hour is used up; an immediate retry would only use more."""
 
     lost = _NOTHING_YET
 
 
 class AllocationReserveError(QuotaExceededError):
-    """Less of an allocation remains than a task is to leave to others, so that it did not begin.
+    """Less of an allocation remains than the reserve for other clients, so the task did not start.
 
-    Not retriable: allocations refill over a day or a month, and a retry in minutes would only ask again.
+    Not retriable: allocations refill over a day or a month, so a retry within minutes would fail too.
     """
 
     lost = "Nothing: nothing was started."
@@ -132,14 +132,14 @@ class AllocationReserveError(QuotaExceededError):
 
 
 class AllocationUnknownError(ConfigurationError):
-    """Salesforce does not report the rest of an allocation, so it is unknown whether enough remains."""
+    """Salesforce does not report how much of an allocation remains, so it is unknown whether that is enough."""
 
     lost = "Nothing: nothing was started."
     guide = "sizing.md#allocations"
 
 
 class RequestRejectedError(SalesforceStreamError):
-    """Salesforce rejected the request as malformed; sending it again cannot help."""
+    """Salesforce rejected the request as malformed; a retry cannot succeed."""
 
 
 class ProtocolError(SalesforceStreamError):
@@ -147,43 +147,41 @@ class ProtocolError(SalesforceStreamError):
 
 
 class ServiceUnavailableError(SalesforceStreamError):
-    """The service or the network failed in passing; resume from the last replay ID."""
+    """A temporary failure of the service or the network; resume from the last replay ID."""
 
     retriable = True
 
 
 class ContactError(ServiceUnavailableError):
-    """Salesforce did not answer. Nothing is known of the stream, and nothing was moved."""
+    """Salesforce did not answer. The state of the stream is unknown, and no position was moved."""
 
 
 class ThrottledError(ServiceUnavailableError):
-    """The service asks for fewer or slower requests; resume after a longer pause."""
+    """The service requires fewer or slower requests; resume after a longer pause."""
 
 
 class SubscriptionBusyError(ServiceUnavailableError):
-    """Another stream holds the managed subscription, which has room for one; it was not read."""
+    """Another stream uses the managed subscription, which supports one stream at a time; it was not read."""
 
 
 class SubscriptionStoppedError(SalesforceStreamError):
-    """The managed subscription is in state STOP, and its stored position is gone; start it again in Salesforce."""
+    """The managed subscription is in state STOP, and Salesforce discarded its position; start it again there."""
 
     lost = _NOTHING_YET
 
 
 class SubscriptionMovedError(SalesforceStreamError):
-    """The position of a managed subscription moved while it was read, not by this reader; nothing of it was stored."""
+    """Another reader moved the position of a managed subscription during the read; nothing of it was stored."""
 
-    lost = (
-        "Nothing of this run was recorded. Salesforce does not send the events again that the other reader committed."
-    )
+    lost = "This run recorded nothing. Salesforce does not deliver again the events that the other reader committed."
 
 
 class CommitError(SalesforceStreamError):
-    """Salesforce refused to commit a replay ID; the committed position stays where it was and no event is lost."""
+    """Salesforce refused to commit a replay ID; the committed position did not change, and no event is lost."""
 
 
 class CommitFailedError(CommitError):
-    """Salesforce could not commit a replay ID this time; the committed position stays where it was."""
+    """Salesforce temporarily could not commit a replay ID; the committed position did not change."""
 
     retriable = True
 
@@ -191,7 +189,7 @@ class CommitFailedError(CommitError):
 class ReplayIdLostError(SalesforceStreamError):
     """The replay ID is malformed, unknown, expired, or the stream was reset: Salesforce does not distinguish them."""
 
-    lost = "Events between the last one that is stored and the oldest that Salesforce still has, if there were any."
+    lost = "Any events between the last stored one and the oldest one that Salesforce still retains."
     guide = "on-call.md#when-events-are-lost"
     replay_lost = True
 
@@ -202,7 +200,7 @@ class ReplayIdLostError(SalesforceStreamError):
 class PositionAgedOutError(ReplayIdLostError):
     """The position of a quiet stream of the Streaming API aged out, and nothing proves that no event followed it."""
 
-    lost = "Nothing is known to be lost. Events that Salesforce stored and did not deliver may be lost."
+    lost = "No event is known to be lost. Events that Salesforce stored and did not deliver may be lost."
     guide = "streaming-api.md#when-a-position-ages-out"
 
 
@@ -221,7 +219,7 @@ class IntervalNotEndedError(SalesforceStreamError):
 
 
 class UnhealthyStreamsError(SalesforceStreamError):
-    """A stream, a replica or an allocation needs attention, or nothing is known of it."""
+    """A stream, a replica or an allocation needs attention, or its state is unknown."""
 
     lost = "As the finding states; this task only reads statuses."
     guide = "on-call.md#what-to-do"
@@ -247,7 +245,7 @@ class PublishError(SalesforceStreamError):
 class PublishOutcomeUnknownError(PublishError):
     """Neither a response nor the bus shows whether events were published, and ``on_unknown_outcome`` is ``"fail"``."""
 
-    lost = "Nothing that is known of: the events that the error counts are on the bus, or they are not."
+    lost = "No known loss: the events that the error counts may or may not be on the bus."
     guide = "publish.md#events-in-doubt"
 
 
@@ -258,7 +256,7 @@ class LandingError(SalesforceStreamError):
 
 
 class ManifestError(LandingError):
-    """A manifest is broken, of an unknown version, or belongs to something else."""
+    """A manifest is invalid, of an unknown version, or of another stream or program."""
 
     lost = "The events of a missing or changed file, unless the storage or Salesforce has them. No position moved."
     retriable = False
@@ -291,11 +289,11 @@ class SparkJobError(SalesforceStreamError):
     """``spark-submit`` ended with an error that is not one of this package."""
 
     retriable = True
-    lost = "Nothing: the windows stay landed, and the next try processes them."
-    remedy = "Spark's own log is above; look at the master, the storage and the memory of the executors."
+    lost = "Nothing: the windows remain landed, and the next try processes them."
+    remedy = "Read Spark's own log above this error. Check the master, the storage and the memory of the executors."
 
 
 class NotificationError(SalesforceStreamError):
     """A message about a task could not be sent. The state of the task does not change."""
 
-    lost = "Only the message. The task's log has its facts."
+    lost = "Only the message. The task's log contains its facts."

@@ -13,8 +13,8 @@ _GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica
 def get_provider_info() -> dict[str, Any]:
     """Return the provider metadata in the form of Airflow's ``provider_info.schema.json``.
 
-    Not among it is the plugin: Airflow loads plugins of providers only where ``[core] lazy_discover_providers`` is off,
-    and would there report the one of the entry point, which it always loads, as loaded twice.
+    It does not list the plugin: Airflow always loads the plugin of the entry point. Where ``[core]
+    lazy_discover_providers`` is off, it also loads the plugins of providers, and would report this one as loaded twice.
     """
     return {
         "package-name": "airflow-provider-sfstream",
@@ -102,12 +102,12 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [_salesforce_connection_type()],
         "config": {
             "sfstream": {
-                "description": "Of airflow-provider-sfstream.",
+                "description": "Settings of airflow-provider-sfstream.",
                 "options": {
                     "status_conn_id": {
                         "description": (
-                            "Airflow connection of the database in which tasks leave the status of streams for the "
-                            "page of streams: SQLite, PostgreSQL or MySQL. Empty: in Airflow's Variables."
+                            "Airflow connection of the database in which tasks store the status of streams for the "
+                            "page of streams: SQLite, PostgreSQL or MySQL. If empty, Airflow's Variables are used."
                         ),
                         "type": "string",
                         "version_added": "0.1.0",
@@ -123,21 +123,21 @@ def get_provider_info() -> dict[str, Any]:
 def _salesforce_connection_type() -> dict[str, Any]:
     """Return the connection type ``salesforce``, shared with ``apache-airflow-providers-salesforce``.
 
-    The type belongs to that provider. Where it is installed, its hook stays the type's hook and its fields stay its
-    own; only our fields are added to its form. Where it is not, the whole form is ours.
+    The type belongs to that provider. If it is installed, the type has its hook and its fields, and this package adds
+    only the other fields to the form. Otherwise this package defines the hook and all fields.
     """
-    theirs = _is_installed("apache-airflow-providers-salesforce")
-    fields = {name: field for name, field in _FIELDS.items() if not (theirs and name in _SHARED_FIELDS)}
+    is_shared = _is_installed("apache-airflow-providers-salesforce")
+    fields = {name: field for name, field in _FIELDS.items() if not (is_shared and name in _SHARED_FIELDS)}
     connection_type = {
         "connection-type": "salesforce",
-        "hook-class-name": _THEIR_HOOK if theirs else f"{_PACKAGE}.hooks.salesforce_pubsub.SalesforcePubSubHook",
+        "hook-class-name": _OTHER_HOOK if is_shared else f"{_PACKAGE}.hooks.salesforce_pubsub.SalesforcePubSubHook",
         "hook-name": "Salesforce",
         "conn-fields": fields,
     }
-    if not theirs:
+    if not is_shared:
         connection_type["ui-field-behaviour"] = {
-            # Not the port, though nothing reads it: where none is stored, the Test button of Airflow 3.3.2 posts 0, and
-            # the API server refuses a port that is not the stored one (mended by apache/airflow#73298).
+            # The port is shown, although nothing reads it: without a stored port, the Test button of Airflow 3.3.2
+            # posts 0, and the API server refuses a port that differs from the stored one (apache/airflow#73298).
             "hidden-fields": ["schema", "host"],
             "relabeling": {"login": "Username"},
             "placeholders": {
@@ -157,7 +157,7 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-_THEIR_HOOK = "airflow.providers.salesforce.hooks.salesforce.SalesforceHook"
+_OTHER_HOOK = "airflow.providers.salesforce.hooks.salesforce.SalesforceHook"
 
 _JWT = "Login with a JWT"
 _OTHER_LOGINS = "Other Logins"
@@ -166,7 +166,7 @@ _TIMERS = "Timers"
 
 
 def _field(label: str, description: str, section: str | None = None, **schema: Any) -> dict[str, Any]:
-    """Return a field of the form. Those without a section are shown first, under a heading of Airflow's."""
+    """Return a field of the form. Airflow shows fields without a section first, under its own heading."""
     schema = {"type": ["string", "null"], **schema}
     if section is not None:
         schema["section"] = section
@@ -186,15 +186,15 @@ _FIELDS: dict[str, Any] = {
     "consumer_key": _field("Consumer Key", "Of the external client app"),
     "consumer_secret": _field(
         "Consumer Secret",
-        "Of the external client app. Domain, key and secret are all that a login by client credentials needs",
+        "Of the external client app. A login with client credentials needs only domain, key and secret",
         format="password",
     ),
     "auth_flow": _field(
         "Login Flow",
-        "Has to be chosen only where fields of several logins are filled in",
+        "Required only if fields of several logins are filled in",
         enum=[None, "client_credentials", "jwt_bearer", "refresh_token", "password", "access_token"],
         values_display={
-            "null": "The one whose fields are filled in",
+            "null": "The login whose fields are filled in",
             "client_credentials": "Client credentials",
             "jwt_bearer": "JWT",
             "refresh_token": "Refresh token",
@@ -210,27 +210,28 @@ _FIELDS: dict[str, Any] = {
     ),
     "private_key_file_path": _field("Private Key File Path", "A PEM file on the workers, instead of the text", _JWT),
     "refresh_token": _field(
-        "Refresh Token", "Needs Consumer Key, and Consumer Secret if the app wants it", _OTHER_LOGINS, format="password"
+        "Refresh Token",
+        "Needs Consumer Key, and Consumer Secret if the app requires it",
+        _OTHER_LOGINS,
+        format="password",
     ),
     "security_token": _field(
         "Security Token",
-        "For the login with a password, which Salesforce is retiring: appended to it",
+        "For the login with a password, which Salesforce is retiring: appended to the password",
         _OTHER_LOGINS,
         format="password",
     ),
     "access_token": _field(
-        "Access Token", "Used as it is, with Instance URL. Cannot be renewed", _OTHER_LOGINS, format="password"
+        "Access Token", "Used unchanged, with Instance URL. Cannot be renewed", _OTHER_LOGINS, format="password"
     ),
     "instance_url": _field(
         "Instance URL",
-        "Of the org that gave the access token, such as https://mycompany.my.salesforce.com",
+        "Of the org that issued the access token, such as https://mycompany.my.salesforce.com",
         _OTHER_LOGINS,
     ),
-    "instance": _field(
-        "Instance", "The host to log in at, where Domain, Login URL and Instance URL are empty", _OTHER_LOGINS
-    ),
+    "instance": _field("Instance", "The login host, if Domain, Login URL and Instance URL are empty", _OTHER_LOGINS),
     "login_url": _field("Login URL", "Instead of Domain: https://host, or https://host:port", _ORG_AND_NETWORK),
-    "organization_id": _field("Organization ID", "If given, a login that leads to another org fails", _ORG_AND_NETWORK),
+    "organization_id": _field("Organization ID", "If set, a login to another org fails", _ORG_AND_NETWORK),
     "pubsub_endpoint": _field(
         "Pub/Sub API Endpoint",
         "host:port. If empty, api.pubsub.salesforce.com:7443",
@@ -239,12 +240,12 @@ _FIELDS: dict[str, Any] = {
     ),
     "version": _field(
         "API Version",
-        "Of the Streaming API and of REST calls. If empty, 62.0. The Pub/Sub API has none",
+        "Of the Streaming API and of REST calls. If empty, 62.0. The Pub/Sub API has no version",
         _ORG_AND_NETWORK,
     ),
     "tls_ca": _field(
         "Certificate Authority",
-        "PEM text, or a file on the workers. If empty, the public ones are trusted",
+        "PEM text, or a file on the workers. If empty, public authorities are trusted",
         _ORG_AND_NETWORK,
         format="multiline",
     ),
@@ -256,7 +257,7 @@ _FIELDS: dict[str, Any] = {
     ),
     "allow_insecure": _field(
         "Allow Plaintext",
-        "Accept http:// to hosts other than this machine. Credentials then cross the network readable",
+        "Accept http:// to hosts other than this machine. Credentials are then sent without encryption",
         _ORG_AND_NETWORK,
         type=["boolean", "null"],
         default=False,
@@ -268,12 +269,10 @@ _FIELDS: dict[str, Any] = {
         "Keepalive Timeout", "A connection whose ping is not answered for this long is lost. If empty, 20"
     ),
     "connect_timeout_seconds": _seconds(
-        "Connect Timeout", "How long an attempt to connect to the Pub/Sub API may take. If empty, 20"
+        "Connect Timeout", "Limit of an attempt to connect to the Pub/Sub API. If empty, 20"
     ),
-    "reconnect_seconds": _seconds("Longest Reconnect Pause", "Between such attempts. If empty, 5"),
-    "call_timeout_seconds": _seconds(
-        "Call Timeout", "How long a single call may take. If empty, 30, on the Streaming API 10"
-    ),
+    "reconnect_seconds": _seconds("Longest Reconnect Pause", "Between attempts to connect. If empty, 5"),
+    "call_timeout_seconds": _seconds("Call Timeout", "Limit of a single call. If empty, 30, on the Streaming API 10"),
 }
 """All fields, in the order of the form: first those that most connections need, then by login."""
 
@@ -292,4 +291,4 @@ _SHARED_FIELDS = frozenset(
         "version",
     }
 )
-"""Those that Airflow's Salesforce provider has too. Its ``client_id`` is not among them: nothing here reads it."""
+"""Fields that Airflow's Salesforce provider has too, except its ``client_id``, which this package does not read."""

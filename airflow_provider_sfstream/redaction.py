@@ -14,12 +14,12 @@ from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
 _MOST_SECRETS = 1_024
-"""The secrets remembered, a line of a key being one; those that were not used for longest go first. A process that
-lives for months has a new access token every hour, and each login registers its secrets again."""
+"""Maximum number of remembered secrets, each line of a key counted as one; the least recently registered are removed.
+A process that runs for months has a new access token every hour, and each login registers its secrets again."""
 _SHORTEST = 4
-"""Characters. A shorter one is in many texts by chance."""
+"""Characters. A shorter secret occurs in many texts by chance."""
 _WORD = 12
-"""Characters up to which a secret is found only as a whole word, because it may be a part of other words."""
+"""Characters up to which a secret is redacted only as a whole word, because it may be a part of other words."""
 _LONGEST_TEXT = 16_384
 _LONGEST_QUOTE = 500
 _LONGEST_SETTING = 255
@@ -28,7 +28,7 @@ _PEM = re.compile(r"-----BEGIN .*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 # Repetitions are bounded, or exclude their end: the time is proportional to the length of a text.
 _USER_INFO = re.compile(
     r"(?<=:)([/\\]{0,8})(?:[^\s/\\:@'\"]{0,256}:(?!\d{1,5}/)[^\s@'\"]{0,256}"
-    # Without a colon, where characters are in it that neither a connection id nor a container of Azure has.
+    # Without a colon: only with characters that neither a connection id nor a container of Azure can have.
     r"|[\w.~$!(){}-]{0,256}[^\s/\\:@'\"\w.~$!(){}-][^\s/@'\"]{0,256})@"
 )
 _BEFORE_USER_INFO = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}:)?[/\\]+|")
@@ -46,13 +46,15 @@ _longest_first: list[str] = []
 
 
 def remember_secrets(*secrets: str | None) -> None:
-    """Remove these from every text from now on, unchanged and in the forms that URLs, JSON, base64 and reprs give
-    them. Of PEM text each line counts. Empty ones, and those of fewer than four characters, are passed over."""
-    found = [part for secret in secrets if secret for part in _parts(secret.encode(errors="replace").decode())]
+    """Redact secrets in every later text, unchanged and in their forms in URLs, JSON, base64 and reprs.
+
+    Each line of PEM text is a secret. Secrets of fewer than four characters are ignored.
+    """
+    parts = [part for secret in secrets if secret for part in _parts(secret.encode(errors="replace").decode())]
     with _lock:
-        is_new = any(secret not in _forms for secret in found)
-        for secret in found:
-            # at the end, so that secrets in use stay
+        is_new = any(secret not in _forms for secret in parts)
+        for secret in parts:
+            # at the end, so that secrets in use are not removed
             _forms[secret] = _forms.pop(secret) if secret in _forms else _forms_of(secret)
         if is_new:
             while len(_forms) > _MOST_SECRETS:
@@ -61,30 +63,30 @@ def remember_secrets(*secrets: str | None) -> None:
 
 
 def remember_user_info(url: str) -> None:
-    """Leave the password of a URL out of every text, also where it has characters that end the part it is in, and
-    where the URL is malformed."""
-    _, user_info, _ = _around_user_info(url)
+    """Redact the password of a URL in every later text, also if the URL is malformed or its password has characters
+    that end user information."""
+    _, user_info, _ = _split_user_info(url)
     password = user_info.partition(":")[2]
     remember_secrets(password, unquote(password), user_info if _is_secret(user_info) else None)
 
 
 def without_user_info(url: str) -> str:
-    """Return a URL, or the malformed text of one, without user name and password."""
-    before, user_info, rest = _around_user_info(url)
-    return f"{before}{HIDDEN}@{rest}" if user_info or url.startswith(f"{before}@") else url
+    """Return a URL, also a malformed one, without user name and password."""
+    prefix, user_info, suffix = _split_user_info(url)
+    return f"{prefix}{HIDDEN}@{suffix}" if user_info or url.startswith(f"{prefix}@") else url
 
 
 def has_credentials(url: str) -> bool:
     """Return whether a URL, also a malformed one, has a password, or a signature with the same effect."""
-    return bool(_USER_INFO.search(url) or _SIGNATURE.search(url) or _is_secret(_around_user_info(url)[1]))
+    return bool(_USER_INFO.search(url) or _SIGNATURE.search(url) or _is_secret(_split_user_info(url)[1]))
 
 
-def _around_user_info(url: str) -> tuple[str, str, str]:
+def _split_user_info(url: str) -> tuple[str, str, str]:
     """Return the parts of a URL before, in and after its user information, which ends with the last ``@``."""
     match = _BEFORE_USER_INFO.match(url)
-    before = match[0] if match else ""
-    user_info, at, rest = url[len(before) :].rpartition("@")
-    return (before, user_info, rest) if at else (url, "", "")
+    prefix = match[0] if match else ""
+    user_info, at, suffix = url[len(prefix) :].rpartition("@")
+    return (prefix, user_info, suffix) if at else (url, "", "")
 
 
 def _is_secret(user_info: str) -> bool:
@@ -105,7 +107,7 @@ def redacted(text: str) -> str:
     shown = _SIGNATURE.sub(rf"\1{HIDDEN}", shown)
     for form in tuple(_longest_first):  # without the lock: a signal handler may create an error
         if form in shown:
-            shown = re.sub(_found_by(form), HIDDEN, shown) if _is_word(form) else shown.replace(form, HIDDEN)
+            shown = re.sub(_word_pattern(form), HIDDEN, shown) if _is_word(form) else shown.replace(form, HIDDEN)
     return _CONTROL.sub(_escaped, shown)
 
 
@@ -115,8 +117,11 @@ def quoted(text: str) -> str:
 
 
 def quoted_setting(value: object) -> str:
-    """Return a configured value as an error may quote it: not one of several lines, or so long that it is something
-    else than was asked for, such as a key in place of the name of its file."""
+    """Return a configured value for an error: redacted and in quotes.
+
+    Only the length of a value of several lines, or of more than 255 characters, is shown: it may be a key that was
+    configured in place of the name of its file.
+    """
     text = str(value)
     if len(text) > _LONGEST_SETTING or "\n" in text or "\\n" in text or _PEM.search(text):
         return f"(a text of {len(text)} characters, which is not shown)"
@@ -132,7 +137,7 @@ def _parts(secret: str) -> list[str]:
 
 def _forms_of(secret: str) -> frozenset[str]:
     encoded = [quote(secret, safe=""), quote(secret), quote_plus(secret)]
-    encoded += [re.sub("%..", lambda found: found[0].lower(), text) for text in encoded]
+    encoded += [re.sub("%..", lambda match: match[0].lower(), text) for text in encoded]
     forms = {
         secret,
         *encoded,
@@ -141,12 +146,13 @@ def _forms_of(secret: str) -> frozenset[str]:
         repr(secret)[1:-1],
     }
     data = secret.encode("utf-8", "surrogatepass")
-    # Within something longer, such as "user:password", the same bytes begin at any of three places.
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + data).decode()
-        whole = text[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
-        if len(whole) >= 2 * _SHORTEST or not before:
-            forms |= {whole, whole.replace("+", "-").replace("/", "_")}
+    # In base64 of a longer text, such as "user:password", the secret begins at one of three offsets in a group of
+    # bytes; its first and last character may also depend on the neighbouring bytes, and are cut off.
+    for offset in range(3):
+        text = base64.b64encode(bytes(offset) + data).decode()
+        interior = text[(offset * 8 + 5) // 6 : (offset + len(data)) * 8 // 6]
+        if len(interior) >= 2 * _SHORTEST or not offset:
+            forms |= {interior, interior.replace("+", "-").replace("/", "_")}
     return frozenset(form for form in forms if len(form) >= _SHORTEST)
 
 
@@ -154,9 +160,9 @@ def _is_word(form: str) -> bool:
     return len(form) <= _WORD and form.isidentifier()
 
 
-def _found_by(word: str) -> str:
+def _word_pattern(word: str) -> str:
     return rf"(?<![A-Za-z0-9_]){word}(?![A-Za-z0-9_])"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "surrogatepass").decode("ascii")

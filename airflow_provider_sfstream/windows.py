@@ -1,7 +1,7 @@
 """Landed windows as Arrow tables, without Spark: decoded, typed, each event once.
 
-For notebooks, tests and tasks of your own, on as many events as fit into memory. It is the decoding of the Spark job
-``event_log``, and its tables and columns.
+For notebooks, tests and your own tasks, with as many events as fit into memory. Decoding, tables and columns are those
+of the Spark job ``event_log``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def read_windows(
 ) -> dict[str, pa.Table]:
     """Return the events of landed windows as one Arrow table for each table that ``event_log`` would write.
 
-    ``tables["Order__e"].to_pandas(types_mapper=pandas.ArrowDtype)`` is a data frame; without the argument, pandas makes
-    floats of integers beside a null. Columns are those of the event log (docs/reference/formats.md):
+    ``tables["Order__e"].to_pandas(types_mapper=pandas.ArrowDtype)`` is a data frame; without the argument, pandas
+    converts integer columns with nulls to floats. Columns are those of the event log (docs/reference/formats.md):
     the envelope (``_replay_id``, ``_event_time``, ...), the event's own fields with their types, ``event_date`` and
     ``window_id``. Rows are in the order of the windows. An event of several windows is returned once. Events that
     cannot be decoded are in the table ``_quarantine`` with the reason.
@@ -41,7 +41,7 @@ def read_windows(
     :param event_time_from: only events at or after this time (ISO 8601 text with time zone).
     :param event_time_to: only events before this time.
     :param verify_files: compare each file with the SHA-256 of its manifest.
-    :return: tables by name; none for a name without events.
+    :return: tables by name; a name without events has no table.
     :raises ConfigurationError: an argument cannot be used, or a file differs from its manifest.
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
@@ -50,8 +50,8 @@ def read_windows(
     from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-    landed = WindowsArgument.from_argument(windows, event_time_from, event_time_to)
-    config = landed.added_to(EventLogConfig(output_url="", verify_files=verify_files))
+    argument = WindowsArgument.from_argument(windows, event_time_from, event_time_to)
+    config = argument.added_to(EventLogConfig(output_url="", verify_files=verify_files))
     files = ObjectStorageFiles(landing_conn_id)
     with TemporaryDirectory() as folder:
         return tables_in_memory(EmbeddedEngine(files, files, folder), config)
@@ -70,16 +70,16 @@ def manifest_urls(
     """Return the manifests of a topic's windows whose runs were due on these days, for :func:`read_windows`.
 
     :param landing_url: as given to the drain.
-    :param topic: as given to the drain, as are ``subscription`` and ``api``. Of several orgs, all are returned.
-    :param first_day: of the runs, in UTC. A run of an interval is due when that has ended.
-    :param last_day: included. ``None``: today.
+    :param topic: as given to the drain, as are ``subscription`` and ``api``. The windows of all orgs are returned.
+    :param first_day: first day on which the runs were due, in UTC. A run of an interval is due when the interval ends.
+    :param last_day: last day, included. ``None``: today.
     :raises ConfigurationError: if the landing or the topic cannot be used.
     :raises LandingError: if the storage cannot be read.
     """
-    wanted = Topic.parse(topic, api)
+    parsed = Topic.parse(topic, api)
     catalog = open_landing(landing_url, landing_conn_id)
     return [
         manifest.window.manifest_url
-        for stream in catalog.streams_of(wanted.api, wanted.name, subscription)
+        for stream in catalog.streams_of(parsed.api, parsed.name, subscription)
         for manifest in catalog.windows_between(stream, first_day, last_day or datetime.now(UTC).date())
     ]

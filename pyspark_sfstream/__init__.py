@@ -50,17 +50,19 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from pyspark_sfstream.readers import BatchReader, FilteringReader, RowsReader
 
         options = SourceOptions.from_options(self.options)
-        made = FilteringReader if options.pushdown else BatchReader
-        return made(RowsReader(options, schema, self._heads is None), self._heads)
+        kind = FilteringReader if options.pushdown else BatchReader
+        return kind(RowsReader(options, schema, self._heads is None), self._heads)
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802
         from pyspark_sfstream.readers import READS_STREAMS, RowsReader, StreamReader
 
         options = SourceOptions.from_options(self.options)
         if not READS_STREAMS:
-            raise ConfigurationError("readStream needs Spark 4.2 or later; spark.read does not. Nothing was read.")
+            raise ConfigurationError("readStream requires Spark 4.2 or later; spark.read does not. Nothing was read.")
         if options.manifests or options.pushdown:
-            raise ConfigurationError("manifests and pushdown are for spark.read, not for readStream. Nothing was read.")
+            raise ConfigurationError(
+                "readStream has no options manifests and pushdown; spark.read has. Nothing was read."
+            )
         return StreamReader(RowsReader(options, schema, self._heads is None))
 
     def _event_columns(self, options: SourceOptions) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class LandedSource:
         """
         ordered = (self._keyed(key, start.get(key), head) for key, head in sorted(end.items()))
         reached, count = dict(start), 0
-        for key, window in heapq.merge(*ordered, key=lambda each: each[1].window_id):
+        for key, window in heapq.merge(*ordered, key=lambda keyed: keyed[1].window_id):
             count += window.event_count
             if most is not None and count > most and count > window.event_count:
                 return reached
@@ -85,8 +85,8 @@ class LandedSource:
         topics = ", ".join(topic.name for topic in self._options.topics)
         return ConfigurationError(
             f"{topics}: {self._options.path} has no window of the subscription {self._options.subscription!r} that "
-            "is known to count. Without the option replay_store, the newest one counts once another follows it. "
-            "Nothing was read."
+            "is certainly committed. Without the option replay_store, the newest window counts as committed only after "
+            "another window follows it. Nothing was read."
         )
 
     def _keyed(self, key: str, start: str | None, head: str) -> list[tuple[str, LandedWindow]]:
@@ -96,16 +96,17 @@ class LandedSource:
         options = self._options
         if options.org is not None:
             return [Stream(options.org, topic.api, topic.name, options.subscription) for topic in options.topics]
-        found = (self._catalog.streams_of(topic.api, topic.name, options.subscription) for topic in options.topics)
-        return [stream for streams in found for stream in streams]
+        topics = options.topics
+        by_topic = (self._catalog.streams_of(topic.api, topic.name, options.subscription) for topic in topics)
+        return [stream for streams in by_topic for stream in streams]
 
     def _between(self, key: str, start: str | None, head: str) -> list[LandedWindow]:
         """Return windows of a stream, from the windows read earlier if they contain them."""
-        known = self._read.get(key)
-        if known is not None:
-            ids = [known[0], *(window.window_id for window in known[1])]
+        if key in self._read:
+            first, windows = self._read[key]
+            ids = [first, *(window.window_id for window in windows)]
             if start in ids and head in ids:
-                return known[1][ids.index(start) : ids.index(head)]
+                return windows[ids.index(start) : ids.index(head)]
         stream = Stream(*json.loads(key))
         recorded = None if self._store is None else partial(_recorded, self._store, self._catalog, stream)
         manifests = windows_after(self._catalog, stream, start, head, recorded)
@@ -121,8 +122,8 @@ def _store(options: SourceOptions, catalog: LandingCatalog) -> ReplayStore | Non
         from airflow_provider_sfstream.hooks.replay_store import open_replay_store
     except ImportError as error:
         raise ConfigurationError(
-            f"replay_store needs airflow-provider-sfstream installed for the driver's Python ({error}): the zip for "
-            "executors has not all of it. Nothing was read."
+            f"The option replay_store requires airflow-provider-sfstream in the driver's Python, because the zip for "
+            f"executors does not contain all of it ({error}). Nothing was read."
         ) from error
     kind = cast("ReplayStoreKind", options.replay_store)
     return open_replay_store(kind, options.replay_store_conn_id, catalog)
@@ -133,8 +134,8 @@ def _recorded(store: ReplayStore, catalog: LandingCatalog, stream: Stream) -> Se
     first_day = catalog.first_day(stream)
     if first_day is None:
         return []
-    beginning = datetime.combine(first_day, time(), UTC)
-    return store.windows_overlapping(stream, beginning, datetime.now(UTC) + timedelta(days=1))
+    start = datetime.combine(first_day, time(), UTC)
+    return store.windows_overlapping(stream, start, datetime.now(UTC) + timedelta(days=1))
 
 
 def offset_of(heads: Mapping[str, str]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def time_from_text(argument: str, value: str | datetime | None) -> datetime | No
     try:
         return datetime.fromisoformat(value)
     except ValueError:
-        raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time; nothing was read.") from None
+        raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time. Nothing was read.") from None
 
 
 def wake_up_conditions(
@@ -62,14 +62,14 @@ def is_template(value: object) -> bool:
 
 
 def consumer_name(subscription: str, managed_subscription: str | None) -> str:
-    """Return under which name a consumer keeps its place on a topic.
+    """Return the name under which the position of a consumer on a topic is stored.
 
     :raises ConfigurationError: if both arguments name one.
     """
     if managed_subscription is None:
         return subscription
     if subscription != DEFAULT_SUBSCRIPTION:
-        raise ConfigurationError("Give subscription or managed_subscription, not both: either names the consumer.")
+        raise ConfigurationError("Set either subscription or managed_subscription, not both: each names the consumer.")
     return managed_subscription
 
 
@@ -89,12 +89,12 @@ def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
     :raises ConfigurationError: if something else is among them, for a folder that is not known is passed over; or if
         one carries a credential.
     """
-    given = (urls,) if isinstance(urls, str) else tuple(urls or ())
-    if any(isinstance(url, str) and has_credentials(url) for url in given):
+    checked = (urls,) if isinstance(urls, str) else tuple(urls or ())
+    if any(isinstance(url, str) and has_credentials(url) for url in checked):
         raise ConfigurationError(
-            f"{argument} carries a password or a signature. Leave it out and give the credentials to the connection of "
+            f"{argument} contains a password or a signature. Remove it, and set the credentials in the connection of "
             f"the storage. Nothing was {done}."
         )
-    if not all(isinstance(url, str) and url.strip() for url in given):
+    if not all(isinstance(url, str) and url.strip() for url in checked):
         raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was {done}.")
-    return given
+    return checked

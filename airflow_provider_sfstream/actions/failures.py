@@ -76,17 +76,17 @@ class FailureReport:
         retried = "Airflow retries the task, as its retries allow." if error.retriable else ""
         # A position that cannot be read proves no lost event: there may have been none.
         certainty: dict[str, Certainty] = {"Data loss": "unknown" if error.replay_lost else "proven"}
-        data_loss, left = error.lost, None
+        data_loss, time_left = error.lost, None
         if _drains(operator):
             headroom = drain_headroom(operator, error, now)
-            left, certainty["Time left"] = remaining_time(headroom, error)
+            time_left, certainty["Time left"] = remaining_time(headroom, error)
             if error.replay_lost and headroom.until is not None:
                 data_loss += f" Events until {minute(headroom.until)} are stored{estimate_basis(headroom)}."
         return cls(
             error=f"{type(error).__name__}: {error.happened}",
             context=subject_of(operator),
             data_loss=data_loss,
-            time_left=left,
+            time_left=time_left,
             action=" ".join(filter(None, (error.advice, retried))),
             docs=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
             certainty=certainty,
@@ -108,10 +108,10 @@ class FailureReport:
 
 
 class airflow_errors:  # noqa: N801  # read as a verb of the with statement
-    """Report an error before it leaves a task, and raise a permanent one as AirflowFailException.
+    """Report an error of a task, and raise a permanent one as AirflowFailException.
 
-    The error keeps its first sentence; its notes have the rest of the block, for callbacks. Its causes are not chained:
-    their texts are in the block, and at DEBUG level all of it is logged as it was.
+    The error contains its first sentence; its notes contain the other lines of the block, for callbacks. Causes are not
+    chained: their texts are in the block, and the complete original error is logged at DEBUG level.
     """
 
     def __init__(self, operator: BaseOperator) -> None:
@@ -143,7 +143,7 @@ def _noted(error: BaseException, report: FailureReport) -> BaseException:
 
 
 def report_of_error(error: BaseException) -> dict[str, str]:
-    """Return the failure report of an error that left a task, by label: the block in the task's log.
+    """Return the failure report of an error that a task raised, by label: the block in the task's log.
 
     An error of another package has only its text, after ``Error``.
     """
@@ -191,7 +191,7 @@ def soft_failing(sensor: BaseSensorOperator) -> Iterator[None]:
         yield
     except AirflowFailException as error:
         if sensor.soft_fail or sensor.never_fail:
-            raise AirflowSkipException(f"Skipping, because soft_fail or never_fail is set: {error}") from error
+            raise AirflowSkipException(f"Skipped, because soft_fail or never_fail is set: {error}") from error
         raise
 
 
@@ -209,12 +209,12 @@ def drain_headroom(operator: BaseOperator, error: SalesforceStreamError, now: da
     """
     drain: Any = operator
     try:
-        found = None if isinstance(error, LandingError) else _landed_headroom(drain, now)
+        headroom = None if isinstance(error, LandingError) else _landed_headroom(drain, now)
     except Exception as fault:  # the report is about another error
         log.debug("The landing does not show how far events are stored:", exc_info=fault)
-        found = None
+        headroom = None
     retention = retention_by_kind(str(drain.topic))
-    return found or Headroom(None, None, retention or SHORT_RETENTION, retention is not None, now)
+    return headroom or Headroom(None, None, retention or SHORT_RETENTION, retention is not None, now)
 
 
 def _landed_headroom(drain: Any, now: datetime) -> Headroom | None:
@@ -243,18 +243,18 @@ def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[st
     rule = f"Salesforce keeps an event for {_hours(headroom.retention)}{'' if is_defined else ' at least'}."
     if isinstance(error, PositionAgedOutError):
         return (
-            f"Unknown: an event that was not delivered, if there is one, is lost once it is as old. {rule}",
+            f"Unknown: an undelivered event, if one exists, is lost once it reaches this age. {rule}",
             "unknown",
         )
     if headroom.until is None or headroom.best is None:
-        return f"Unknown, as nothing shows up to when events are stored. {rule}", "unknown"
+        return f"Unknown: the landing does not show the time up to which events are stored. {rule}", "unknown"
     certainty, stored = headroom.certainty, minute(headroom.until)
     how = f"{certainty}{estimate_basis(headroom)}"
     if headroom.best <= timedelta(0):
         lost = "are being lost" if is_defined else "may be lost"
         return f"Nothing ({how}): events from {stored} on were not read, and {lost}. {rule}", certainty
-    left = f"{_hours(headroom.best)}, until {minute(headroom.now + headroom.best)} ({how})"
-    return f"{left}: events until {stored} are stored. {rule}", certainty
+    hours = f"{_hours(headroom.best)}, until {minute(headroom.now + headroom.best)} ({how})"
+    return f"{hours}: events until {stored} are stored. {rule}", certainty
 
 
 def _hours(time: timedelta) -> str:

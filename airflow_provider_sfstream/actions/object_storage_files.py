@@ -114,7 +114,7 @@ def _readable(url: str) -> Iterator[None]:
 
 
 def _s3_options(path: Any) -> dict[str, str]:
-    """Return the options of the storage of a path, as ``storage_options`` gives them of Hadoop's settings."""
+    """Return the storage options of a path, in the form that ``storage_options`` derives from Hadoop's settings."""
     from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
 
     from airflow_provider_sfstream._airflow import storage_conn_id
@@ -147,18 +147,18 @@ def newest_version(table: ObjectStoragePath) -> TableVersion:
     Its log is copied and read here: the last checkpoint, and the commits since.
 
     :param table: the table's folder, which has a log.
-    :raises ConfigurationError: if its files alone do not tell its rows.
+    :raises ConfigurationError: if its files alone do not determine its rows.
     """
     from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
     from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
     names = [(_NUMBERED.fullmatch(path.name), path) for path in (table / LOG).iterdir()]
-    found = [(match[1], match[2], path) for match, path in names if match]
-    since = max((number for number, kind, _ in found if kind != "json"), default="")
+    log_files = [(match[1], match[2], path) for match, path in names if match]
+    since = max((number for number, kind, _ in log_files if kind != "json"), default="")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, LOG)
         log.mkdir()
-        for number, kind, path in found:
+        for number, kind, path in log_files:
             if number >= since and (kind == "json" or number == since):
                 (log / path.name).write_bytes(path.read_bytes())
         return DeltaTableLog(TableLocation(folder)).version()

@@ -238,7 +238,7 @@ def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dic
             "version": str(table.number),
         }
     except Exception as error:  # the job is Spark's, which may read where the worker may not
-        log.info("The table %s cannot be read here: %s", url.rpartition("/")[2], quoted(str(error)))
+        log.info("The worker cannot read the table %s: %s", url.rpartition("/")[2], quoted(str(error)))
         return {}
 
 

@@ -33,33 +33,34 @@ _MASTER_PORT, _SECONDS_TO_MASTER = 7077, 5.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """Result of one check.
 
-    :param seen: one line: the working part, or the failure and its remedy.
+    :param check: subject of the check.
+    :param result: one line: the working part, or the failure and its remedy.
     """
 
-    what: str
+    check: str
     works: bool
-    seen: str
+    result: str
 
     def __str__(self) -> str:
-        return f"{'works' if self.works else 'FAILS'}  {self.what}: {self.seen}"
+        return f"{'works' if self.works else 'FAILS'}  {self.check}: {self.result}"
 
 
-Look = tuple[str, Callable[[], str]]
+Check = tuple[str, Callable[[], str]]
 """Subject of a check, and its function, which returns the result or raises."""
 
 
-def findings(looks: Sequence[Look]) -> Iterator[Finding]:
+def run_checks(checks: Sequence[Check]) -> Iterator[CheckResult]:
     """Run all checks, also after a failed one."""
-    for what, look in looks:
+    for subject, check in checks:
         try:
-            yield Finding(what, True, look())
+            yield CheckResult(subject, True, check())
         except SalesforceStreamError as error:
-            yield Finding(what, False, " ".join(str(error).split()))
-        except Exception as error:  # a missing connection, a driver's own error: the others are looked at all the same
-            yield Finding(what, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
+            yield CheckResult(subject, False, " ".join(str(error).split()))
+        except Exception as error:  # a missing connection or a driver's own error must not stop the other checks
+            yield CheckResult(subject, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
 
 
 class PreflightNames(Protocol):
@@ -74,30 +75,30 @@ class PreflightNames(Protocol):
     spark_conn_id: str | None
 
 
-def all_looks(names: PreflightNames, topics: Sequence[Topic]) -> list[Look]:
-    """Return all that is to be looked at: org, landing and replay store, and Spark where there is a connection."""
+def all_checks(names: PreflightNames, topics: Sequence[Topic]) -> list[Check]:
+    """Return the checks of the org, the landing, the replay store and, with a connection, of Spark."""
 
     def streams() -> list[Stream]:
         org_id = SalesforceLoginHook(names.salesforce_conn_id).known_org_id
         return [Stream(org_id, topic.api, topic.name, names.subscription) for topic in topics]
 
-    looks = salesforce_looks(names.salesforce_conn_id, topics)
-    looks += landing_looks(
+    checks = salesforce_checks(names.salesforce_conn_id, topics)
+    checks += landing_checks(
         names.landing_url, names.landing_conn_id, names.replay_store, names.replay_store_conn_id, streams
     )
-    return [*looks, spark_look(names.spark_conn_id)] if names.spark_conn_id else looks
+    return [*checks, spark_check(names.spark_conn_id)] if names.spark_conn_id else checks
 
 
-def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
+def salesforce_checks(conn_id: str, topics: Sequence[Topic]) -> list[Check]:
     """Return the checks of an org: login, each topic with its schema, clock, allocations."""
     hooks = {api: event_hook(api, conn_id) for api in APIS}
     allocations = SalesforceAllocationHook(conn_id)
 
     def topic_of(topic: Topic) -> str:
-        works, seen = hooks[topic.api].test_connection(topic.name)
+        works, text = hooks[topic.api].test_connection(topic.name)
         if not works:
-            raise ConfigurationError(seen)
-        return " ".join(filter(None, (seen, api_advice(topic))))
+            raise ConfigurationError(text)
+        return " ".join(filter(None, (text, api_advice(topic))))
 
     def clock() -> str:
         with allocations.get_conn() as client:
@@ -107,8 +108,8 @@ def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
     def remaining() -> str:
         return remaining_allocations(allocations.all())
 
-    topic_looks: list[Look] = [(topic.name, partial(topic_of, topic)) for topic in topics]
-    return [*topic_looks, ("clock", clock), ("allocations", remaining)]
+    topic_checks: list[Check] = [(topic.name, partial(topic_of, topic)) for topic in topics]
+    return [*topic_checks, ("clock", clock), ("allocations", remaining)]
 
 
 def api_advice(topic: Topic) -> str:
@@ -119,38 +120,40 @@ def api_advice(topic: Topic) -> str:
     return f"{lacks}; the Pub/Sub API carries this topic too: prefer it." if is_on_pubsub(topic.name) else f"{lacks}."
 
 
-def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> str:
+def clock_difference(server_time: datetime, asked: datetime, answered: datetime) -> str:
     """Return how far this machine's clock is from Salesforce's at least, however slow the network is.
 
-    :param theirs: from an answer's header, which has whole seconds.
-    :param asked: when it was asked for, by this machine's clock; ``answered`` when it had come.
-    :raises ConfigurationError: if it is too far.
+    :param server_time: from an answer's header, which has whole seconds.
+    :param asked: time of the request, by this machine's clock; ``answered`` that of the answer.
+    :raises ConfigurationError: if the difference is too large.
     """
-    difference = max(asked - theirs - timedelta(seconds=1), min(answered - theirs, timedelta()))
+    difference = max(asked - server_time - timedelta(seconds=1), min(answered - server_time, timedelta()))
     seconds = difference.total_seconds()
-    found = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
+    measured = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
     if abs(difference) > LARGEST_CLOCK_DIFFERENCE:
-        raise ConfigurationError(f"{found}. Set it right, with NTP: logins may be refused, and intervals end wrongly.")
-    return found
+        raise ConfigurationError(
+            f"{measured}. Synchronise it with NTP: otherwise logins may be refused, and intervals end at a wrong time."
+        )
+    return measured
 
 
-def remaining_allocations(found: dict[str, Allocation]) -> str:
+def remaining_allocations(allocations: dict[str, Allocation]) -> str:
     """Return the remaining allocations of drains and refreshes.
 
     :raises ConfigurationError: if one is used up, or Salesforce does not report it.
     """
-    ours = [found[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in found]
-    unknown = {DELIVERED_EVENTS, API_REQUESTS} - found.keys()
-    text = "; ".join(str(allocation) for allocation in ours)
-    if unknown or any(allocation.remaining <= 0 for allocation in ours):
-        missing = f"Salesforce tells nothing of {' and '.join(sorted(unknown))}. " if unknown else ""
-        raise ConfigurationError(f"{missing}{text}. Events are not delivered while none remains.")
+    used = [allocations[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in allocations]
+    unknown = {DELIVERED_EVENTS, API_REQUESTS} - allocations.keys()
+    text = "; ".join(str(allocation) for allocation in used)
+    if unknown or any(allocation.remaining <= 0 for allocation in used):
+        missing = f"Salesforce does not report {' and '.join(sorted(unknown))}. " if unknown else ""
+        raise ConfigurationError(f"{missing}{text}. Salesforce delivers no events while an allocation is used up.")
     return text
 
 
-def landing_looks(
+def landing_checks(
     landing_url: str, landing_conn_id: str | None, store: ReplayStoreKind, store_conn_id: str, streams: Streams
-) -> list[Look]:
+) -> list[Check]:
     """Return the checks of the storage of windows and positions."""
 
     def landing() -> str:
@@ -160,9 +163,9 @@ def landing_looks(
 
     def positions() -> str:
         opened = open_replay_store(store, store_conn_id, open_landing(landing_url, landing_conn_id))
-        found = {stream: opened.read(stream).replay_id for stream in streams()}
-        known = sum(replay_id is not None for replay_id in found.values())
-        return f"{store!r} can be read; it has a position of {known} of {len(found)} streams"
+        positions = {stream: opened.read(stream).replay_id for stream in streams()}
+        position_count = sum(replay_id is not None for replay_id in positions.values())
+        return f"{store!r} can be read; it has positions of {position_count} of {len(positions)} streams"
 
     return [("landing", landing), ("replay store", positions)]
 
@@ -171,7 +174,7 @@ Streams = Callable[[], Sequence[Stream]]
 """Streams of the topics; their org needs a login."""
 
 
-def spark_look(conn_id: str) -> Look:
+def spark_check(conn_id: str) -> Check:
     """Return the checks of a Spark connection: ``spark-submit`` on this worker, and the connection to its master."""
 
     def spark() -> str:
@@ -183,15 +186,15 @@ def spark_look(conn_id: str) -> Look:
         if shutil.which(binary) is None:
             raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'pyspark', or Spark.")
         if connection is None:
-            return f"there is no such connection, so {binary} runs jobs on the worker, with master local[*]"
+            return f"the connection does not exist, so {binary} runs jobs on the worker, with master local[*]"
         master = urlsplit(connection.host or "")
         if master.scheme != "spark":
-            return f"{binary} is there; master {connection.host} was not looked at"
+            return f"{binary} is installed; master {connection.host} was not checked"
         host, port = master.hostname or "", connection.port or master.port or _MASTER_PORT
         try:
             socket.create_connection((host, port), _SECONDS_TO_MASTER).close()
         except OSError as error:
-            raise ConfigurationError(f"The master {host}:{port} was not reached ({error}).") from None
-        return f"{binary} is there, and port {port} of the master {host} was reached"
+            raise ConfigurationError(f"The master {host}:{port} could not be reached ({error}).") from None
+        return f"{binary} is installed, and port {port} of the master {host} was reached"
 
     return f"Spark connection {conn_id}", spark

@@ -51,7 +51,7 @@ class RowMaker:
     ) -> RowMaker:
         """Return the mapping of a source's rows to events.
 
-        :param fields: as given; ``None``: each column is a field of its name, the key only where there is such a field.
+        :param fields: as the argument; ``None``: each column is a field of its name, the key only if that field exists.
         :raises ConfigurationError: if a column is not there, or the event has no such field. Nothing was published.
         """
         if fields is None:
@@ -95,10 +95,9 @@ def check_source(
         ledger.record_source(recorded)
     if {**recorded, "trail": None} != {**json.loads(json.dumps(described)), "trail": None}:
         raise ConfigurationError(
-            f"The rows are others than in the first try of this run, or have another key ({key!r} now; the record is "
-            f"{ledger.url}/source.json): the order of the rows does not identify the published ones. Nothing was "
-            "published in this try. Publish them in a new run; or set a key that identifies rows, from the first "
-            "try on."
+            f"The rows or their key (now {key!r}) differ from the first try of this run, which "
+            f"{ledger.url}/source.json records. The order of the rows does not identify the published ones. This try "
+            "published nothing. Publish the rows in a new run, or set a key that identifies rows from the first try on."
         )
     return recorded
 
@@ -128,10 +127,10 @@ def failed_rows(publication: Publication, topic: str) -> PublishError:
     )
 
 
-def _check_columns(wanted: Collection[str], columns: Collection[str]) -> None:
-    missing = sorted(set(wanted).difference(columns))
+def _check_columns(required: Collection[str], columns: Collection[str]) -> None:
+    missing = sorted(set(required).difference(columns))
     if missing and columns:
         raise ConfigurationError(
-            f"The rows have no column {', '.join(missing)}; they have {', '.join(sorted(columns))}. Nothing was "
-            "published."
+            f"The rows lack the columns {', '.join(missing)}. Their columns are {', '.join(sorted(columns))}. Nothing "
+            "was published."
         )

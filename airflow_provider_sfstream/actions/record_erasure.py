@@ -38,9 +38,11 @@ def erase_records(
     from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
     if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
-        raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
+        raise ConfigurationError(
+            f"entity={entity!r} must be the name of an object, for example Contact. Nothing was erased."
+        )
     if isinstance(ids, str) or not isinstance(ids, Sequence):
-        raise ConfigurationError("ids is no list of texts. Nothing was erased.")
+        raise ConfigurationError("ids must be a list of texts. Nothing was erased.")
     records = RecordIds(ids)
     catalog, files = open_landing(landing_url, landing_conn_id), ObjectStorageFiles(output_conn_id)
     streams = streams_to_search(catalog, entity)
@@ -52,10 +54,10 @@ def erase_records(
             "event_log_urls. Nothing was erased."
         )
     with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
-    forgotten = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
-    if forgotten:
+    missing = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
+    if missing:
         raise ConfigurationError(
-            f"{', '.join(forgotten)} has a replica too, which replica_urls does not name. Name it. Nothing was erased."
+            f"{', '.join(missing)} also holds a replica, which is not in replica_urls. Add it. Nothing was erased."
         )
     erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
     result: dict[str, Any] = {

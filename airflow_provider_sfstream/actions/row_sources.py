@@ -59,8 +59,8 @@ class ListedRows:
     :raises ConfigurationError: if it is something else.
     """
 
-    def __init__(self, given: Any) -> None:
-        self._rows = _dicts(given)
+    def __init__(self, rows: Any) -> None:
+        self._rows = _dicts(rows)
         self.columns = self.fields = list(dict.fromkeys(name for row in self._rows for name in row))
         content = json.dumps(self._rows, sort_keys=True, default=str).encode(errors="surrogatepass")
         self.pinned: Mapping[str, Any] = {"rows": len(self._rows), "sha256": hashlib.sha256(content).hexdigest()}
@@ -142,7 +142,7 @@ def open_source(
     table_conn_id: str | None,
     pinned: Mapping[str, Any],
 ) -> Iterator[RowSource]:
-    """Open the one source that is given.
+    """Open the one source that is set.
 
     :param pinned: source of an earlier try, empty in the first.
     :raises ConfigurationError: if it cannot be used.
@@ -156,14 +156,14 @@ def open_source(
         yield ListedRows(rows)
 
 
-def _dicts(given: Any) -> list[Mapping[str, Any]]:
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
-        rows = list(given)
+def _dicts(rows_argument: Any) -> list[Mapping[str, Any]]:
+    if isinstance(rows_argument, Iterable) and not isinstance(rows_argument, str | bytes | Mapping):
+        rows = list(rows_argument)
         if all(isinstance(row, Mapping) and all(isinstance(name, str) for name in row) for row in rows):
             return rows
     raise ConfigurationError(
-        "rows must be a list of dicts by the names of columns. Where it is templated, the DAG needs "
-        "render_template_as_native_obj=True; the output of a task needs no template. Nothing was published."
+        "rows must be a list of dicts whose keys are column names. If it is a template, set "
+        "render_template_as_native_obj=True in the DAG; the output of a task needs no template. Nothing was published."
     )
 
 
@@ -184,7 +184,9 @@ def _parquet(url: str, files: ObjectStorageFiles, _: Mapping[str, Any]) -> tuple
     filesystem = files.table_location(folder).filesystem()
     names = _parquet_files(filesystem, name) if is_there else []
     if not names:
-        raise ConfigurationError(f"{url} is no Delta table, and has no Parquet files. Nothing was published.")
+        raise ConfigurationError(
+            f"{url} is neither a Delta table nor a folder with Parquet files. Nothing was published."
+        )
     sizes = {info.path: info.size for info in filesystem.get_file_info(names)}
     return ds.dataset(names, filesystem=filesystem, format="parquet", partitioning="hive"), {"files": sizes}
 
@@ -195,8 +197,8 @@ def _parquet_files(filesystem: Any, path: str) -> list[str]:
 
     if path.endswith(".parquet"):
         return [path]
-    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-    names = sorted(each.path for each in found if each.path.endswith(".parquet"))
+    infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    names = sorted(each.path for each in infos if each.path.endswith(".parquet"))
     return [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
 
 
@@ -211,7 +213,7 @@ def _readable(url: str, *, has_begun: bool = False) -> Iterator[None]:
         is_storage = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError)
         if has_begun or is_storage:
             raise LandingError(
-                f"{url} cannot be read any further ({error}). Published rows are recorded, and the next try "
-                "publishes the rest."
+                f"Reading {url} failed ({error}). Published rows are recorded, and the next try publishes the "
+                "remaining ones."
             ) from error
         raise ConfigurationError(f"{url} cannot be read as a table ({error}). Nothing was published.") from error

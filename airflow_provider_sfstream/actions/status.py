@@ -89,20 +89,20 @@ def report_event_log(
 def report_tables(
     output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
 ) -> None:
-    """Leave a section of a replica's folder, and its section ``tables`` with the status of each table.
+    """Store a section of a replica's folder, and its section ``tables`` with the status of each table.
 
     :param metrics: of the job.
     :param streams: the URIs of the streams that were applied.
     """
 
     def tables(before: Document | None) -> Document:
-        known, at = before or {}, datetime.now(UTC).isoformat()
-        former = known.get("tables", {})
+        previous, at = before or {}, datetime.now(UTC).isoformat()
+        former = previous.get("tables", {})
         return {
             "tables": former
             | {name: _table(former.get(name), table, at) for name, table in metrics.get("tables", {}).items()},
-            "streams": list(dict.fromkeys([*known.get("streams", ()), *streams])),
-            "snapshot": metrics.get("snapshot", known.get("snapshot")),
+            "streams": list(dict.fromkeys([*previous.get("streams", ()), *streams])),
+            "snapshot": metrics.get("snapshot", previous.get("snapshot")),
             "at": at,
         }
 
@@ -110,10 +110,10 @@ def report_tables(
     _store(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
 
 
-def report_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
+def report_allocation(salesforce_conn_id: str, context: Context, allocation: Allocation) -> None:
     """Store the rest of an allocation, as a section of its connection."""
-    facts = {"allocation": found.name, "max": found.most, "remaining": found.remaining}
-    report_section(salesforce_conn_id, f"allocation.{found.name}", context, facts)
+    facts = {"allocation": allocation.name, "max": allocation.most, "remaining": allocation.remaining}
+    report_section(salesforce_conn_id, f"allocation.{allocation.name}", context, facts)
 
 
 def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str) -> Document:

@@ -46,7 +46,7 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
     store = attach(path.protocol or "file", storage_conn_id(path))
     if getattr(store.fs, "_pid", os.getpid()) == os.getpid():
         return path
-    del store.fs  # it is made anew when it is asked for
+    del store.fs  # the next access creates another one
     return ObjectStoragePath(url, **named)
 
 
@@ -70,22 +70,22 @@ def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
 
     if not isinstance(url, str) or not url.strip():
         raise ConfigurationError(
-            f"{name}_url is empty. Give the URL that {_WRITTEN[name]} are written to, e.g. s3://lake/{name}."
+            f"{name}_url is empty. Set the URL of the folder for {_WRITTEN[name]}, for example s3://lake/{name}."
         )
     if has_credentials(url):
         raise ConfigurationError(
-            f"{name}_url carries a password or a signature. Put credentials into an Airflow connection and name it "
-            f"with {name}_conn_id; nothing was written."
+            f"{name}_url contains a password or a signature. Store the credentials in an Airflow connection and set "
+            f"{name}_conn_id. Nothing was written."
         )
     try:
         path = path_of_this_process(url, conn_id)
         filesystem = path.fs
     except (ValueError, ImportError, KeyError) as error:
         raise ConfigurationError(
-            f"{name}_url {url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
-            "correct the URL; nothing was written."
+            f"{name}_url={url!r} cannot be used: {error}. Install the provider of this URL scheme, or correct the URL. "
+            "Nothing was written."
         ) from error
-    # Absolute, where a local path is relative or begins with ~, which Airflow leaves as it is.
+    # Absolute: Airflow does not resolve a relative local path or one that begins with ~.
     base = filesystem._strip_protocol(path.path) if is_local(filesystem) else path.path
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
     return Landing(filesystem, base, filesystem.unstrip_protocol(path.path))

@@ -65,18 +65,18 @@ def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str,
 
 
 def _read(store: ReplayStore, stream: Stream) -> str | None:
-    """Return the position as hex text. A spoilt one does not stop the reset, which is its remedy."""
+    """Return the position as hex text. A damaged position does not stop the reset, which repairs it."""
     try:
         return hex_of(store.read(stream).replay_id)
     except ReplayStoreCorruptError as error:
-        log.warning("The position cannot be read and is replaced: %s", error)
+        log.warning("The position cannot be read, and is replaced: %s", error)
         return None
 
 
 def restore_position(landed: LandedStream, last_window_id: str | None, *, restored_by: str) -> dict[str, Any]:
     """Record the landed windows that the store lost, and move the position to the end of the last one.
 
-    :return: ``before`` and ``after``, the positions as hex text, the ``window_id`` that the position stands on, and
+    :return: ``before`` and ``after``, the positions as hex text, the ``window_id`` at which the position is, and
         how many ``live_windows`` and ``backfill_windows`` were recorded.
     :raises SalesforceStreamError: see :func:`~airflow_provider_sfstream.replay_windows.restoring.restore_position`.
     """
@@ -91,7 +91,7 @@ def restore_position(landed: LandedStream, last_window_id: str | None, *, restor
         last_window_id=last_window_id or None,
     )
     log.warning(
-        "%s: recorded %d windows and %d backfill windows of the landing; the position went from %s to %s.",
+        "%s: recorded %d windows and %d backfill windows of the landing; the position moved from %s to %s.",
         landed.stream,
         restored.live_windows,
         restored.backfill_windows,
@@ -155,7 +155,7 @@ def prune_windows(
         *(summary[name] for name in ("windows", "events", "bytes", "first_window", "last_window")),
     )
     if outcome.kept:
-        log.warning("%s: %d windows as old stay: %s.", stream, outcome.kept, outcome.kept_because)
+        log.warning("%s: %d windows of the same age remain: %s.", stream, outcome.kept, outcome.kept_because)
     return summary
 
 
@@ -233,8 +233,8 @@ class WindowConsumers:
         for table in files.file_names(url):
             if table == "_quarantine" or not table.startswith(("_", ".")):
                 names = files.file_names(f"{url}/{table}")
-                found = self._in_delta if LOG in names else self._in_folders
-                partitions |= found(f"{url}/{table}", names, days)
+                partitions_of = self._in_delta if LOG in names else self._in_folders
+                partitions |= partitions_of(f"{url}/{table}", names, days)
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
         return {partition.partition(".")[0] for partition in partitions}
 
@@ -243,14 +243,14 @@ class WindowConsumers:
         from airflow_provider_sfstream.tables.delta.partition_files import window_of
 
         folder = storage_path(table, self.conn_id)
-        found: set[str] = set()
+        windows: set[str] = set()
         for path, file in newest_version(folder).files.items():
             window = window_of(path)
             if window is not None:
-                found.add(window)
+                windows.add(window)
             elif file.get("partition.event_date") in (None, *days):  # a compaction has merged it from several
-                found |= values_of(folder / path, "window_id")
-        return found
+                windows |= values_of(folder / path, "window_id")
+        return windows
 
     def _in_folders(self, table: str, names: list[str], days: set[date]) -> set[str]:
         files = ObjectStorageFiles(self.conn_id)

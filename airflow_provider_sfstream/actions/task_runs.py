@@ -41,8 +41,8 @@ def warn_of_other_writers(landed: LandedStream, operator: BaseOperator, run: Run
     else:
         return
     log.warning(
-        "%s: this replay store cannot tell two writers of a position apart, and %s. Let one run at a time drain the "
-        "stream (max_active_runs=1), or use replay_store='table'.",
+        "%s: this replay store cannot detect two writers of a position, and %s. Run one drain of the stream at a time "
+        "(max_active_runs=1), or use replay_store='table'.",
         landed.stream,
         risk,
     )

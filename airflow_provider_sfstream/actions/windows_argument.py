@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowsArgument:
-    """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if given.
+    """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if result.
 
-    Both times are ISO 8601 text, as they were given. ``own_windows`` are the IDs of windows that the run of the
+    Both times are ISO 8601 text, as they were result. ``own_windows`` are the IDs of windows that the run of the
     interval landed itself: their late events, see :class:`Manifest`, are read too. ``streams`` are the URIs of the
     streams, where results say them.
     """
@@ -50,14 +50,14 @@ class WindowsArgument:
         :raises ConfigurationError: if something else is among the windows, or bounds contradict each other.
         """
         if bool(event_time_from) != bool(event_time_to):
-            raise ConfigurationError("Give both event_time_from and event_time_to, or neither; nothing was started.")
-        given = list(flat_windows(windows))
-        manifests = tuple(url for each in given for url in manifests_in(each))
-        bounds = {_bounds(each) for each in given}
+            raise ConfigurationError("Set both event_time_from and event_time_to, or neither. No job was started.")
+        results = list(flat_windows(windows))
+        manifests = tuple(url for item in results for url in manifests_in(item))
+        bounds = {_bounds(item) for item in results}
         if len(bounds) > 1:
             raise ConfigurationError(
-                "windows has results of several intervals, or of an interval and of something without one. One job "
-                "filters by one interval: give each its own task (for example with expand); nothing was started."
+                "windows has results of several intervals, or results with and without an interval. One job filters by "
+                "one interval. Use a task for item interval, for example with expand. No job was started."
             )
         interval, streams = next(iter(bounds), None), stream_uris(windows)
         if interval is None:
@@ -65,10 +65,10 @@ class WindowsArgument:
         explicit = (_time("event_time_from", event_time_from), _time("event_time_to", event_time_to))
         if explicit not in ((None, None), tuple(map(datetime.fromisoformat, interval))):
             raise ConfigurationError(
-                f"event_time_from={event_time_from!r} and event_time_to={event_time_to!r} contradict the interval of "
-                f"windows, [{interval[0]}, {interval[1]}). Leave them out; nothing was started."
+                f"event_time_from={event_time_from!r} and event_time_to={event_time_to!r} differ from the interval of "
+                f"windows, [{interval[0]}, {interval[1]}). Remove these two arguments. No job was started."
             )
-        own = tuple(window["window_id"] for each in given if isinstance(each, dict) for window in _own(each))
+        own = tuple(window["window_id"] for item in results if isinstance(item, dict) for window in _own(item))
         return cls(manifests, *interval, own, streams)
 
 
@@ -82,38 +82,38 @@ def flat_windows(windows: Any) -> Iterator[str | dict[str, Any]]:
     if isinstance(windows, str | dict):
         yield windows
     elif isinstance(windows, Iterable) and not isinstance(windows, bytes):
-        for each in windows:
-            yield from flat_windows(each)
+        for item in windows:
+            yield from flat_windows(item)
     else:
-        raise ConfigurationError(f"windows has a {type(windows).__name__}. Give results of a drain, or manifest URLs.")
+        raise ConfigurationError(f"windows has a {type(windows).__name__}. Set results of a drain, or manifest URLs.")
 
 
-def manifests_in(given: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
+def manifests_in(result: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
     """Return the manifest URLs of one result or URL.
 
     :param with_empty: also of windows that are known to have no events.
     :raises ConfigurationError: if it is neither.
     """
-    if isinstance(given, str):
-        if given.startswith(("{", "[")) or not given.endswith(".json"):
+    if isinstance(result, str):
+        if result.startswith(("{", "[")) or not result.endswith(".json"):
             raise ConfigurationError(
-                f"windows={quoted_setting(given)} is not a manifest URL. Give the drain's result itself, as in "
-                "windows=drain.output; nothing was started."
+                f"windows={quoted_setting(result)} is not a manifest URL. Set the drain's result itself, for example "
+                "windows=drain.output. No job was started."
             )
-        if has_credentials(given):
+        if has_credentials(result):
             raise ConfigurationError(
-                "windows has a manifest URL with a password or a signature, which every process list would show. Leave "
-                "it out and give the credentials to Spark; nothing was started."
+                "windows has a manifest URL with a password or a signature, which process lists would show. Remove it, "
+                "and set the credentials in Spark's settings. No job was started."
             )
-        return [given]
-    if _is_interval(given):
-        return [url for window in given["windows"] for url in manifests_in(window, with_empty=with_empty)]
-    if "window_id" in given and given["window_id"] is None:  # a loss that was accepted
+        return [result]
+    if _is_interval(result):
+        return [url for window in result["windows"] for url in manifests_in(window, with_empty=with_empty)]
+    if "window_id" in result and result["window_id"] is None:  # a loss that was accepted
         return []
-    url = given.get("manifest_url")
+    url = result.get("manifest_url")
     if not isinstance(url, str):
-        raise ConfigurationError("windows has a dict without manifest_url. Give the result of a drain.")
-    return [url] if with_empty or given.get("event_count") != 0 else []
+        raise ConfigurationError("windows has a dict without manifest_url. Set the result of a drain.")
+    return [url] if with_empty or result.get("event_count") != 0 else []
 
 
 def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
@@ -121,37 +121,37 @@ def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
 
     :raises ConfigurationError: if something else is among the windows.
     """
-    given = list(flat_windows(windows))
-    manifests = [url for each in given for url in manifests_in(each, with_empty=True)]
-    return tuple(dict.fromkeys(manifests)), not any(url for each in given for url in manifests_in(each))
+    results = list(flat_windows(windows))
+    manifests = [url for item in results for url in manifests_in(item, with_empty=True)]
+    return tuple(dict.fromkeys(manifests)), not any(url for item in results for url in manifests_in(item))
 
 
 def stream_uris(windows: Any) -> tuple[str, ...]:
     """Return the URIs of the landed streams that results of drains are of, each once."""
-    given = (each.get("asset_uri") for each in flat_windows(windows) if isinstance(each, dict))
-    return tuple(dict.fromkeys(uri for uri in given if isinstance(uri, str)))
+    uris = (item.get("asset_uri") for item in flat_windows(windows) if isinstance(item, dict))
+    return tuple(dict.fromkeys(uri for uri in uris if isinstance(uri, str)))
 
 
-def _bounds(given: str | dict[str, Any]) -> tuple[str, str] | None:
-    if isinstance(given, dict) and _is_interval(given):
-        return given["event_time_from"], given["event_time_to"]
+def _bounds(result: str | dict[str, Any]) -> tuple[str, str] | None:
+    if isinstance(result, dict) and _is_interval(result):
+        return result["event_time_from"], result["event_time_to"]
     return None
 
 
-def _own(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    return (window for window in given["windows"] if (window.get("kind"), window.get("origin")) == ("live", "bus"))
+def _own(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (window for window in result["windows"] if (window.get("kind"), window.get("origin")) == ("live", "bus"))
 
 
-def _is_interval(given: dict[str, Any]) -> bool:
-    if given.get("mode") != "interval":
+def _is_interval(result: dict[str, Any]) -> bool:
+    if result.get("mode") != "interval":
         return False
-    if not {"windows", "event_time_from", "event_time_to"} <= given.keys():
-        raise ConfigurationError("windows has only a part of the result of an interval. Give all of it.")
+    if not {"windows", "event_time_from", "event_time_to"} <= result.keys():
+        raise ConfigurationError("windows has only a part of the result of an interval. Set the whole result.")
     return True
 
 
 def _time(argument: str, text: str | None) -> datetime | None:
     time = time_from_text(argument, text)
     if time is not None and time.utcoffset() is None:
-        raise ConfigurationError(f"{argument}={text!r} needs a time zone; nothing was started.")
+        raise ConfigurationError(f"{argument}={text!r} needs a time zone. No job was started.")
     return time

@@ -1,4 +1,4 @@
-"""Assets that stand for Salesforce streams: a topic that is watched, and a stream that was landed."""
+"""Assets of Salesforce streams: watched topics, and landed streams."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventT
 def landed_stream_asset(
     salesforce_conn_id: str, topic: str, subscription: str = "airflow", api: str | None = None
 ) -> Asset:
-    """Return the asset of a stream as it has been landed: ``sfstream://<connection><topic>?subscription=<name>``.
+    """Return the asset of a landed stream: ``sfstream://<connection><topic>?subscription=<name>``.
 
-    A drain emits an event on it for every window, with the counts in ``extra``. The subscription is part of
-    it, so that a DAG scheduled on what was landed can never be mistaken for one that waits on the topic itself.
+    A drain emits an event on it for every window, with the counts in ``extra``. The URI contains the subscription, so
+    the asset always differs from the asset of the topic, on which a DAG waits for events.
 
-    :param api: as the drain has it: ``"pubsub"``, ``"streaming"`` or ``None``.
-    :raises InvalidTopicError: if ``topic`` is not a topic name, or ``api`` does not carry it.
-    :raises ConfigurationError: if one of the others is empty or too long.
+    :param api: as in the drain: ``"pubsub"``, ``"streaming"`` or ``None``.
+    :raises InvalidTopicError: if ``topic`` is not a topic name, or ``api`` does not have it.
+    :raises ConfigurationError: if another argument is empty or too long.
     """
     return Asset(str(StreamUri(salesforce_conn_id, topic, subscription, api)))
 
@@ -35,26 +35,26 @@ def salesforce_topic_asset(
     max_wait: float | timedelta | None = None,
     min_interval: float | timedelta = 5.0,
 ) -> Asset:
-    """Return a watched topic for a DAG's ``schedule``: the DAG runs when events are there.
+    """Return a watched topic for a DAG's ``schedule``: the DAG runs when the topic has events.
 
-    Its watcher, one for all DAGs that make this call with the same arguments, fires wake-ups: "there is
-    something". They may come late or twice. What a run reads is decided by its drain's own position, so no event is
-    lost with one. See docs/when-to-run.md.
+    Its watcher fires wake-ups; all DAGs that call this function with the same arguments share it. A wake-up may be late
+    or repeated. Each drain reads from its own position, so a lost wake-up never loses an event. See
+    docs/when-to-run.md.
 
-    The asset is named by its URI, ``sfstream://<connection><topic>``, which holds conditions other than the defaults:
-    DAGs that watch under different conditions watch different assets, as Airflow keeps one set of watchers for each.
-    For the same reason, name the topic's asset by this call only: a bare ``Asset`` of that URI in another DAG file
-    has no watcher and takes this one away whenever that file is parsed.
+    The name of the asset is its URI, ``sfstream://<connection><topic>``, which contains conditions other than the
+    defaults: DAGs with different conditions watch different assets, because Airflow stores one set of watchers for each
+    asset. For the same reason, create the topic's asset with this function only: a plain ``Asset`` of that URI in
+    another DAG file has no watcher, and removes this watcher whenever that file is parsed.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``.
     :param salesforce_conn_id: Airflow connection of the org.
-    :param api: ``"pubsub"`` or ``"streaming"``, as the drain has it. ``None``: the Pub/Sub API wherever it carries the
-        topic.
-    :param min_events: wake once this many events have come since the last wake-up.
-    :param max_wait: wake with fewer once the oldest of them is this old, in seconds or as a timedelta.
-    :param min_interval: from one wake-up to the next at least, in seconds or as a timedelta. A burst collapses.
-    :raises InvalidTopicError: if Salesforce cannot have such a topic, or ``api`` does not carry it.
+    :param api: ``"pubsub"`` or ``"streaming"``, as in the drain. ``None``: the Pub/Sub API if it has the topic.
+    :param min_events: wake up after this many events since the last wake-up.
+    :param max_wait: wake up with fewer events once the oldest is this old, in seconds or as a timedelta.
+    :param min_interval: minimum time between two wake-ups, in seconds or as a timedelta, so that a burst of events
+        causes one.
+    :raises InvalidTopicError: if ``topic`` is not a topic name, or ``api`` does not have it.
     :raises ConfigurationError: if an argument cannot be used, or before Airflow 3.3. Nothing was contacted.
     """
     require_shared_streams()

@@ -1,4 +1,4 @@
-"""Functions for Airflow's use of ``sfstream://`` URIs. Loaded with any asset, so it imports little."""
+"""Functions that Airflow calls for ``sfstream://`` URIs. Loaded with any asset, so the module imports little."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """Return the canonical form of an ``sfstream://`` URI, so that two spellings are one asset.
 
-    Airflow has by then taken off a fragment, a trailing slash and, with a warning, user info that holds a password.
+    Airflow has already removed a fragment, a trailing slash and, with a warning, user info with a password.
 
-    :raises ValueError: if it is not the URI of a stream, saying which part is wrong.
+    :raises ValueError: if it is not the URI of a stream, naming the invalid part.
     """
     try:
         return urlsplit(str(StreamUri.parse(urlunsplit(uri))))
@@ -37,17 +37,16 @@ def create_asset(
     To schedule a DAG, use
     :func:`~airflow_provider_sfstream.assets.salesforce_stream.salesforce_topic_asset`, which attaches the watcher.
 
-    :raises ConfigurationError: naming the argument that cannot be used.
+    :raises ConfigurationError: naming the invalid argument.
     """
     return Asset(str(StreamUri(salesforce_conn_id, topic, subscription)), extra=extra)
 
 
 def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset:
-    """Return the dataset of OpenLineage that an asset is: namespace and name are its URI, without what a watch waits
-    for.
+    """Return the OpenLineage dataset of an asset: namespace and name are its URI without the conditions of a watch.
 
-    :param lineage_context: source of the asset; its name does not depend on it.
-    :raises ConfigurationError: if the asset is no stream.
+    :param lineage_context: source of the asset; the name does not depend on it.
+    :raises ConfigurationError: if the asset is not a stream.
     """
     from openlineage.client.event_v2 import Dataset
 

@@ -1,4 +1,4 @@
-"""The commands that look and change nothing. Imports are within them: ``sfstream --help`` loads no Airflow."""
+"""Commands that change no data. They import inside their functions, so that ``sfstream --help`` loads no Airflow."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ def topics(salesforce_conn_id: SalesforceConnId = "salesforce_default", as_json:
     from airflow_provider_sfstream.hooks.event_topics import EventTopicHook
 
     with progress("Reading the org's topics"):
-        found = EventTopicHook(salesforce_conn_id).all()
-    rows = [vars(topic) for topic in found.topics]
-    show_rows(
-        rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The org has no topic that the user sees."
-    )
-    for unseen in found.unseen:
-        typer.echo(f"Not searched: {unseen}", err=True)
+        visible = EventTopicHook(salesforce_conn_id).all()
+    rows = [vars(topic) for topic in visible.topics]
+    show_rows(rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The user sees no topic of the org.")
+    for unread in visible.unseen:
+        typer.echo(f"Not read: {unread}", err=True)
 
 
 def peek(
@@ -41,13 +39,13 @@ def peek(
     salesforce_conn_id: SalesforceConnId = "salesforce_default",
     api: ApiOption = None,
     start_from: Annotated[
-        str, typer.Option(help="earliest, latest, or a replay ID as hex text, after which to begin.")
+        str, typer.Option(help="Start: earliest, latest, or after a replay ID (hex text).")
     ] = "earliest",
-    max_events: Annotated[int, typer.Option(help="Show no more; each counts as delivered.", min=1)] = 10,
-    max_seconds: Annotated[float, typer.Option(help="Wait no longer.", min=0.1)] = 60.0,
-    idle_timeout: Annotated[float, typer.Option(help="End after so many seconds without an event.", min=0.1)] = 10.0,
+    max_events: Annotated[int, typer.Option(help="Maximum number of events; each counts as delivered.", min=1)] = 10,
+    max_seconds: Annotated[float, typer.Option(help="Maximum wait in seconds.", min=0.1)] = 60.0,
+    idle_timeout: Annotated[float, typer.Option(help="End after this many seconds without an event.", min=0.1)] = 10.0,
 ) -> None:
-    """Show events of a topic, decoded, a line of JSON for each. No position moves, nothing is landed."""
+    """Show events of a topic, decoded, as one line of JSON each. No position moves, nothing is landed."""
     from airflow_provider_sfstream.cli.records import peeked_rows
 
     with progress(f"Reading {topic}"):
@@ -67,20 +65,20 @@ def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
         "topic": "Topic",
         "subscription": "Subscription",
         "replay_id": "Replay ID",
-        "updated_at": "Moved",
+        "updated_at": "Updated",
         "contact_at": "Salesforce answered",
         "confirmed_at": "End confirmed",
         "certainty": "Certainty",
-        "updated_by": "By",
+        "updated_by": "Updated by",
     }
-    none = "The landing has no windows. Name topics to look at their positions all the same."
+    none = "The landing has no windows. To show positions without windows, name their topics."
     show_rows(position_rows(names), columns, as_json=as_json, none=none)
 
 
 @takes(LandedStreamOptions)
 def windows(
     names: LandedStreamOptions,
-    since: Annotated[timedelta, typer.Option(parser=duration, help="Of runs due since, such as 36h.")] = "3d",  # type: ignore[assignment]
+    since: Annotated[timedelta, typer.Option(parser=duration, help="Only runs due in this time, such as 36h.")] = "3d",  # type: ignore[assignment]
     as_json: AsJson = False,
 ) -> None:
     """List the landed windows of a stream, oldest first."""
@@ -89,7 +87,7 @@ def windows(
 
     landed, now = open_landed_stream(names), datetime.now(UTC)
     with progress("Reading manifests"):
-        found = landed.catalog.windows_between(landed.stream, (now - since).date(), now.date())
+        manifests = landed.catalog.windows_between(landed.stream, (now - since).date(), now.date())
     columns = {
         "window_id": "Window",
         "kind": "Kind",
@@ -100,15 +98,16 @@ def windows(
         "last_event_time": "Last event",
         "covered_until": "Complete until",
         "stop_reason": "Ended by",
-        "gap": "Lost before",
+        "gap": "After a gap",
     }
-    rows = [window_row(manifest) for manifest in found]
-    show_rows(rows, columns, as_json=as_json, none=f"{landed.stream} has no windows of runs that were due since then.")
+    rows = [window_row(manifest) for manifest in manifests]
+    none = f"{landed.stream} has no windows of runs that were due in this time."
+    show_rows(rows, columns, as_json=as_json, none=none)
 
 
 @takes(LandedStreamOptions)
 def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
-    """List the gaps of a stream: events that are lost, or may be."""
+    """List the gaps of a stream: events that were lost, or may have been lost."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
     from airflow_provider_sfstream.monitoring.status import gap_line, gap_loss
 
@@ -117,19 +116,19 @@ def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
     columns = {
         "loss": "Loss",
         "since": "Since",
-        "detected_at": "Found",
+        "detected_at": "Detected",
         "after": "After",
         "resumed_at": "Until",
-        "reason": "Why",
+        "reason": "Reason",
     }
     show_rows(rows, columns, as_json=as_json, none=f"No gap of {landed.stream} is recorded.")
 
 
 def decode(
-    manifests: Annotated[list[str], typer.Argument(help="URLs of manifests, as `windows --json` has them.")],
+    manifests: Annotated[list[str], typer.Argument(help="URLs of manifests, from `windows --json`.")],
     landing_conn_id: LandingConnId = None,
 ) -> None:
-    """Show the events of landed windows, decoded as the event log has them, a line of JSON for each."""
+    """Show the events of landed windows, decoded as in the event log, as one line of JSON each."""
     from airflow_provider_sfstream.cli.records import decoded_rows
 
     with progress("Decoding", len(manifests)) as step:
@@ -141,26 +140,28 @@ def decode(
 
 @takes(PreflightOptions)
 def preflight(names: PreflightOptions, as_json: AsJson = False) -> None:
-    """Try all that drains and Spark jobs need, on this machine; fail if something does not work."""
+    """Check all requirements of drains and Spark jobs on this machine; fail if one is not met."""
     from dataclasses import asdict
 
-    from airflow_provider_sfstream.actions.preflight import all_looks, findings
+    from airflow_provider_sfstream.actions.preflight import all_checks, run_checks
     from airflow_provider_sfstream.salesforce.topics import Topic
 
-    looks = all_looks(names, [Topic.parse(topic, names.api) for topic in names.topics])
-    found = []
-    with progress("Trying", len(looks)) as step:
-        for finding in findings(looks):
-            found.append(finding)
+    checks = all_checks(names, [Topic.parse(topic, names.api) for topic in names.topics])
+    results = []
+    with progress("Checking", len(checks)) as step:
+        for result in run_checks(checks):
+            results.append(result)
             step()
-    columns = {"what": "Check", "works": "Works", "seen": "Result"}
-    show_rows([asdict(finding) for finding in found], columns, as_json=as_json, none="")
-    if not all(finding.works for finding in found):
+    columns = {"check": "Check", "works": "Works", "result": "Result"}
+    show_rows([asdict(result) for result in results], columns, as_json=as_json, none="")
+    if not all(result.works for result in results):
         raise typer.Exit(FAILED)
 
 
 def status(
-    dag_id: Annotated[str | None, typer.Option(help="Only streams that this DAG drains.", show_default=False)] = None,
+    dag_id: Annotated[
+        str | None, typer.Option(help="Only streams with a status of a task of this DAG.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the streams page as text: every stream, the worst first, with the time until unread events expire."""
@@ -170,10 +171,10 @@ def status(
     from airflow_provider_sfstream.plugins.page.overview import overview
 
     with create_session() as session:
-        read = read_statuses(session)
-    document = overview(read.statuses, datetime.now(UTC), dag_id)
-    if read.unreadable:
-        typer.echo(f"{read.unreadable} statuses cannot be read, and are left out.", err=True)
+        loaded = read_statuses(session)
+    document = overview(loaded.statuses, datetime.now(UTC), dag_id)
+    if loaded.unreadable:
+        typer.echo(f"{loaded.unreadable} statuses cannot be read and are not shown.", err=True)
     if as_json:
         show_json(document)
         return

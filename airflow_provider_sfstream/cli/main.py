@@ -16,10 +16,11 @@ from airflow_provider_sfstream.cli.output import logs_are_shown, reporting_error
 
 
 def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command find connections and Variables in Airflow's database, and log to the standard error or nowhere."""
+    """Return a command that reads connections and Variables from Airflow's database, and logs to standard error if logs
+    are shown."""
 
     @wraps(command)
-    def prepared(*arguments: Any, **options: Any) -> None:
+    def command_with_airflow(*arguments: Any, **options: Any) -> None:
         from airflow_provider_sfstream._airflow import use_database
 
         use_database()
@@ -27,7 +28,7 @@ def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
             _log_to_stderr()
         command(*arguments, **options)
 
-    return prepared
+    return command_with_airflow
 
 
 def _log_to_stderr() -> None:
@@ -44,23 +45,21 @@ for _command in (*inspect.COMMANDS, *modify.COMMANDS):
     app.command(_command.__name__)(reporting_errors(_with_airflow(_command)))
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(__version__)
         raise typer.Exit
 
 
 @app.callback()
 def _common(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, and where errors come from.")] = (
-        False
-    ),
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = (
-        False
-    ),
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show logs and tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
-    """Look at Salesforce event streams, and mend them by hand, with the connections and Variables of this Airflow."""
-    logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # an error is reported when it ends a command
+    """Inspect and repair Salesforce event streams, with the connections and Variables of this Airflow."""
+    logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # the command itself reports its error
 
 
 def main(arguments: Sequence[str] | None = None, name: str = "sfstream") -> None:

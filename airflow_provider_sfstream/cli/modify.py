@@ -23,36 +23,37 @@ from airflow_provider_sfstream.cli.output import InvalidUseError, ask, progress,
 @takes(RecordedStreamOptions)
 def reset(
     names: RecordedStreamOptions,
-    reason: Annotated[str, typer.Option(help="Why, for the audit record.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Reason, for the audit record.", show_default=False)],
     replay_id: Annotated[
-        str | None, typer.Option(help="The new position, as hex text: events after it come next.", show_default=False)
+        str | None, typer.Option(help="The new position (hex text), after which drains begin.", show_default=False)
     ] = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Forget the position: the next drain begins at its start_from.")
+        bool, typer.Option("--forget", help="Remove the position: the next drain begins at its start_from.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set a stream's position to a replay ID, or remove it. Forward skips events permanently, back lands them twice."""
+    """Set a stream's position to a replay ID, or remove it. A later ID skips events permanently; an earlier one lands
+    events twice."""
     from airflow_provider_sfstream.actions.stream_maintenance import reset_position
 
     if (replay_id is None) != forget:
-        raise InvalidUseError("Give either --replay-id or --forget. Nothing was changed.")
-    to = "forget its position" if replay_id is None else f"set its position to {replay_id}"
-    ask(f"{names.topic}, subscription {names.subscription}, replay store {names.replay_store}: {to}?", yes=yes)
-    _show_done(reset_position(names, replay_id, reason=reason, reset_by=_who("reset")), as_json)
+        raise InvalidUseError("Set either --replay-id or --forget. Nothing was changed.")
+    change = "remove its position" if replay_id is None else f"set its position to {replay_id}"
+    ask(f"{names.topic}, subscription {names.subscription}, replay store {names.replay_store}: {change}?", yes=yes)
+    _show_record(reset_position(names, replay_id, reason=reason, reset_by=_user("reset")), as_json)
 
 
 @takes(LandedStreamOptions)
 def restore(
     names: LandedStreamOptions,
     last_window_id: Annotated[
-        str | None, typer.Option(help="The window to end with; by default the last one.", show_default=False)
+        str | None, typer.Option(help="The last window to record; by default the newest.", show_default=False)
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record the landed windows that the replay store lost, and move the position to the end of the last one."""
+    """Record the landed windows that the replay store lost, and move the position to the end of the last window."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
     from airflow_provider_sfstream.actions.stream_maintenance import restore_position
 
@@ -63,18 +64,18 @@ def restore(
         yes=yes,
     )
     with progress("Restoring"):
-        done = restore_position(landed, last_window_id, restored_by=_who("restore"))
-    _show_done(done, as_json)
+        audit_record = restore_position(landed, last_window_id, restored_by=_user("restore"))
+    _show_record(audit_record, as_json)
 
 
-_Urls = Annotated[list[str] | None, typer.Option(help="The output_url of one that reads the stream; may be repeated.")]
+_Urls = Annotated[list[str] | None, typer.Option(help="The output_url of a reader of the stream; may be repeated.")]
 
 
 @takes(LandedStreamOptions)
 def prune(
     names: LandedStreamOptions,
     older_than: Annotated[
-        timedelta, typer.Option(parser=duration, help="Of windows finished so long ago, such as 30d.")
+        timedelta, typer.Option(parser=duration, help="Only windows that finished longer ago than this, such as 30d.")
     ],
     replica_urls: _Urls = None,
     event_log_urls: _Urls = None,
@@ -82,8 +83,10 @@ def prune(
         bool, typer.Option("--no-readers", help="No replica and no event log reads the stream.")
     ] = False,
     output_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of those folders.")] = None,
-    keep_last: Annotated[int, typer.Option(help="How many of the newest windows stay.", min=1)] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which windows would be removed.")] = False,
+    keep_last: Annotated[int, typer.Option(help="Number of newest windows that are not removed.", min=1)] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the windows that would be removed, and remove none.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -94,14 +97,14 @@ def prune(
 
     if no_readers == bool(replica_urls or event_log_urls):
         raise InvalidUseError(
-            "Name the readers of the stream with --replica-urls and --event-log-urls, or set --no-readers: windows "
-            "that a reader has not read yet are not removed. Nothing was removed."
+            "Set the readers of the stream with --replica-urls and --event-log-urls, or set --no-readers: windows that "
+            "a reader has not read yet are not removed. Nothing was removed."
         )
     check_age(older_than)
-    landed, who = open_landed_stream(names), _who("prune")
+    landed, user = open_landed_stream(names), _user("prune")
 
-    def pruned(*, dry_run: bool) -> dict[str, Any]:
-        with progress("Looking at windows" if dry_run else "Removing windows"):
+    def prune_or_list(*, dry_run: bool) -> dict[str, Any]:
+        with progress("Reading windows" if dry_run else "Removing windows"):
             return prune_windows(
                 landed,
                 older_than=older_than,
@@ -110,28 +113,28 @@ def prune(
                 output_conn_id=output_conn_id,
                 keep_last=keep_last,
                 dry_run=dry_run,
-                pruned_by=who,
+                pruned_by=user,
             )
 
-    would = pruned(dry_run=True)
-    if dry_run or not would["windows"]:
-        _show_done(would, as_json)
+    preview = prune_or_list(dry_run=True)
+    if dry_run or not preview["windows"]:
+        _show_record(preview, as_json)
         return
     question = "{windows} windows with {events} events, {bytes} bytes, {first_window} to {last_window}"
-    ask(f"{landed.stream}: remove {question.format(**would)}?", yes=yes)
-    _show_done(pruned(dry_run=False), as_json)
+    ask(f"{landed.stream}: remove {question.format(**preview)}?", yes=yes)
+    _show_record(prune_or_list(dry_run=False), as_json)
 
 
-def _show_done(done: dict[str, Any], as_json: bool) -> None:
+def _show_record(record: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        show_json(done)
+        show_json(record)
         return
-    rows = [{"what": name.replace("_", " "), "value": value} for name, value in done.items() if name != "stream"]
-    show_rows(rows, {"what": "Name", "value": "Value"}, as_json=False, none="")
+    rows = [{"name": name.replace("_", " "), "value": value} for name, value in record.items() if name != "stream"]
+    show_rows(rows, {"name": "Name", "value": "Value"}, as_json=False, none="")
 
 
-def _who(command: str) -> str:
-    """Return who does it, for the audit record, where a task would have its run."""
+def _user(command: str) -> str:
+    """Return the user for the audit record, in which a task names its run."""
     return f"{getpass.getuser()} on {socket.gethostname()}, sfstream {command}"
 
 

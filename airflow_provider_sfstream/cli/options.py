@@ -1,6 +1,6 @@
-"""The options that name a stream, as the operators call them, for every command that works on one.
+"""Options of the commands that name a stream, with the names of the operators' arguments.
 
-Loaded for ``sfstream --help`` too: nothing here imports Airflow.
+``sfstream --help`` loads this module too, so it does not import Airflow.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import typer
 from airflow_provider_sfstream.replay_stores.base import PositionStoreKind, ReplayStoreKind
 from airflow_provider_sfstream.salesforce.topics import Api
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, in place of a table.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")]
 TopicArgument = Annotated[str, typer.Argument(help="A topic, such as /event/Order__e.", show_default=False)]
 SalesforceConnId = Annotated[str, typer.Option(help="Airflow connection of the org.")]
-ApiOption = Annotated[Api | None, typer.Option(help="The stream's API, as the drain has it.", show_default=False)]
+ApiOption = Annotated[Api | None, typer.Option(help="The stream's API, as in the drain.", show_default=False)]
 LandingConnId = Annotated[str | None, typer.Option(help="Airflow connection of the landing.", show_default=False)]
-_LANDING_URL = typer.Option(help="The landing.", envvar="SFSTREAM_LANDING_URL", show_default=False)
-_STORE = typer.Option(help="As given to the drain.", envvar="SFSTREAM_REPLAY_STORE")
+_LANDING_URL = typer.Option(help="URL of the landing.", envvar="SFSTREAM_LANDING_URL", show_default=False)
+_STORE = typer.Option(help="The replay store, as in the drain.", envvar="SFSTREAM_REPLAY_STORE")
 _TOPICS = typer.Argument(help="Topics, such as /event/Order__e.", show_default=False)
 
 
@@ -79,21 +79,22 @@ class PreflightOptions(_LandingOptions):
 
 
 def takes(options: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take the options of a dataclass beside its own; it is given an instance first."""
+    """Add the options of a dataclass to a command, whose first argument is then an instance of it."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(options, include_extras=True)
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        shared = [_parameter(each, hints[each.name]) for each in fields(options)]
+        shared = [_parameter(option, hints[option.name]) for option in fields(options)]
 
         @wraps(command)
-        def with_options(**given: Any) -> None:
-            names = options(**{each.name: given.pop(each.name) for each in shared})
-            command(names, **given)
+        def with_options(**values: Any) -> None:
+            names = options(**{parameter.name: values.pop(parameter.name) for parameter in shared})
+            command(names, **values)
 
         parameters = [*own, *shared]
+        # typer reads the options from the signature and the annotations of the function.
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return with_options
 
     return decorate

@@ -28,13 +28,14 @@ Row = Mapping[str, Any]
 
 
 class InvalidUseError(Exception):
-    """Options that go with no other, or with no terminal. Nothing was done."""
+    """Invalid combination of options, or a question without a terminal. Nothing was changed."""
 
 
 def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, none: str) -> None:
-    """Show rows: those columns of a table, by the key of each, or all that is in them as JSON.
+    """Show rows as a table, or completely as JSON.
 
-    :param none: text for an empty table.
+    :param columns: title of each shown column, by the key in the rows.
+    :param none: text instead of an empty table.
     """
     if as_json:
         show_json(rows)
@@ -51,7 +52,7 @@ def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool,
     for row in rows:
         table.add_row(*(_cell(row.get(key)) for key in columns))
     console = Console()
-    if not console.is_terminal:  # in a pipe or a file there is no edge to fold lines at
+    if not console.is_terminal:  # a pipe or a file has no width at which lines should be folded
         console = Console(width=10_000)
     console.print(table)
 
@@ -106,7 +107,7 @@ def _short_time(text: str) -> str:
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """Show a progress bar on a terminal. Yield a function that the block calls after each step.
 
-    :param total: how many steps there are; ``None``: that is not known.
+    :param total: number of steps; ``None``: unknown.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -114,26 +115,26 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
     console = Console(stderr=True)
     steps = [] if total is None else [MofNCompleteColumn()]
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *steps, TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        yield partial(shown.advance, shown.add_task(what, total=total))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield partial(bar.advance, bar.add_task(what, total=total))
 
 
 def ask(question: str, *, yes: bool) -> None:
     """Continue only after a confirmation.
 
-    :param yes: whether they did already.
-    :raises typer.Abort: if they do not.
+    :param yes: whether the user has already confirmed.
+    :raises typer.Abort: if the user declines.
     :raises InvalidUseError: if there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidUseError(f"{question} There is no terminal to ask on: give --yes. Nothing was changed.")
+        raise InvalidUseError(f"{question} A confirmation requires a terminal, or --yes. Nothing was changed.")
     typer.confirm(question, abort=True, err=True)
 
 
 def logs_are_shown() -> bool:
-    """Return whether logs were asked for."""
+    """Return whether ``--verbose`` is set."""
     return logging.root.manager.disable < logging.CRITICAL
 
 
@@ -141,7 +142,7 @@ def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
     """Report errors of a command in the form of a task's log, without a traceback unless logs are shown."""
 
     @wraps(command)
-    def reported(*arguments: Any, **options: Any) -> None:
+    def command_with_report(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except (typer.Exit, typer.Abort):
@@ -159,7 +160,7 @@ def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(line, err=True)
             raise typer.Exit(TRY_AGAIN if getattr(error, "retriable", False) else FAILED) from None
 
-    return reported
+    return command_with_report
 
 
 def _report(error: Exception) -> list[str]:
@@ -174,13 +175,14 @@ def _report(error: Exception) -> list[str]:
             action = f"{action} A retry may succeed."
     elif isinstance(error, AirflowNotFoundException):
         action, page = (
-            "Add the connection, or name another one. `airflow connections list` shows them.",
+            "Add the connection, or name another one. `airflow connections list` lists the existing connections.",
             "connection.md",
         )
     elif type(error).__module__.startswith("sqlalchemy."):
         text = f"{type(error).__name__}: Airflow's database cannot be used: {redacted(str(error).splitlines()[0])}"
         action = (
-            "Run `airflow db check`, and `airflow db migrate` for a new one. AIRFLOW_HOME has to be that Airflow's."
+            "Run `airflow db check`, and `airflow db migrate` for a new database. AIRFLOW_HOME must be the folder of "
+            "that Airflow."
         )
     else:
         action = "Run the command with `sfstream --verbose` to see the traceback."

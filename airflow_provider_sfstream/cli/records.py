@@ -1,4 +1,4 @@
-"""Rows that commands show: recorded positions, windows and gaps, and decoded events."""
+"""Rows in the output of commands: positions, windows, streams and decoded events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_provider_sfstream.windows import read_windows
 
 
 def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:
-    """Return the positions of the topics, or of all streams of the landing where none is named.
+    """Return the positions of the named topics, or of all streams of the landing.
 
     :raises SalesforceStreamError: if landing, store or login cannot be used.
     """
@@ -67,20 +67,20 @@ STATUS_COLUMNS = {
 
 def status_row(stream: dict[str, Any]) -> dict[str, Any]:
     """Return the table row of a stream of the page."""
-    left = stream.get("headroom") or {}
-    perhaps, seconds = "" if left.get("assumed") is None else "perhaps ", left.get("best")
+    headroom = stream.get("headroom") or {}
+    suffix, seconds = "" if headroom.get("assumed") is None else " (estimated)", headroom.get("best")
     return {
         **stream,
-        "left": None if seconds is None else f"{perhaps}{seconds / 3600:.1f} h",
+        "left": None if seconds is None else f"{seconds / 3600:.1f} h{suffix}",
         "events": sum(stream.get("hours", ())),
         "concerns": [concern["text"] for concern in stream["concerns"]],
     }
 
 
 def decoded_rows(manifest_url: str, landing_conn_id: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the events of a landed window in its order, those that cannot be decoded too, each with its ``_table``.
+    """Yield the events of a landed window in its order, including undecodable ones, each with its ``_table``.
 
-    Memory is that of the window's events.
+    Holds all events of the window in memory.
 
     :raises SalesforceStreamError: see :func:`~airflow_provider_sfstream.windows.read_windows`.
     """
@@ -98,19 +98,19 @@ def peeked_rows(
     max_seconds: float,
     idle_timeout: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield events of a topic, drained into a folder of its own that is gone afterwards: no position is moved by it.
+    """Yield events of a topic. They are drained into a temporary folder with its own position, so no position moves.
 
-    :raises SalesforceStreamError: as a drain does.
+    :raises SalesforceStreamError: if the drain fails.
     """
-    wanted, after = Topic.parse(topic, api), start_from_text(start_from)
-    hook, now = event_hook(wanted.api, salesforce_conn_id), datetime.now(UTC)
+    parsed, after = Topic.parse(topic, api), start_from_text(start_from)
+    hook, now = event_hook(parsed.api, salesforce_conn_id), datetime.now(UTC)
     limits = DrainLimits(max_events=max_events, max_seconds=max_seconds, idle_timeout=idle_timeout)
     request = WindowRequest(run=RunIdentity("sfstream", "peek", now.isoformat(), now), limits=limits, start_from=after)
     with TemporaryDirectory(prefix="sfstream-peek-") as folder, hook.get_conn() as client:
         catalog = open_landing(folder, None)
-        stream = Stream(hook.org_id, wanted.api, wanted.name, "peek")
+        stream = Stream(hook.org_id, parsed.api, parsed.name, "peek")
         landed = LandedStream(stream, catalog, open_replay_store("landing", "", catalog))
         outcome = drain_window(landed, request, source=client)
         for row in decoded_rows(outcome.manifest.window.manifest_url):
-            row.pop("window_id", None)  # of the folder that is gone afterwards
+            row.pop("window_id", None)  # it identifies only a window in the temporary folder
             yield row

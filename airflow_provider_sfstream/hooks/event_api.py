@@ -1,4 +1,4 @@
-"""The hook of the API that a topic is read with."""
+"""Selection of the hook for the API of a topic."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class EventChannelChange:
         for entity in sorted(set(before) & set(after)):
             changes += _differences(before[entity], after[entity])
         changes += [f"removed {before[entity]}" for entity in before if entity not in after]
-        return f"channel {self.channel.name} ({self.channel.topic}): {'; '.join(changes) or 'is as it is to be'}"
+        return f"channel {self.channel.name} ({self.channel.topic}): {'; '.join(changes) or 'no change'}"
 
 
 class EventChannelHook(SalesforceLoginHook):
@@ -105,9 +105,9 @@ class EventChannelHook(SalesforceLoginHook):
             record = client.find(name)
             if record is None:
                 raise TopicNotFoundError(
-                    f"channel {name}: the org has none, or hides it from this user. Check the name, that it is this "
-                    "connection's org, and the user's permission 'View Setup and Configuration'. Create it with "
-                    "SalesforceEventChannelOperator. Nothing was changed."
+                    f"channel {name}: does not exist in the org, or is hidden from this user. Check the name, the org "
+                    "of the connection, and the user's permission 'View Setup and Configuration', or create the "
+                    "channel with SalesforceEventChannelOperator. Nothing was changed."
                 )
             return _channel(record, client.members(record.name))
 
@@ -125,40 +125,45 @@ class EventChannelHook(SalesforceLoginHook):
 
         :param channel: its full name: ``Sales__chn``.
         :param members: selected entities, all change events or all platform events.
-        :param filters: filter expressions, by entity; of all others every event is delivered.
-        :param enriched_fields: names of fields, by entity; all others have none.
+        :param filters: filter expressions, by entity; all events of other entities are delivered.
+        :param enriched_fields: names of fields, by entity; other entities have none.
         :param label: label in Salesforce's Setup. ``None``: unchanged; for a new channel its name with spaces.
         :param confirm_removal: required if the channel has other members, or members that get another
             filter, which may exclude more events.
         :raises ConfigurationError: if an argument cannot be used, the channel is of the other type, events would no
             longer be delivered without ``confirm_removal``, or Salesforce does not accept a value.
         """
-        name, wanted = channel_name(channel), members_of(members, filters, enriched_fields)
-        kind = type_of(wanted[0].entity)
+        name, declared = channel_name(channel), members_of(members, filters, enriched_fields)
+        channel_type = type_of(declared[0].entity)
         with self.get_conn() as client:
             record = client.find(name)
-            found = [] if record is None else client.members(record.name)
-            before = None if record is None else _channel(record, found)
+            existing = [] if record is None else client.members(record.name)
+            before = None if record is None else _channel(record, existing)
             if record is not None:
-                _check_type(record, kind)
-            removed = [one for one in found if one.member.entity not in {each.entity for each in wanted}]
+                _check_type(record, channel_type)
+            entities = {member.entity for member in declared}
+            removed = [row for row in existing if row.member.entity not in entities]
             if removed:
-                names = ", ".join(one.member.entity for one in removed)
+                names = ", ".join(row.member.entity for row in removed)
                 check_confirmed(confirm_removal, f"removing {names} from channel {name}")
-            had = {one.member.entity: one.member.filter for one in found}
-            filtered = [one.entity for one in wanted if one.filter not in (None, had.get(one.entity, one.filter))]
+            old_filters = {row.member.entity: row.member.filter for row in existing}
+            filtered = [
+                member.entity
+                for member in declared
+                if member.filter not in (None, old_filters.get(member.entity, member.filter))
+            ]
             if filtered:
-                check_confirmed(confirm_removal, f"giving {', '.join(filtered)} another filter on channel {name}")
+                check_confirmed(confirm_removal, f"changing the filter of {', '.join(filtered)} on channel {name}")
             if record is None:
-                record = _created(client, name, kind, label)
+                record = _find_or_create(client, name, channel_type, label)
             if label is not None and label != record.label:
                 client.relabel(record, label)
-            for member in wanted:
-                _have(client, record, member, found)
-            for one in removed:
-                if client.remove(one):
-                    self.log.warning("Removed %s. %s", one, _undelivered(record))
-            if before is None or removed or not _is_so(before, wanted, label):
+            for member in declared:
+                _add_or_change(client, record, member, existing)
+            for row in removed:
+                if client.remove(row):
+                    self.log.warning("Removed %s. %s", row, _undelivered(record))
+            if before is None or removed or not _matches(before, declared, label):
                 after = _channel(client.find(name) or record, client.members(record.name))
             else:
                 after = before
@@ -175,88 +180,93 @@ class EventChannelHook(SalesforceLoginHook):
             record = client.find(name)
             if record is None:
                 return None
-            found = client.members(record.name)
-            for one in found:
-                client.remove(one)
+            members = client.members(record.name)
+            for member in members:
+                client.remove(member)
             client.delete(record)
         self.log.warning("Deleted %s. %s", record, _undelivered(record))
-        return _channel(record, found)
+        return _channel(record, members)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Log in and read the members of channels. Return whether all went well, and which part did not."""
-        return self._tested(self.get_conn, self._reached_tooling)
+        """Log in and read the members of channels. Return whether that works, and the failed part otherwise."""
+        return self._run_test(self.get_conn, self._test_tooling)
 
 
 def check_confirmed(confirm_removal: bool, doing: str) -> None:
     """Check that a change after which events are no longer delivered is confirmed.
 
-    :param doing: the change, as the begin of a sentence.
+    :param doing: the change, as the beginning of a sentence.
     :raises ConfigurationError: if it is not confirmed.
     """
     if confirm_removal is not True:
         raise ConfigurationError(
-            f"{doing[:1].upper()}{doing[1:]} ends the delivery of events on the channel, perhaps of some that were "
-            "published before and that no drain has read yet. Drain the channel first, and set confirm_removal=True if "
-            "you accept this. Nothing was changed."
+            f"{doing[:1].upper()}{doing[1:]} ends the delivery of events on the channel, possibly also of published "
+            "events that no drain has read yet. Drain the channel first, and set confirm_removal=True if you accept "
+            "this. Nothing was changed."
         )
 
 
 def _undelivered(record: EventChannelRecord) -> str:
     return (
-        f"Its events are no longer delivered on {topic_of(record.name, record.type)}, those included that no drain has "
-        "read. An open subscription sees that within about 10 minutes. Other topics are not affected."
+        f"Its events are no longer delivered on {topic_of(record.name, record.type)}, including those that no drain "
+        "has read. This reaches an open subscription within about 10 minutes. Other topics are not affected."
     )
 
 
 def _channel(record: EventChannelRecord, members: Sequence[ChannelMemberRecord]) -> EventChannel:
     topic = topic_of(record.name, record.type)
-    return EventChannel(record.name, topic, record.label, tuple(one.member for one in members))
+    return EventChannel(record.name, topic, record.label, tuple(row.member for row in members))
 
 
-def _check_type(record: EventChannelRecord, kind: str) -> None:
-    if record.type != kind:
+def _check_type(record: EventChannelRecord, channel_type: str) -> None:
+    if record.type != channel_type:
         names = {"data": "change events", "event": "platform events"}
         raise ConfigurationError(
-            f"{record} has {names.get(record.type, record.type)}, and {names[kind]} are asked for. A channel's type "
-            "cannot be changed: choose another name. Nothing was changed."
+            f"{record} is for {names.get(record.type, record.type)}, but the requested members are "
+            f"{names[channel_type]}. A channel's type cannot be changed: choose another name. Nothing was changed."
         )
 
 
-def _is_so(before: EventChannel, wanted: Sequence[ChannelMember], label: str | None) -> bool:
-    had = {member.entity: member for member in before.members}
-    same = all(member.entity in had and member.equals(had[member.entity]) for member in wanted)
-    return same and label in (None, before.label)
+def _matches(before: EventChannel, declared: Sequence[ChannelMember], label: str | None) -> bool:
+    existing = {member.entity: member for member in before.members}
+    has_members = all(member.entity in existing and member.equals(existing[member.entity]) for member in declared)
+    return has_members and label in (None, before.label)
 
 
-def _created(client: EventChannelClient, name: str, kind: Any, label: str | None) -> EventChannelRecord:
+def _find_or_create(client: EventChannelClient, name: str, channel_type: Any, label: str | None) -> EventChannelRecord:
     try:
-        return client.create(name, kind, label or name.removesuffix("__chn").replace("_", " "))
+        return client.create(name, channel_type, label or name.removesuffix("__chn").replace("_", " "))
     except AlreadyExistsError:
-        # Created by somebody else since, or by this request where its answer was lost.
+        # Another client created it meanwhile, or this request did and its response was lost.
         record = client.find(name)
         if record is None:
             raise
-        _check_type(record, kind)
+        _check_type(record, channel_type)
         return record
 
 
-def _have(
+def _add_or_change(
     client: EventChannelClient,
     record: EventChannelRecord,
     member: ChannelMember,
-    found: Sequence[ChannelMemberRecord],
+    members: Sequence[ChannelMemberRecord],
 ) -> None:
-    existing = next((one for one in found if one.member.entity == member.entity), None)
+    existing = _member_of(members, member.entity)
     if existing is None:
         try:
             client.add(record.name, member)
             return
         except AlreadyExistsError:
-            existing = next((one for one in client.members(record.name) if one.member.entity == member.entity), None)
+            # Member names are unique in the org: it was added meanwhile, or a member of another channel has the name.
+            existing = _member_of(client.members(record.name), member.entity)
             if existing is None:
                 raise
     if not member.equals(existing.member):
         client.change(existing, member)
+
+
+def _member_of(members: Sequence[ChannelMemberRecord], entity: str) -> ChannelMemberRecord | None:
+    return next((row for row in members if row.member.entity == entity), None)
 
 
 def _differences(before: ChannelMember, after: ChannelMember) -> list[str]:
@@ -264,6 +274,6 @@ def _differences(before: ChannelMember, after: ChannelMember) -> list[str]:
     if before.filter != after.filter:
         changes.append(f"{after.entity} filter {before.filter!r} -> {after.filter!r}")
     if before.enriched_fields != after.enriched_fields:
-        was, now = (list(one.enriched_fields) for one in (before, after))
-        changes.append(f"{after.entity} enriched fields {was} -> {now}")
+        old, new = (list(member.enriched_fields) for member in (before, after))
+        changes.append(f"{after.entity} enriched fields {old} -> {new}")
     return changes

@@ -1,4 +1,4 @@
-"""The hook that lists an org's topics."""
+"""Hook of the topics of an org."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class EventTopicHook(SalesforceLoginHook):
         return self._rest_client(EventTopicClient)
 
     def all(self) -> EventTopics:
-        """Return all topics that the user sees, and which kinds could not be looked for.
+        """Return all topics that the user sees, and the kinds of topics that could not be read.
 
-        :raises SalesforceStreamError: if the org cannot be asked.
+        :raises SalesforceStreamError: if the org cannot be read.
         """
         with self.get_conn() as client:
             return client.all()

@@ -1,4 +1,4 @@
-"""The hook of managed event subscriptions: their records on the Tooling API, and when the Pub/Sub API sees a change."""
+"""Hook of managed event subscriptions: their records on the Tooling API, and the wait until a change takes effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 State = Literal["running", "stopped"]
 _STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
 VISIBILITY_TIMEOUT = 180.0
-"""Seconds to wait until the Pub/Sub API sees a change. At Salesforce it takes up to about two minutes."""
+"""Seconds to wait until the Pub/Sub API has applied a change, which Salesforce does within about two minutes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ManagedEventSubscriptionChange:
             return f"{self.record}: created on {self.record.topic_name}"
         before, after = self.before.as_dict(), self.record.as_dict()
         changes = [f"{name} {before[name]!r} -> {after[name]!r}" for name in after if after[name] != before[name]]
-        return f"{self.record}: {', '.join(changes) or 'is as it is to be'}"
+        return f"{self.record}: {', '.join(changes) or 'no change'}"
 
 
 class ManagedEventSubscriptionHook(SalesforceLoginHook):
@@ -64,8 +64,8 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     ``tls_ca`` and ``allow_insecure``. The user needs the permission "View Setup and Configuration" to read, and
     "Customize Application" for all else.
 
-    A subscription is given by its developer name, or by the id of its record (15 or 18 characters from ``18x`` on).
-    All methods raise errors of :mod:`airflow_provider_sfstream.exceptions`.
+    A subscription is identified by its developer name, or by the id of its record (15 or 18 characters, starting with
+    ``18x``). All methods raise errors of :mod:`airflow_provider_sfstream.exceptions`.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -112,18 +112,18 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         :param subscription: its developer name, or the id of its record.
         :param topic: a topic of the Pub/Sub API. A missing subscription is created; its topic cannot be changed later.
         :param label: label in Salesforce's Setup; default for a new subscription: the developer name with spaces.
-        :param default_replay: begin without a committed replay ID. Default for a new subscription: ``"EARLIEST"``.
-        :param error_recovery_replay: begin after a committed replay ID that can no longer be read; the same values.
+        :param default_replay: start without a committed replay ID. Default for a new subscription: ``"EARLIEST"``.
+        :param error_recovery_replay: start after a committed replay ID that can no longer be read; the same values.
         :param confirm_position_loss: required for ``"stopped"``.
         :raises ConfigurationError: ``"stopped"`` without ``confirm_position_loss``; or it exists on another topic; or
             Salesforce does not accept a value.
-        :raises TopicNotFoundError: if there is none, or it is hidden from this user, and no topic is given.
+        :raises TopicNotFoundError: if it does not exist or is hidden from this user, and ``topic`` is ``None``.
         """
         parsed = ManagedSubscription.parse(subscription)
         topic_name = None if topic is None else Topic.parse(topic, "pubsub").name
         if state == "stopped":
             check_confirmed(confirm_position_loss, f"stopping managed event subscription {subscription}")
-        wanted = {
+        settings = {
             "label": label,
             "default_replay": default_replay,
             "error_recovery_replay": error_recovery_replay,
@@ -133,16 +133,16 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
             before = client.find(parsed)
             if before is None and topic_name is not None and parsed.developer_name is not None:
                 try:
-                    return ManagedEventSubscriptionChange(_create(client, parsed, topic_name, wanted), None)
+                    return ManagedEventSubscriptionChange(_create(client, parsed, topic_name, settings), None)
                 except AlreadyExistsError:
-                    # Created by somebody else since, or by this request where its answer was lost.
+                    # Another client created it meanwhile, or this request did and its response was lost.
                     before = client.find(parsed)
                     if before is None:
                         raise
             before = before or client.get(parsed)
             _check_identity(before, parsed, topic_name)
             changes: dict[str, Any] = {
-                name: value for name, value in wanted.items() if value not in (None, getattr(before, name))
+                name: value for name, value in settings.items() if value not in (None, getattr(before, name))
             }
             after = client.update(parsed, **changes) if changes else before
         if after.state == "STOP" != before.state:
@@ -192,14 +192,14 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         parsed = ManagedSubscription.parse(subscription)
         expected = {"running": Visibility.OPEN, "stopped": Visibility.STOPPED, "deleted": Visibility.UNKNOWN}[state]
-        self.log.info("Waiting until managed event subscription %s %s.", parsed.text, expected.value)
+        self.log.info("Waiting until managed event subscription %s %s at the Pub/Sub API.", parsed.text, expected.value)
         with PubSubClient(self.token_provider(), **pubsub_arguments(self.settings())) as client:
             wait_until_seen(client, parsed, expected, timeout=timeout)
-        self.log.info("The Pub/Sub API sees that managed event subscription %s %s.", parsed.text, expected.value)
+        self.log.info("Managed event subscription %s %s at the Pub/Sub API.", parsed.text, expected.value)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Log in and read the managed event subscriptions. Return whether all went well, and which part did not."""
-        return self._tested(self.get_conn, self._reached_tooling)
+        """Log in and read the managed event subscriptions. Return whether that works, and the failed part otherwise."""
+        return self._run_test(self.get_conn, self._test_tooling)
 
 
 _POSITION_LOST = (
@@ -211,28 +211,27 @@ _POSITION_LOST = (
 def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
     """Check that a change that discards a committed replay ID is confirmed.
 
-    :param doing: the change, as the begin of a sentence.
+    :param doing: the change, as the beginning of a sentence.
     :raises ConfigurationError: if it is not confirmed.
     """
     if confirm_position_loss is not True:
         raise ConfigurationError(
-            f"{doing[:1].upper()}{doing[1:]} makes Salesforce discard its committed replay ID, and with it where its "
-            "consumer is: events are then read again or skipped. Set confirm_position_loss=True if that is what you "
-            "want. Nothing was changed."
+            f"{doing[:1].upper()}{doing[1:]} discards its committed replay ID, the position of its consumer: events "
+            "are then read again or skipped. Set confirm_position_loss=True if you accept this. Nothing was changed."
         )
 
 
 def _create(
-    client: ToolingClient, subscription: ManagedSubscription, topic_name: str, wanted: Mapping[str, Any]
+    client: ToolingClient, subscription: ManagedSubscription, topic_name: str, settings: Mapping[str, Any]
 ) -> ManagedEventSubscriptionRecord:
     name = str(subscription.developer_name)
     return client.create(
         name,
         topic_name,
-        label=wanted["label"] or name.replace("_", " "),
-        default_replay=wanted["default_replay"] or "EARLIEST",
-        error_recovery_replay=wanted["error_recovery_replay"] or "EARLIEST",
-        state=wanted["state"],
+        label=settings["label"] or name.replace("_", " "),
+        default_replay=settings["default_replay"] or "EARLIEST",
+        error_recovery_replay=settings["error_recovery_replay"] or "EARLIEST",
+        state=settings["state"],
     )
 
 
@@ -240,11 +239,11 @@ def _check_identity(
     record: ManagedEventSubscriptionRecord, subscription: ManagedSubscription, topic_name: str | None
 ) -> None:
     """Check that a record is the expected one: its identifying fields cannot be changed."""
-    # Salesforce finds names in any letter case; to a drain they are two.
+    # Salesforce ignores the letter case of a name, but a drain does not: to it, two spellings are two subscriptions.
     name = subscription.developer_name or record.developer_name
     if topic_name is not None and (record.topic_name, record.developer_name) != (topic_name, name):
         raise ConfigurationError(
-            f"{record} on {record.topic_name} exists already, and {name} on {topic_name} is asked for. Nothing was "
-            "changed. Choose another developer name; or delete it, which discards its committed replay ID, and create "
-            "it anew."
+            f"{record} on {record.topic_name} exists already, but {name} on {topic_name} was requested. Nothing was "
+            "changed. Choose another developer name; or delete the existing subscription, which discards its committed "
+            "replay ID, and create it again."
         )

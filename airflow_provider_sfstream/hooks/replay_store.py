@@ -1,4 +1,4 @@
-"""The replay stores by the names that arguments give them, and the Airflow connection of the one that needs one."""
+"""Replay stores by the values of the argument ``replay_store``, and the hook of the table store's database."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ __all__ = [
 class ReplayStoreHook(BaseHook):
     """Open the table replay store of a database connection (``sqlite``, ``postgres`` or ``mysql``).
 
-    The tables are the package's own; Airflow's metadata database is out of reach of tasks, so give them a
-    database or schema of their own.
+    This package owns the tables. Tasks cannot reach Airflow's metadata database, so use another database or schema.
 
     :param replay_store_conn_id: the Airflow connection of the database.
     """
@@ -50,9 +49,9 @@ class ReplayStoreHook(BaseHook):
         self.replay_store_conn_id = replay_store_conn_id
 
     def get_conn(self) -> TableReplayStore:
-        """Return the store, its tables created or upgraded where needed.
+        """Return the store, after creating or upgrading its tables if necessary.
 
-        :raises ConfigurationError: if the connection is not one of a supported database.
+        :raises ConfigurationError: if the connection is not for a supported database.
         :raises ReplayStoreError: if the database cannot be reached.
         """
         from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
@@ -62,7 +61,7 @@ class ReplayStoreHook(BaseHook):
     def url(self) -> URL:
         """Return the database's SQLAlchemy URL, which may hold a password.
 
-        :raises ConfigurationError: if the connection is not one of a supported database.
+        :raises ConfigurationError: if the connection is not for a supported database.
         """
         from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 
@@ -82,10 +81,11 @@ class ReplayStoreHook(BaseHook):
 
 
 def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None = None) -> ReplayStore:
-    """Return the replay store that an argument names. Blocks: it may look up a connection and reach a database.
+    """Return the replay store that an argument names. Blocks: it may read a connection and contact a database.
 
     :param conn_id: Airflow connection of the database; only for ``"table"``.
-    :param catalog: the landing, which the Variable store needs for anything but positions, ``"landing"`` for all.
+    :param catalog: the landing. The Variable store requires it for all operations except those on positions,
+        ``"landing"`` for all.
     :raises ConfigurationError: if ``kind`` is ``"landing"`` and there is no landing.
     """
     return _STORES[kind](conn_id, catalog)
@@ -107,7 +107,7 @@ def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
     if catalog is None:
         raise ConfigurationError(
-            'replay_store="landing" keeps positions in the landing, which is not known here. Nothing was moved.'
+            'replay_store="landing" stores positions in the landing, and no landing is set. Nothing was moved.'
         )
     return DocumentReplayStore(catalog, PositionFiles(catalog.landing))
 

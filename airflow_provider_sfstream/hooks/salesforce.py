@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C = TypeVar("C", bound=AbstractContextManager[Any])
 LEGACY_PREFIX = "extra__salesforce__"
-"""Of extra fields that were stored by old versions of Airflow."""
+"""Prefix of the extra fields that old versions of Airflow stored."""
 
 _LOGIN_FIELDS = (
     "security_token",
@@ -68,7 +68,7 @@ class SalesforceSettings:
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any]) -> SalesforceSettings:
-        """Return the settings of ``connection``, whose Extra is ``extra``. An empty field is one that is not given.
+        """Return the settings of ``connection``, whose Extra is ``extra``. An empty field counts as absent.
 
         :raises ConfigurationError: naming the connection and its missing or wrong fields. Nothing was contacted.
         """
@@ -93,10 +93,10 @@ class SalesforceSettings:
 
 
 class SalesforceLoginHook(BaseHook):
-    """Log in with an Airflow connection of type ``salesforce``, the one that Airflow's Salesforce provider has.
+    """Log in with an Airflow connection of type ``salesforce``, the type of Airflow's Salesforce provider.
 
-    One hook object logs in once and keeps the token until Salesforce refuses it. It then logs in again, and where that
-    is refused too, with the credentials that the connection has by then.
+    One hook object logs in once and uses the token until Salesforce refuses it. It then logs in again and, if that is
+    refused too, with the current credentials of the connection.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -131,7 +131,7 @@ class SalesforceLoginHook(BaseHook):
             # Absent before Airflow 3.3.2; the blocking form may not be used in an async task after it.
             has_async_form = hasattr(connection, "aextra_dejson")
             extra = await connection.aextra_dejson() if has_async_form else connection.extra_dejson
-            # In a thread: it may read a private key from a file, and imports what checks it.
+            # In a thread: it may read a private key from a file, and imports the modules that validate it.
             self._settings = await asyncio.to_thread(SalesforceSettings.from_connection, connection, extra)
         return self._settings
 
@@ -139,14 +139,14 @@ class SalesforceLoginHook(BaseHook):
         """Return the token provider of this connection. Nothing is contacted yet."""
         return self._provider(self.settings())
 
-    def _rest_client(self, kind: Callable[..., T]) -> T:
-        """Return a new client of a part of the REST API, a kind of ``RestApiClient``, for the caller to close.
+    def _rest_client(self, client_class: Callable[..., T]) -> T:
+        """Return a new client of a part of the REST API, for the caller to close.
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
         settings = self.settings()
         try:
-            return kind(
+            return client_class(
                 self.token_provider(),
                 api_version=settings.version or DEFAULT_API_VERSION,
                 tls_ca=settings.tls_ca,
@@ -200,23 +200,23 @@ class SalesforceLoginHook(BaseHook):
         :raises ConfigurationError: if ``organization_id`` is not the id of an org.
         :raises AuthenticationError: if a login was needed and failed.
         """
-        stated = self.settings().organization_id
-        if stated is None:
+        organization_id = self.settings().organization_id
+        if organization_id is None:
             return self.org_id
         try:
-            org_id = to_18(stated)
+            org_id = to_18(organization_id)
         except ValueError:
             org_id = ""
-        if not org_id.startswith("00D") or not org_id.startswith(stated[:18]):
+        if not org_id.startswith("00D") or not org_id.startswith(organization_id[:18]):
             raise ConfigurationError(
-                f"Airflow connection {self.salesforce_conn_id!r}: organization_id {stated!r} is not the id of an "
-                "org: 15 or 18 characters from 00D on, upper and lower case as Salesforce shows them. Nothing was "
-                "contacted."
+                f"Airflow connection {self.salesforce_conn_id!r}: organization_id {organization_id!r} is not the id "
+                "of an org: 15 or 18 characters from 00D on, upper and lower case as Salesforce shows them. Nothing "
+                "was contacted."
             )
         return org_id
 
     def login_failure(self) -> str | None:
-        """Log in. Return which part failed, and why, for a connection test; ``None`` if all went well."""
+        """Log in. Return the failed part and the error, for a connection test; ``None`` after a success."""
         try:
             _ = self.org_id
         except IdentityError as error:
@@ -225,18 +225,18 @@ class SalesforceLoginHook(BaseHook):
             return f"Login: {error}"
         return None
 
-    def _tested(self, client_of: Callable[[], C], look: Callable[[C], tuple[bool, str]]) -> tuple[bool, str]:
-        """Open a client, log in, and call ``look``. Return the failed part, if any."""
+    def _run_test(self, open_client: Callable[[], C], test: Callable[[C], tuple[bool, str]]) -> tuple[bool, str]:
+        """Open a client, log in, and call ``test``. Return the failed part, if any."""
         try:
-            client = client_of()
+            client = open_client()
         except SalesforceStreamError as error:
             return False, f"Connection fields: {error}"
         with client:
-            refused = self.login_failure()
-            return look(client) if refused is None else (False, refused)
+            failure = self.login_failure()
+            return test(client) if failure is None else (False, failure)
 
-    def _reached_tooling(self, client: ToolingRecordsClient) -> tuple[bool, str]:
-        """Read something from the Tooling API, and return whether that works."""
+    def _test_tooling(self, client: ToolingRecordsClient) -> tuple[bool, str]:
+        """Send a query to the Tooling API, and return whether that works."""
         try:
             client.check()
         except SalesforceStreamError as error:
@@ -245,12 +245,12 @@ class SalesforceLoginHook(BaseHook):
 
 
 def _check_extra(connection: Connection) -> None:
-    """Refuse an Extra that is no JSON object, which Airflow would treat as empty."""
+    """Refuse an Extra that is not a JSON object: Airflow would treat it as empty."""
     try:
-        usable = not connection.extra or isinstance(json.loads(connection.extra), dict)
+        is_valid = not connection.extra or isinstance(json.loads(connection.extra), dict)
     except (ValueError, RecursionError):
-        usable = False
-    if not usable:
+        is_valid = False
+    if not is_valid:
         raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: its Extra is not a JSON object.")
 
 
@@ -273,11 +273,11 @@ def _version(extra: Mapping[str, Any]) -> str | None:
 
 
 def _boolean(name: str, value: Any) -> bool:
-    known = {"true": True, "1": True, "false": False, "0": False, "none": False}
+    booleans = {"true": True, "1": True, "false": False, "0": False, "none": False}
     text = str(value).strip().lower()
-    if text not in known:
+    if text not in booleans:
         raise ConfigurationError(f"{name} must be true or false. Nothing was contacted.")
-    return known[text]
+    return booleans[text]
 
 
 def _proxies(value: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Allocations of an org: a hook that reads them, and a reserve that tasks leave to others."""
+"""Allocations of an org: a hook that reads them, and the check that a reserve of them remains after a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class SalesforceAllocationHook(SalesforceLoginHook):
-    """Read how much of the org's allocations remains: API requests, delivered events and all else that ``/limits`` has.
+    """Read the remaining amount of an org's allocations: API requests, delivered events and all others of ``/limits``.
 
     The user needs the permission "View Setup and Configuration". Each read is one API request.
 
@@ -41,8 +41,8 @@ class SalesforceAllocationHook(SalesforceLoginHook):
         :raises SalesforceStreamError: if it cannot be read.
         """
         with self.get_conn() as client:
-            (found,) = client.get(name)
-            return found
+            (allocation,) = client.get(name)
+            return allocation
 
     def all(self) -> dict[str, Allocation]:
         """Return every allocation of the org above zero, by name.
@@ -75,17 +75,17 @@ _ARGUMENT = "allocation_reserve"
 class AllocationReserve:
     """Reserves of allocations, from the argument ``allocation_reserve`` of an operator.
 
-    :param argument: a number or a share of the allocation that the task uses, or a dict of both by name of the
-        allocation; ``None``: nothing is checked, and the object is false.
-    :raises ConfigurationError: if it is none of these.
+    :param argument: a number or a share of the allocation that the task uses, or a dict of numbers and shares by the
+        name of the allocation; ``None``: nothing is checked, and the object is false.
+    :raises ConfigurationError: if ``argument`` is invalid.
     """
 
     def __init__(self, argument: float | Mapping[str, float] | None) -> None:
-        given: Mapping[Any, Any] = argument if isinstance(argument, Mapping) else {None: argument}
-        if isinstance(argument, Mapping) and not all(isinstance(name, str) and name for name in given):
+        values: Mapping[Any, Any] = argument if isinstance(argument, Mapping) else {None: argument}
+        if isinstance(argument, Mapping) and not all(isinstance(name, str) and name for name in values):
             raise ConfigurationError(f"{_ARGUMENT}={argument!r} must have the names of allocations as its keys.")
         self._reserves: dict[str | None, Reserve] = (
-            {} if argument is None else {name: Reserve.from_value(value, _ARGUMENT) for name, value in given.items()}
+            {} if argument is None else {name: Reserve.from_value(value, _ARGUMENT) for name, value in values.items()}
         )
 
     def __bool__(self) -> bool:
@@ -96,7 +96,7 @@ class AllocationReserve:
 
         :param allocation: allocation that the task uses; a reserve without a name applies to it.
         :param least: minimum use by the task: events, or requests.
-        :param what: subject of the task, as the begin of an error.
+        :param what: subject of the task, as the beginning of an error.
         :raises AllocationReserveError: if less than a reserve would remain.
         :raises AllocationUnknownError: if Salesforce does not report an allocation.
         :raises SalesforceStreamError: if allocations cannot be read.
@@ -105,20 +105,21 @@ class AllocationReserve:
             return
         hook = SalesforceAllocationHook(salesforce_conn_id)
         with hook.get_conn() as client:
-            found = client.get(*(name or allocation for name in self._reserves))
-        for each, reserve in zip(found, self._reserves.values(), strict=True):
-            # Requests are used by refreshes, events by drains.
-            uses = least if (each.name == API_REQUESTS) == (allocation == API_REQUESTS) else 0
-            log.info("%s; %s are to remain after this, which takes %s at least.", each, reserve.amount(each), uses)
-            if each.remaining - uses < reserve.amount(each):
-                log_delivered(each.name, hook.delivered)
-                raise AllocationReserveError(_too_little(what, each, uses, reserve))
+            allocations = client.get(*(name or allocation for name in self._reserves))
+        for current, reserve in zip(allocations, self._reserves.values(), strict=True):
+            # Refreshes use requests, drains use events: ``least`` does not count towards the other kind.
+            uses = least if (current.name == API_REQUESTS) == (allocation == API_REQUESTS) else 0
+            amount = reserve.amount(current)
+            log.info("%s; this task uses at least %s, and %s must remain.", current, uses, amount)
+            if current.remaining - uses < amount:
+                log_delivered(current.name, hook.delivered)
+                raise AllocationReserveError(_shortage(what, current, uses, amount))
 
 
-def _too_little(what: str, found: Allocation, uses: int, reserve: Reserve) -> str:
-    takes = f", and this needs at least {uses:,}" if uses else ""
+def _shortage(what: str, allocation: Allocation, uses: int, reserve: int) -> str:
+    need = f", and this task uses at least {uses:,}" if uses else ""
     return (
-        f"{what}: it would leave less than the reserve of {reserve.amount(found):,} ({found}{takes}). Wait until the "
-        f"allocation refills, with SalesforceAllocationSensor(allocation={found.name!r}, reserve=...) before this "
-        f"task; or lower {_ARGUMENT}. Then clear the task."
+        f"{what}: less than the reserve of {reserve:,} would remain ({allocation}{need}). Wait until the allocation "
+        f"refills, with SalesforceAllocationSensor(allocation={allocation.name!r}, reserve=...) before this task; or "
+        f"lower {_ARGUMENT}. Then clear the task."
     )

@@ -25,7 +25,7 @@ ResourceT = TypeVar("ResourceT", bound=AsyncCloseable)
 
 
 @dataclass
-class _InUse(Generic[ResourceT]):
+class _CountedResource(Generic[ResourceT]):
     resource: ResourceT
     users: int = 0
 
@@ -34,7 +34,7 @@ class _InUse(Generic[ResourceT]):
 class _Loop(Generic[KeyT, ResourceT]):
     """Resources of one event loop. Its repr has no key, which may contain a secret."""
 
-    in_use: dict[KeyT, _InUse[ResourceT]] = field(default_factory=dict, repr=False)
+    resources: dict[KeyT, _CountedResource[ResourceT]] = field(default_factory=dict, repr=False)
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -42,7 +42,7 @@ class SharedOnLoop(Generic[KeyT, ResourceT]):
     """One resource for each event loop and key: the first user opens it, the last one to leave closes it.
 
     Guarantees: concurrent users of equal keys receive the same resource; no user receives one that is being
-    closed; a user who is cancelled, or whose opening fails, leaves nothing behind and harms no other.
+    closed; a cancelled user, or one whose opening fails, leaves no open resource and does not affect other users.
     """
 
     def __init__(self) -> None:
@@ -50,23 +50,23 @@ class SharedOnLoop(Generic[KeyT, ResourceT]):
 
     @asynccontextmanager
     async def use(self, key: KeyT, open_resource: Callable[[], Awaitable[ResourceT]]) -> AsyncIterator[ResourceT]:
-        """Lend the resource of ``key``.
+        """Yield the resource of ``key``.
 
-        :param open_resource: makes it, if nobody uses it yet. Cancelled or failing, it must leave nothing to close.
+        :param open_resource: opens it for its first user. If it fails or is cancelled, it must leave nothing open.
         """
         loop = self._loops.setdefault(asyncio.get_running_loop(), _Loop())
         async with loop.opening:
-            if key not in loop.in_use:
-                loop.in_use[key] = _InUse(await open_resource())
-            shared = loop.in_use[key]
+            if key not in loop.resources:
+                loop.resources[key] = _CountedResource(await open_resource())
+            shared = loop.resources[key]
             shared.users += 1
         try:
             yield shared.resource
         finally:
             shared.users -= 1
             if not shared.users:
-                # Removed before anything is awaited: later users open a new one.
-                del loop.in_use[key]
+                # Removed before the await, so that no new user receives a resource that is being closed.
+                del loop.resources[key]
                 await shared.resource.aclose()
 
 
@@ -81,12 +81,12 @@ class SalesforceEventHook(SalesforceLoginHook):
         self._retentions: dict[str, timedelta | None] = {}
 
     def event_retention(self, topic: str) -> timedelta | None:
-        """Return how long Salesforce retains the events of a topic; ``None`` where that is unknown, with a warning.
+        """Return the retention of the events of a topic at Salesforce; ``None``, with a warning, if it is unknown.
 
         72 hours for change events, custom channels, standard and high-volume platform events; 24 hours for
         standard-volume platform events, PushTopics and generic channels. The volume of a custom platform event
         (``/event/Order__e``) is read from its definition, with one Tooling API request per hook object, which needs the
-        permission "View Setup and Configuration". Callers assume 24 hours where it is unknown, as the warning states.
+        permission "View Setup and Configuration". Callers assume 24 hours if it is unknown, as the warning states.
 
         :raises AuthenticationError: if a login was needed and failed.
         """

@@ -1,4 +1,4 @@
-"""The hook of the Pub/Sub API."""
+"""Hook of the Pub/Sub API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
     from airflow_provider_sfstream.salesforce.pubsub.publishing import PublishedEvent
 
-_EVERY_ORG_HAS = "/data/ChangeEvents"
+_TOPIC_OF_EVERY_ORG = "/data/ChangeEvents"
 
 _async_clients: SharedOnLoop[SalesforceSettings, AsyncPubSubClient] = SharedOnLoop()
 
@@ -82,26 +82,26 @@ class SalesforcePubSubHook(SalesforceEventHook):
             return client.publish(topic, client.encode(topic, rows))
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
-        """Log in and ask the Pub/Sub API about a topic. Return whether all went well, and which part did not.
+        """Log in and request a topic from the Pub/Sub API. Return whether that works, and the failed part otherwise.
 
-        :param topic: the topic that the user must be able to subscribe to; without it, any answer about one will do.
+        :param topic: the topic that the user must be able to subscribe to; without it, any response about one suffices.
         """
 
-        def look(client: PubSubClient) -> tuple[bool, str]:
+        def test(client: PubSubClient) -> tuple[bool, str]:
             logged_in = f"Logged in to org {self.org_id}; Pub/Sub API reached at {client.endpoint.target}"
             try:
-                found = client.get_topic(topic or _EVERY_ORG_HAS)
-                if topic and found.can_subscribe and found.schema_id:
-                    client.get_schema(found.schema_id)
+                info = client.get_topic(topic or _TOPIC_OF_EVERY_ORG)
+                if topic and info.can_subscribe and info.schema_id:
+                    client.get_schema(info.schema_id)
             except (AccessDeniedError, TopicNotFoundError) as error:
                 return (False, f"Topic permission: {error}") if topic else (True, f"{logged_in}.")
             except SalesforceStreamError as error:
                 return False, f"Pub/Sub endpoint: {error}"
-            if topic and not found.can_subscribe:
-                return False, f"Topic permission: the user may not subscribe to {topic}. Give it read access."
+            if topic and not info.can_subscribe:
+                return False, f"Topic permission: the user may not subscribe to {topic}. Grant the user read access."
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
 
-        return self._tested(self.get_conn, look)
+        return self._run_test(self.get_conn, test)
 
 
 def pubsub_arguments(settings: SalesforceSettings) -> dict[str, Any]:

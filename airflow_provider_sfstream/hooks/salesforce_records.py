@@ -1,4 +1,4 @@
-"""The hook for records of an org, through the REST API and Bulk API 2.0."""
+"""Hook of the records of an org, through the REST API and Bulk API 2.0."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SalesforceRecordHook(SalesforceLoginHook):
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
 
     def test_connection(self) -> tuple[bool, str]:
-        """Log in and describe ``Account``; return whether it works, and what does not."""
+        """Log in and describe ``Account``; return whether that works, and the failure otherwise."""
         try:
             with self.get_conn() as client:
                 client.describe("Account")

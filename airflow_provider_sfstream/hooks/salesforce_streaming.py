@@ -1,4 +1,4 @@
-"""The hook of the Streaming API."""
+"""Hook of the Streaming API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _async_clients: SharedOnLoop[SalesforceSettings, AsyncStreamingClient] = SharedOnLoop()
 
-_OF_THE_TOPIC = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, ReplayIdLostError)
+_TOPIC_ERRORS = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, ReplayIdLostError)
 
 
 class SalesforceStreamingHook(SalesforceEventHook):
@@ -86,24 +86,24 @@ class SalesforceStreamingHook(SalesforceEventHook):
         )
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
-        """Log in and shake hands with the Streaming API. Return whether all went well, and which part did not.
+        """Log in and shake hands with the Streaming API. Return whether that works, and the failed part otherwise.
 
         :param topic: a topic that the user must be able to subscribe to.
         """
 
-        def look(client: StreamingClient) -> tuple[bool, str]:
+        def test(client: StreamingClient) -> tuple[bool, str]:
             try:
                 client.check()
                 if topic:
                     client.check(topic)
-            except _OF_THE_TOPIC as error:
+            except _TOPIC_ERRORS as error:
                 return False, f"Topic permission: {error}"
             except SalesforceStreamError as error:
                 return False, f"Streaming endpoint: {error}"
             reached = f"Logged in to org {self.org_id}; Streaming API {client.api_version} reached"
             return True, f"{reached}{f', {topic} can be subscribed to' if topic else ''}."
 
-        return self._tested(self.get_conn, look)
+        return self._run_test(self.get_conn, test)
 
     def _connection_arguments(self, settings: SalesforceSettings) -> dict[str, Any]:
         """Return the connection arguments of a client of the Streaming API."""

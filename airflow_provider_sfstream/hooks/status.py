@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def status_conn_id() -> str | None:
-    """Return the connection of the database that status is kept in; ``None`` for Airflow's Variables."""
+    """Return the Airflow connection of the status store's database; ``None``: status is stored in Airflow Variables."""
     return conf.get("sfstream", "status_conn_id", fallback="").strip() or None
 
 
 def open_status_store() -> StatusStore:
-    """Return where tasks leave status. Blocks: it may look up a connection.
+    """Return the store of status documents. Blocks: it may read a connection.
 
-    :raises ConfigurationError: if the connection is not one of a supported database.
+    :raises ConfigurationError: if the connection is not for a supported database.
     """
     from airflow_provider_sfstream.monitoring.status_store import VariableStatusStore
 
@@ -31,7 +31,7 @@ def open_status_store() -> StatusStore:
 def table_status_store(conn_id: str) -> TableStatusStore:
     """Return the store in the database of an Airflow connection.
 
-    :raises ConfigurationError: if the connection is not one of a supported database.
+    :raises ConfigurationError: if the connection is not for a supported database.
     """
     from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 

@@ -86,7 +86,7 @@ class Entry:
 
     def may_meet(self, start: datetime, end: datetime) -> bool:
         """Return whether the times of the window may overlap ``[start, end)``."""
-        begin, last = self.hull
+        begin, last = self.hull  # whole seconds: the time itself may be almost a second later
         return last + timedelta(seconds=1) > start and (begin is None or begin < end)
 
     def may_end_before(self, time: datetime, after: datetime | None) -> bool:
@@ -106,7 +106,7 @@ class BackfillIndex:
     def add(self, manifest: Manifest) -> None:
         """Write the entry of a backfill window, before its manifest."""
         entry, stream = Entry.from_manifest(manifest), manifest.stream
-        if entry is None:
+        if entry is None:  # a window without any time matches no search by time
             return
         path = f"{self._landing.backfill_index_folder(stream)}/{entry.folder}/{entry.name}"
         with storage_errors(f"The index entry of window {entry.window_id} of {stream} could not be written"):
@@ -125,9 +125,9 @@ class BackfillIndex:
 
         The first item has the windows without a certain day (``None``).
         """
-        yield None, self._ending(stream, self._folder(stream, _LONG), time)
+        yield None, self._entries_ending_before(stream, self._folder(stream, _LONG), time)
         for day, folder in self._newest_days(stream, date.min, _utc_day(time + BACKFILL_REACH)):
-            yield day, self._ending(stream, folder, time)
+            yield day, self._entries_ending_before(stream, folder, time)
 
     def remove(self, stream: Stream, window_ids: Collection[str]) -> None:
         """Remove the entries of removed windows. Lists all days that have entries."""
@@ -157,7 +157,7 @@ class BackfillIndex:
         with storage_errors(f"The mark of a complete index of {stream} could not be written"):
             replace_file(self._landing.filesystem, self._folder(stream, _MARK), b'{"version": 1}')
 
-    def _ending(self, stream: Stream, folder: str, time: datetime) -> list[Entry]:
+    def _entries_ending_before(self, stream: Stream, folder: str, time: datetime) -> list[Entry]:
         return [entry for entry in self._entries(stream, folder) if entry.may_end_before(time, None)]
 
     def _entries(self, stream: Stream, folder: str) -> Iterator[Entry]:
@@ -176,9 +176,9 @@ class BackfillIndex:
                     if first <= day <= last:
                         yield day, f"{base}/{year}/{month}/{number}"
 
-    def _numbers(self, stream: Stream, folder: str, least: int, most: int) -> list[str]:
+    def _numbers(self, stream: Stream, folder: str, minimum: int, maximum: int) -> list[str]:
         names = (path.rpartition("/")[2] for path in self._list(stream, folder))
-        return sorted((name for name in names if name.isdecimal() and least <= int(name) <= most), reverse=True)
+        return sorted((name for name in names if name.isdecimal() and minimum <= int(name) <= maximum), reverse=True)
 
     def _list(self, stream: Stream, folder: str) -> list[str]:
         with storage_errors(f"The index of backfill windows of {stream} could not be listed"):

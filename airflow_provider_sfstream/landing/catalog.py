@@ -29,8 +29,8 @@ from airflow_provider_sfstream.salesforce.topics import Api
 
 log = logging.getLogger(__name__)
 
-_LOOKED_INTO = 20
-"""Number of a stream's newest windows in which to search for a manifest that identifies the stream."""
+_SEARCHED_FOLDERS = 20
+"""Number of a stream's newest window folders in which to search for a manifest that identifies the stream."""
 
 
 class LandingCatalog:
@@ -60,14 +60,14 @@ class LandingCatalog:
             written = write_once(self._filesystem, path, manifest.to_json().encode())
         if written:
             return manifest
-        earlier = self.read_manifest(manifest.stream, window_id)
-        if earlier is None:
+        existing = self.read_manifest(manifest.stream, window_id)
+        if existing is None:
             raise LandingError(
-                f"The manifest of window {window_id} of {manifest.stream} was removed while this run wanted to write "
-                "it. Run the task again; the stored position was not moved."
+                f"The manifest of window {window_id} of {manifest.stream} was removed while this run tried to write it."
+                " The stored position was not moved. Run the task again."
             )
-        log.info("Window %s was already finished by %s; its manifest stands.", window_id, earlier.window.run)
-        return earlier
+        log.info("Window %s was already finished by %s; its manifest remains valid.", window_id, existing.window.run)
+        return existing
 
     def replace_manifest(self, before: Manifest, manifest: Manifest) -> None:
         """Replace the manifest of a window. Only for erasures, which have already written the new files.
@@ -78,7 +78,8 @@ class LandingCatalog:
         if self.read_manifest(manifest.stream, window_id) != before:
             raise LandingError(
                 f"The manifest of window {window_id} of {manifest.stream} was changed or removed by another task while "
-                "this one wrote new files. Nothing of the window was changed here. Run the task again."
+                "this one wrote new files. This task did not change the manifest or the files that it lists. Run the "
+                "task again."
             )
         with storage_errors(f"The manifest of window {window_id} of {manifest.stream} could not be replaced"):
             path = self.landing.manifest_path(manifest.stream, window_id)
@@ -94,8 +95,8 @@ class LandingCatalog:
         manifest = self._read(url)
         if manifest is not None and (manifest.stream, manifest.window.window_id) != (stream, window_id):
             raise ManifestError(
-                f"{url} says that it is window {manifest.window.window_id} of {manifest.stream}. It was copied or "
-                "moved; manifests stay where the drain wrote them. The stored position was not moved."
+                f"{url} contains the manifest of window {manifest.window.window_id} of {manifest.stream}. The file was "
+                "copied or moved; a manifest must remain where the drain wrote it. The stored position was not moved."
             )
         return manifest
 
@@ -107,8 +108,8 @@ class LandingCatalog:
         """
         manifest = self._read(url)
         if manifest is None:
-            removed = f"or its manifest was removed{self._pruned_of(url)}"
-            raise ManifestError(f"{url} does not exist: the window was never finished, {removed}.")
+            cause = f"or its manifest was removed{self._pruned_of(url)}"
+            raise ManifestError(f"{url} does not exist: the window was never finished, {cause}.")
         return manifest
 
     def verify(self, manifest: Manifest, *, sha256: bool = False) -> None:
@@ -121,8 +122,8 @@ class LandingCatalog:
             path = f"{folder}/{file.name}"
             with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
                 size = self._filesystem.size(path)
-                right = size == file.bytes and (not sha256 or self._sha256(path) == file.sha256)
-            if not right:
+                is_unchanged = size == file.bytes and (not sha256 or self._sha256(path) == file.sha256)
+            if not is_unchanged:
                 raise LandingError(
                     f"{manifest.url_of(file.name)} has changed since it was written ({size} bytes now, {file.bytes} in "
                     "the manifest). Restore it, or drain the window again from a replay ID before it."
@@ -145,14 +146,14 @@ class LandingCatalog:
 
         :raises LandingError: if the folder cannot be read, or a file not removed.
         """
-        listed = {MANIFEST, *(file.name for file in manifest.files)}
+        listed_names = {MANIFEST, *(file.name for file in manifest.files)}
         folder = self._folder_of(manifest)
-        with storage_errors(f"What dead tries left beside {manifest.window.manifest_url} could not be removed"):
-            debris = [path for path in self._list(folder) if path.rpartition("/")[2] not in listed]
-            for path in debris:
+        with storage_errors(f"Files of dead tries beside {manifest.window.manifest_url} could not be removed"):
+            unlisted_paths = [path for path in self._list(folder) if path.rpartition("/")[2] not in listed_names]
+            for path in unlisted_paths:
                 with suppress(FileNotFoundError):  # its own try removed it at the same time
                     self._filesystem.rm_file(path)
-            return len(debris) + abort_uploads(self._filesystem, folder)
+            return len(unlisted_paths) + abort_uploads(self._filesystem, folder)
 
     def windows_between(
         self, stream: Stream, start_day: date, end_day: date, *, without: Iterable[str] = ()
@@ -181,17 +182,17 @@ class LandingCatalog:
 
         :raises LandingError: if the storage could not be read.
         """
-        folder, found = self.landing.windows_folder(stream), []
+        folder, parts = self.landing.windows_folder(stream), []
         with storage_errors(f"The windows of {stream} could not be listed"):
             for _ in ("year", "month", "day"):
                 numbers = [name for path in self._list(folder) if (name := path.rpartition("/")[2]).isdecimal()]
                 if not numbers:
                     break
-                found.append(min(numbers))
+                parts.append(min(numbers))
                 folder = f"{folder}/{min(numbers)}"
-        if not found:
+        if not parts:
             return None
-        year, month, day = (int(number) for number in (*found, "1", "1")[:3])
+        year, month, day = (int(number) for number in (*parts, "1", "1")[:3])
         return date(year, month, day)
 
     def streams_of(self, api: Api, topic: str, subscription: str) -> list[Stream]:
@@ -221,9 +222,9 @@ class LandingCatalog:
         """Return one of the newest manifests in the windows folder of a stream; ``None`` if it has none."""
         folders = [folder]
         for _ in ("year", "month", "day", "window"):
-            folders = [path for folder in folders for path in sorted(self._list(folder))][-_LOOKED_INTO:]
-        below = (folder.removeprefix(self.landing.base) for folder in reversed(folders))
-        manifests = (self._read(f"{self.landing.url}{folder}/{MANIFEST}") for folder in below)
+            folders = [path for folder in folders for path in sorted(self._list(folder))][-_SEARCHED_FOLDERS:]
+        window_paths = (folder.removeprefix(self.landing.base) for folder in reversed(folders))
+        manifests = (self._read(f"{self.landing.url}{folder}/{MANIFEST}") for folder in window_paths)
         return next((manifest for manifest in manifests if manifest is not None), None)
 
     def newest_live(self, stream: Stream) -> Manifest | None:
@@ -269,12 +270,12 @@ class LandingCatalog:
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
         :raises LandingError: if the storage could not be read.
         """
-        seen: set[str] = set()
+        passed_ids: set[str] = set()
         window_id: str | None = head_window_id
         while window_id is not None:
-            if window_id in seen:
-                raise ManifestError(f"The windows of {stream} name each other in a circle at {window_id}.")
-            seen.add(window_id)
+            if window_id in passed_ids:
+                raise ManifestError(f"The chain of windows of {stream} contains a cycle at window {window_id}.")
+            passed_ids.add(window_id)
             manifest = self.read_manifest(stream, window_id)
             if manifest is None:
                 self.log_end(stream, window_id)
@@ -290,9 +291,9 @@ class LandingCatalog:
             log.warning("%s", error)
             pruned = None
         if pruned is None:
-            log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
+            log.warning("Window %s of %s is missing; the windows before it cannot be found.", window_id, stream)
         else:
-            log.info("The windows of %s end before %s: %s.", stream, window_id, pruned)
+            log.info("The chain of windows of %s ends before window %s: %s.", stream, window_id, pruned)
 
     def _pruned_of(self, url: str) -> str:
         """Return the record of pruned windows of the stream that ``url`` belongs to, for a message."""

@@ -84,7 +84,7 @@ class IntervalRecord:
             if document.get("version") != VERSION:
                 raise ManifestError(
                     f"{name} is an interval record of version {document.get('version')!r}; this package reads version "
-                    f"{VERSION}. Upgrade airflow-provider-sfstream where it is read."
+                    f"{VERSION}. Upgrade airflow-provider-sfstream in the environment that reads it."
                 )
             run = document["run"]
             return cls(
@@ -100,13 +100,13 @@ class IntervalRecord:
         except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError, RecursionError) as error:
             raise ManifestError(
                 f"{name} is not a readable interval record ({type(error).__name__}: {error}). It was changed after it "
-                f"was written, or it is something else. {_REMEDY}"
+                f"was written, or it is another document. {_REMEDY}"
             ) from error
 
 
 _REMEDY = (
-    "No window and no position was touched. Remove the file and run the task again: it works out anew which windows "
-    "give the interval."
+    "No window and no position was changed. Remove the file and run the task again: the task determines the windows "
+    "of the interval again."
 )
 
 
@@ -135,18 +135,18 @@ def write_interval(
         written = write_once(landing.filesystem, path, record.to_json().encode())
     if written:
         return record
-    earlier = read_interval(catalog, record.stream, record.run, record.interval)
-    if earlier is None:
+    existing = read_interval(catalog, record.stream, record.run, record.interval)
+    if existing is None:
         raise LandingError(
-            f"The record of interval {record.interval} of {record.stream} was removed while this run wanted to write "
-            "it. Run the task again; its windows are landed and no position is affected."
+            f"The record of interval {record.interval} of {record.stream} was removed while this run tried to write "
+            "it. Its windows are landed, and no position is affected. Run the task again."
         )
-    if replaces(earlier):
+    if replaces(existing):
         with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be replaced"):
             replace_file(landing.filesystem, path, record.to_json().encode())
         return record
-    log.info("What %s gave for %s stands; %s gives the same.", earlier.run, record.interval, record.run)
-    return earlier
+    log.info("The result of %s for %s remains valid; %s returns it too.", existing.run, record.interval, record.run)
+    return existing
 
 
 def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, interval: Span) -> IntervalRecord | None:
@@ -164,8 +164,8 @@ def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, int
     record = IntervalRecord.from_json(text, path)
     if (record.stream, record.run.key, record.interval) != (stream, run.key, interval):
         raise ManifestError(
-            f"{path} says that it is what {record.run} gave for {record.interval} of {record.stream}. It was copied or "
-            f"moved. {_REMEDY}"
+            f"{path} contains the result of {record.run} for {record.interval} of {record.stream}. The file was copied "
+            f"or moved. {_REMEDY}"
         )
     return record
 
@@ -173,9 +173,9 @@ def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, int
 def _window_from_document(document: dict[str, Any]) -> RecordedWindow:
     window = RecordedWindow(**document)
     if window.origin not in ("landed", "bus"):
-        raise ValueError(f"{window.origin!r} is no origin of a window")
+        raise ValueError(f"invalid origin of a window: {window.origin!r}")
     if not isinstance(window.window_id, str) or not isinstance(window.manifest_url, str):
-        raise TypeError("a window is named by texts")
+        raise TypeError("window_id and manifest_url must be strings")
     return window
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 CLOCK_SKEW = timedelta(hours=1)
 """Longest time that Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
-_FEW = 20
+_DRAIN_LIMIT = 20
 """Maximum number of windows that a drain reads to complete the backfill index; beyond it the first search does."""
 
 
@@ -63,7 +63,7 @@ class LandedWindows:
         self._heads = heads
         self._now = now
         self._index = ChainIndex(catalog) if index is None else index
-        self._read: set[str] = set()  # live windows whose manifests were read
+        self._read_ids: set[str] = set()  # live windows whose manifests were read
 
     def live_of_run(self, run: RunIdentity) -> list[ReplayWindow]:
         """Return the live windows of all tries of ``run``, oldest first."""
@@ -73,7 +73,7 @@ class LandedWindows:
 
     def of_run(self, run: RunIdentity) -> list[ReplayWindow]:
         """Return the windows of all tries of ``run``."""
-        backfills = (each.window for each in self._landed_by(run) if each.window.kind == "backfill")
+        backfills = (landed.window for landed in self._landed_by(run) if landed.window.kind == "backfill")
         return [*self.live_of_run(run), *backfills]
 
     def _landed_by(self, run: RunIdentity) -> list[Manifest]:
@@ -83,8 +83,8 @@ class LandedWindows:
         folder = landing.day_folder(stream, run.run_after.astimezone(UTC).date())
         with storage_errors(f"The windows of {stream} could not be listed"):
             ids = sorted(path.rpartition("/")[2] for path in list_folder(landing.filesystem, folder))
-        found = (self._catalog.read_manifest(stream, each) for each in ids if each.partition("-")[0] == stamp)
-        return [manifest for manifest in found if manifest is not None and manifest.window.run.key == run.key]
+        manifests = (self._catalog.read_manifest(stream, id_) for id_ in ids if id_.partition("-")[0] == stamp)
+        return [manifest for manifest in manifests if manifest is not None and manifest.window.run.key == run.key]
 
     def overlapping(self, start: datetime, end: datetime) -> list[ReplayWindow]:
         """Return the windows whose times overlap ``[start, end)``, by the store's contract."""
@@ -107,20 +107,22 @@ class LandedWindows:
         Failures are only logged.
         """
         try:
-            few = len(list(islice(self._catalog.window_ids(self._stream), _FEW + 1))) <= _FEW
-            if few:
+            has_few_windows = (
+                len(list(islice(self._catalog.window_ids(self._stream), _DRAIN_LIMIT + 1))) <= _DRAIN_LIMIT
+            )
+            if has_few_windows:
                 self._unindexed_backfills()
         except SalesforceStreamError as error:
-            log.info("The index of the windows of %s was not begun: %s", self._stream, error)
+            log.info("The index of the backfill windows of %s was not completed: %s", self._stream, error)
 
     def _live(self, search: Search, back_to: datetime | None) -> list[ReplayWindow]:
         """Return the live windows that ``search`` wants, oldest first. No chain that ended long before ``back_to``."""
-        found: dict[str, ReplayWindow] = {}
+        windows_by_id: dict[str, ReplayWindow] = {}
         for head in self._heads:
             if head.left_at is None or back_to is None or head.left_at + CLOCK_SKEW >= back_to:
-                windows = self._index.windows(self._stream, head.window_id, search, self._read)
-                found |= {manifest.window.window_id: manifest.window for manifest in windows}
-        return list(reversed(found.values()))
+                windows = self._index.windows(self._stream, head.window_id, search, self._read_ids)
+                windows_by_id |= {manifest.window.window_id: manifest.window for manifest in windows}
+        return list(reversed(windows_by_id.values()))
 
     # Live windows are searched in the order that the contract prefers for equal ends, so that only a later end
     # replaces the best one. Backfill windows with equal ends are ordered by their IDs.
@@ -131,7 +133,7 @@ class LandedWindows:
         for head in self._heads:
             if best is not None and head.left_at is not None and head.left_at + CLOCK_SKEW < best.end:
                 continue
-            for manifest in self._index.windows(self._stream, head.window_id, search, self._read):
+            for manifest in self._index.windows(self._stream, head.window_id, search, self._read_ids):
                 end = end_before(manifest.window, time)
                 if end is not None and (best is None or end > best.end):
                     best, search.after = _Ending(end, manifest.window), end
@@ -141,7 +143,7 @@ class LandedWindows:
         """Return the backfill window that ends last before ``time``, ``None`` if none ends after ``live``."""
         best: _Ending | None = None
         for window in self._unindexed_backfills():
-            best = _later(best, window, time)
+            best = _later_ending(best, window, time)
         for day, entries in self._catalog.backfills.ending_before(self._stream, time):
             after = max((ending.end for ending in (best, live) if ending is not None), default=None)
             if day is not None and after is not None and day < after.astimezone(UTC).date():
@@ -150,7 +152,7 @@ class LandedWindows:
                 after = max((ending.end for ending in (best, live) if ending is not None), default=None)
                 if entry.may_end_before(time, after):
                     for window in self._backfills([entry.window_id]):
-                        best = _later(best, window, time)
+                        best = _later_ending(best, window, time)
         return best if best is not None and (live is None or best.end > live.end) else None
 
     def _backfills(self, window_ids: Iterable[str]) -> Iterator[ReplayWindow]:
@@ -165,37 +167,37 @@ class LandedWindows:
         index = self._catalog.backfills
         if index.is_complete(self._stream):
             return []
-        found, whole = self._manifests_without_index()
+        backfills, is_complete = self._manifests_without_index()
         try:
-            for manifest in found:
+            for manifest in backfills:
                 index.add(manifest)
-            if whole:
+            if is_complete:
                 index.mark_complete(self._stream)
         except LandingError as error:
             log.info("%s", error)
-        return [manifest.window for manifest in found]
+        return [manifest.window for manifest in backfills]
 
     def _manifests_without_index(self) -> tuple[list[Manifest], bool]:
         """Read each manifest once; return those of backfill windows, and whether all of them could be read."""
-        found, whole = [], True
+        backfills, is_complete = [], True
         for head in self._heads:
             with suppress(ManifestError):  # the loop below reads the broken manifest again, and logs it
-                list(self._index.windows(self._stream, head.window_id, _Nothing(), self._read))
+                list(self._index.windows(self._stream, head.window_id, _NoResults(), self._read_ids))
         for window_id in self._catalog.window_ids(self._stream):
-            if window_id in self._read:
+            if window_id in self._read_ids:
                 continue
             try:
                 manifest = self._catalog.read_manifest(self._stream, window_id)
             except ManifestError as error:
-                log.warning("The window is not found if it is a backfill window: %s", error)
-                whole = False
+                log.warning("If this is a backfill window, searches do not find it: %s", error)
+                is_complete = False
                 continue
             if manifest is not None and manifest.window.kind == "backfill":
-                found.append(manifest)
-        return found, whole
+                backfills.append(manifest)
+        return backfills, is_complete
 
 
-class _Nothing:
+class _NoResults:
     """Search for no window, which writes the whole index."""
 
     def wants(self, bounds: Bounds) -> bool:
@@ -249,7 +251,7 @@ class _EndingBefore:
         return self.after is not None and bounds.finished + CLOCK_SKEW < self.after
 
 
-def _later(best: _Ending | None, window: ReplayWindow, time: datetime) -> _Ending | None:
+def _later_ending(best: _Ending | None, window: ReplayWindow, time: datetime) -> _Ending | None:
     """Return the one of two backfill windows that ends later before ``time``."""
     end = end_before(window, time)
     if end is None or (best is not None and (best.end, best.window.window_id) >= (end, window.window_id)):

@@ -75,19 +75,19 @@ class Erasure:
         path = landing.erasure_path(erasure_id)
         with storage_errors(f"{path} could not be read", "Check the storage connection"):
             text = landing.filesystem.cat_file(path) if landing.filesystem.exists(path) else None
-        earlier = None if text is None else cls.from_json(text, path)
-        salt = secrets.token_hex(32) if earlier is None else earlier.salt
-        hashes = {hmac.new(bytes.fromhex(salt), each.encode(), hashlib.sha256).hexdigest() for each in ids}
-        announced = cls(
+        existing = None if text is None else cls.from_json(text, path)
+        salt = secrets.token_hex(32) if existing is None else existing.salt
+        hashes = {hmac.new(bytes.fromhex(salt), record_id.encode(), hashlib.sha256).hexdigest() for record_id in ids}
+        erasure = cls(
             erasure_id=erasure_id,
             entity=entity,
             erased_by=str(run),
-            began_at=now if earlier is None else earlier.began_at,
+            began_at=now if existing is None else existing.began_at,
             salt=salt,
-            hashes=tuple(sorted(hashes.union(() if earlier is None else earlier.hashes))),
+            hashes=tuple(sorted(hashes.union(() if existing is None else existing.hashes))),
         )
-        announced.write(landing)
-        return announced
+        erasure.write(landing)
+        return erasure
 
     def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
         """Record that all records are erased.
@@ -118,20 +118,21 @@ class Erasure:
         try:
             document: dict[str, Any] = json.loads(text)
             if document.pop("format") != FORMAT or document.pop("version") != VERSION:
-                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
-            ended = document["finished_at"]
+                raise ValueError(f"expected format {FORMAT}, version {VERSION}")
+            finished_at = document["finished_at"]
             return cls(
                 **{
                     **document,
                     "began_at": datetime.fromisoformat(document["began_at"]),
-                    "finished_at": None if ended is None else datetime.fromisoformat(ended),
+                    "finished_at": None if finished_at is None else datetime.fromisoformat(finished_at),
                     "hashes": tuple(document["hashes"]),
                 }
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ManifestError(
                 f"{name} is not a readable record of an erasure ({type(error).__name__}: {error}). It was changed "
-                "after it was written. Nothing was erased. Move the file away, keep it, and run the task again."
+                "after it was written. Nothing was erased. Move the file to another folder, do not delete it, and run "
+                "the task again."
             ) from error
 
 
@@ -141,15 +142,15 @@ def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
     :raises ConfigurationError: if windows of a stream are being pruned. Nothing was erased.
     :raises LandingError: if the storage could not be read.
     """
-    found = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
-    for stream in found:
+    streams = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
+    for stream in streams:
         pruned = read_pruned(catalog.landing, stream)
         if pruned is not None and pruned.removing:
             raise ConfigurationError(
-                f"{stream}: windows are being pruned, or a prune was cut off. Let it end, or run it again, and then "
-                "run this. Nothing was erased."
+                f"{stream}: a prune is running, or was interrupted. Nothing was erased. Wait until the prune ends, or "
+                "run it again; then run the erasure again."
             )
-    return found
+    return streams
 
 
 def erase_from_streams(
@@ -162,26 +163,26 @@ def erase_from_streams(
 
     :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
     """
-    counted = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
-    counted.update(streams=len(streams), unfinished=0)
+    counts = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
+    counts.update(streams=len(streams), unfinished=0)
     for stream in streams:
         for window_id in catalog.window_ids(stream):
             manifest = catalog.read_manifest(stream, window_id)
             if manifest is None:
-                counted["unfinished"] += 1
+                counts["unfinished"] += 1
                 continue
-            done = erase_from_window(catalog, manifest, ids, erasure_id)
-            counted.update(vars(done))
-            changed = manifest.erased.get(erasure_id, 0) + done.emptied + done.shortened
-            counted.update(windows=bool(changed), events=changed)
-    if counted["unfinished"]:
+            window_counts = erase_from_window(catalog, manifest, ids, erasure_id)
+            counts.update(vars(window_counts))
+            changed_events = manifest.erased.get(erasure_id, 0) + window_counts.emptied + window_counts.shortened
+            counts.update(windows=bool(changed_events), events=changed_events)
+    if counts["unfinished"]:
         log.warning(
-            "%d folders of windows have no manifest and were not looked into: drains that are at work, or were killed. "
-            "Run this again once no drain is running; what is left then, no run will finish. Remove such folders by "
-            "hand.",
-            counted["unfinished"],
+            "%d window folders have no manifest and were not searched: drains write to them, or were killed. Run the "
+            "erasure again when no drain is running. No run will finish the folders that have no manifest then; remove "
+            "them by hand.",
+            counts["unfinished"],
         )
-    return dict(counted)
+    return dict(counts)
 
 
 @dataclass
@@ -200,67 +201,67 @@ def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordId
 
     :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
     """
-    done = WindowErasure()
+    counts = WindowErasure()
     with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
-        window = _Window(catalog, manifest, ids, done)
+        window = _Window(catalog, manifest, ids, counts)
         files = tuple(map(window.file, manifest.files))
-        changed = done.emptied + done.shortened
-        if changed:
+        changed_events = counts.emptied + counts.shortened
+        if changed_events:
             if is_local(catalog.landing.filesystem):
                 sync_folder(window.folder)
-            erased = {**manifest.erased, erasure_id: manifest.erased.get(erasure_id, 0) + changed}
+            erased = {**manifest.erased, erasure_id: manifest.erased.get(erasure_id, 0) + changed_events}
             before, manifest = manifest, replace(manifest, files=files, erased=erased)
             catalog.replace_manifest(before, manifest)
     catalog.remove_unlisted(manifest)
-    return done
+    return counts
 
 
 class _Window:
     """Files of one window."""
 
-    def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, done: WindowErasure) -> None:
-        landing, self._manifest, self._ids, self._done = catalog.landing, manifest, ids, done
+    def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, counts: WindowErasure) -> None:
+        landing, self._manifest, self._ids, self._counts = catalog.landing, manifest, ids, counts
         self._landing, self._filesystem = landing, landing.filesystem
         self.folder = landing.window_folder(manifest.stream, manifest.window.window_id)
         self._schemas: dict[str, str | None] = {}
 
     def file(self, file: WindowFile) -> WindowFile:
         """Write a file without the records and return it; return ``file`` itself if it contains none of them."""
-        with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as opened:
-            part = pq.ParquetFile(opened)
+        with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as source:
+            part = pq.ParquetFile(source)
             changes = {number: self._changes(part, number) for number in range(part.num_row_groups)}
             if not any(changes.values()):
                 return file
             writer = PartWriter(self._filesystem, self.folder, f"erased-{secrets.token_hex(8)}", sys.maxsize)
             try:
-                for number, changed in changes.items():
-                    writer.write(_with_payloads(part.read_row_group(number), changed))
+                for number, payloads in changes.items():
+                    writer.write(_with_payloads(part.read_row_group(number), payloads))
                 (written,) = writer.finish()
             except BaseException:
                 writer.abandon()
                 raise
-        self._done.files += 1
+        self._counts.files += 1
         return written
 
     def _changes(self, part: Any, number: int) -> dict[int, bytes]:
         """Return the new payloads of a row group, by row, for the rows that change."""
-        found: dict[int, bytes] = {}
+        new_payloads: dict[int, bytes] = {}
         columns = part.read_row_group(number, columns=["schema_id", "payload"])
         if not any(self._ids.are_in(chunk.buffers()[2] or b"") for chunk in columns["payload"].chunks):
-            return found
+            return new_payloads
         for row, payload in enumerate(columns["payload"]):
             payload = payload.as_py()
             if not self._ids.are_in(payload):
                 continue
             schema = self._schema(columns["schema_id"][row].as_py())
-            left = without_records(payload, self._ids, self._manifest.payload_encoding, schema)
-            if left is None:
-                self._done.mentions += 1
+            new_payload = without_records(payload, self._ids, self._manifest.payload_encoding, schema)
+            if new_payload is None:
+                self._counts.mentions += 1
             else:
-                found[row] = left
-                self._done.shortened += bool(left)
-                self._done.emptied += not left
-        return found
+                new_payloads[row] = new_payload
+                self._counts.shortened += bool(new_payload)
+                self._counts.emptied += not new_payload
+        return new_payloads
 
     def _schema(self, schema_id: str) -> str | None:
         if schema_id not in self._schemas:
@@ -271,11 +272,11 @@ class _Window:
         return self._schemas[schema_id]
 
 
-def _with_payloads(rows: pa.Table, changed: dict[int, bytes]) -> pa.Table:
+def _with_payloads(rows: pa.Table, new_payloads: dict[int, bytes]) -> pa.Table:
     """Return a row group with the columns of :data:`SCHEMA` and the new payloads in the changed rows."""
-    if changed:
+    if new_payloads:
         payloads = rows["payload"].to_pylist()
-        for row, left in changed.items():
-            payloads[row] = left
+        for row, payload in new_payloads.items():
+            payloads[row] = payload
         rows = rows.set_column(rows.schema.get_field_index("payload"), "payload", pa.array(payloads, pa.binary()))
     return rows.select(SCHEMA.names).cast(SCHEMA)

@@ -43,7 +43,7 @@ MANIFEST = "manifest.json"
 PRUNED = "pruned.json"
 RECORDED = "recorded.json"
 _DATED_ID = re.compile(r"([0-9]{8})[A-Za-z0-9_-]{0,100}")
-_OWNER_REMEDY = "Choose another landing, run the worker as that user, or let the worker's user write there"
+_OWNER_REMEDY = "Choose another landing, run the worker as that user, or grant the worker's user write permission"
 _UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 
 
@@ -59,8 +59,8 @@ class Landing:
     def __init__(self, filesystem: Any, base: str, url: str) -> None:
         if has_credentials(url):
             raise ConfigurationError(
-                "The landing URL carries a password or a signature, which would be written into manifests. Leave it "
-                "out and give the credentials to the storage connection."
+                "The landing URL contains a password or a signature, which would be written to manifests. Remove it "
+                "from the URL, and store the credentials in the storage connection."
             )
         never_remember_listings(filesystem)
         self.filesystem = filesystem
@@ -74,7 +74,7 @@ class Landing:
         :raises ConfigurationError: if it is empty, or no installed filesystem supports it.
         """
         if not url.strip():
-            raise ConfigurationError("The landing URL is empty. Give a folder, for example s3://lake/salesforce.")
+            raise ConfigurationError("The landing URL is empty. Set a folder, for example s3://lake/salesforce.")
         try:
             filesystem, base = fsspec.core.url_to_fs(url, **storage_options)
         except (ValueError, ImportError) as error:
@@ -99,7 +99,7 @@ class Landing:
 
         :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
         """
-        return f"{self.day_folder(stream, _day_of(window_id, 'a window id'))}/{window_id}"
+        return f"{self.day_folder(stream, _day_of(window_id, 'window ID'))}/{window_id}"
 
     def manifest_path(self, stream: Stream, window_id: str) -> str:
         return f"{self.window_folder(stream, window_id)}/{MANIFEST}"
@@ -113,7 +113,7 @@ class Landing:
 
         :raises ConfigurationError: if ``interval_id`` does not begin with a date, or has unsafe characters.
         """
-        day = _day_of(interval_id, "an interval id")
+        day = _day_of(interval_id, "interval ID")
         return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
 
     def pruned_path(self, stream: Stream) -> str:
@@ -121,11 +121,11 @@ class Landing:
         return f"{self.stream_folder(stream)}/{PRUNED}"
 
     def chain_index_path(self, stream: Stream, window_id: str, level: int) -> str:
-        """Return the path of the index document of the stretch of a level that begins at a live window.
+        """Return the path of the index document of the segment of a level that begins at a live window.
 
         :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
         """
-        day = _day_of(window_id, "a window id")
+        day = _day_of(window_id, "window ID")
         return f"{self.stream_folder(stream)}/index/chain/{day:%Y/%m/%d}/{window_id}.{level}.json"
 
     def backfill_index_folder(self, stream: Stream) -> str:
@@ -141,7 +141,7 @@ class Landing:
 
         :raises ConfigurationError: if ``erasure_id`` does not begin with a date, or has unsafe characters.
         """
-        _day_of(erasure_id, "the id of an erasure")
+        _day_of(erasure_id, "erasure ID")
         return f"{self.base}/erasures/{erasure_id}.json"
 
     def position_path(self, key: str) -> str:
@@ -150,7 +150,7 @@ class Landing:
         :raises ConfigurationError: if ``key`` has unsafe characters.
         """
         if not re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]{0,254}", key):
-            raise ConfigurationError(f"{key!r} cannot name a file of the landing. Nothing was read or moved.")
+            raise ConfigurationError(f"{key!r} is not a valid file name in the landing. Nothing was read or moved.")
         return f"{self.base}/positions/{key}.json"
 
     def position_url(self, key: str) -> str:
@@ -197,9 +197,9 @@ class Landing:
                 self.filesystem.pipe_file(path, b"writable")
             elif not refuses_second_write(self.filesystem, path):
                 log.warning(
-                    "The storage of the landing %s does not do conditional writes (If-None-Match). Two tries of a run "
-                    "that live at the same time may both write the window's manifest, and events may get lost. Update "
-                    "the storage, or choose another one.",
+                    "The storage of the landing %s does not support conditional writes (If-None-Match). Two tries of a "
+                    "run that write at the same time may both write the window's manifest, and events may be lost. "
+                    "Update the storage, or choose another one.",
                     self.url,
                 )
             self.filesystem.rm_file(path)
@@ -209,7 +209,7 @@ def _schema_file(schema_id: str) -> str:
     return f"{slug(schema_id)}.avsc"
 
 
-def _day_of(dated_id: str, what: str) -> date:
+def _day_of(dated_id: str, kind: str) -> date:
     """Return the day that an ID begins with.
 
     :raises ConfigurationError: if it does not begin with a date, or has unsafe characters.
@@ -219,8 +219,8 @@ def _day_of(dated_id: str, what: str) -> date:
         return datetime.strptime(match[1] if match else "", "%Y%m%d").date()  # noqa: DTZ007 (a day, not a time)
     except ValueError:
         raise ConfigurationError(
-            f"{dated_id!r} is not {what}. It begins with a date, as in 20260131T120000Z-0123456789abcdef; "
-            "take it from a manifest or from the replay store."
+            f"Invalid {kind}: {dated_id!r}. It must begin with a date, as in 20260131T120000Z-0123456789abcdef. Copy "
+            "it from a manifest or from the replay store."
         ) from None
 
 
@@ -243,7 +243,7 @@ def check_owner(folder: str, url: str) -> None:
     path = Path(folder).absolute()
     for existing in (path, *path.parents):
         try:
-            found = existing.stat()
+            status = existing.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError:
@@ -251,15 +251,15 @@ def check_owner(folder: str, url: str) -> None:
         break
     else:
         return
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid == os.geteuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid == os.geteuid():
         return
-    if mode_lets_write(found, os.geteuid(), {os.getegid(), *os.getgroups()}):
+    if mode_lets_write(status, os.geteuid(), {os.getegid(), *os.getgroups()}):
         return
     if os.geteuid() != 0 and _access_lets_write(existing):
         return
     raise ConfigurationError(
-        f"The landing {url} cannot be used: the folder {existing} belongs to the user {_name(found.st_uid)}, and its "
-        f"mode ({stat.filemode(found.st_mode)}) does not let the user {_name(os.geteuid())} write there. "
+        f"The landing {url} cannot be used: the folder {existing} belongs to the user {_user_name(status.st_uid)}, and "
+        f"its mode ({stat.filemode(status.st_mode)}) does not allow the user {_user_name(os.geteuid())} to write. "
         f"{_OWNER_REMEDY} (chown, or chmod g+w for a group of both). {_UNTOUCHED}"
     )
 
@@ -267,19 +267,19 @@ def check_owner(folder: str, url: str) -> None:
 def mode_lets_write(found: os.stat_result, user: int, groups: Collection[int]) -> bool:
     """Return whether the mode of a folder lets a user create files in it, without the extra rights of root."""
     if found.st_uid == user:
-        needed = stat.S_IWUSR | stat.S_IXUSR
+        required = stat.S_IWUSR | stat.S_IXUSR
     elif found.st_gid in groups:
-        needed = stat.S_IWGRP | stat.S_IXGRP
+        required = stat.S_IWGRP | stat.S_IXGRP
     else:
-        needed = stat.S_IWOTH | stat.S_IXOTH
-    return found.st_mode & needed == needed
+        required = stat.S_IWOTH | stat.S_IXOTH
+    return found.st_mode & required == required
 
 
 def _access_lets_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def _name(uid: int) -> str:
+def _user_name(uid: int) -> str:
     try:
         return f"{pwd.getpwuid(uid).pw_name!r} ({uid})"
     except KeyError:

@@ -151,12 +151,12 @@ class Manifest:
             document = json.loads(text)
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise ManifestError(
-                    f"{url} is not a manifest of this package. Point at the manifest.json that a drain wrote."
+                    f"{url} is not a manifest of this package. Use the manifest.json that a drain wrote."
                 )
             if document.get("version") != VERSION:
                 raise ManifestError(
                     f"{url} is a manifest of version {document.get('version')!r}; this package reads version "
-                    f"{VERSION}. Upgrade airflow-provider-sfstream where it is read."
+                    f"{VERSION}. Upgrade airflow-provider-sfstream in the environment that reads it."
                 )
             run = document["run"]
             window = ReplayWindow(
@@ -188,14 +188,14 @@ class Manifest:
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
                 raise ManifestError(f"{url} names files that no drain writes. It was changed after it was written.")
             if not _WINDOW_ID.fullmatch(window.window_id) or document["payload_encoding"] not in _ENCODINGS:
-                raise ManifestError(f"{url} has a window id, or an encoding of payloads, that no drain writes.")
+                raise ManifestError(f"{url} has a window ID or a payload encoding that no drain writes.")
             schemas = dict(document["schemas"])
             # Absent if every schema was available when the window landed.
             missing = {
-                schema_id: MissingSchema(**each) for schema_id, each in document.get("missing_schemas", {}).items()
+                schema_id: MissingSchema(**schema) for schema_id, schema in document.get("missing_schemas", {}).items()
             }
-            named = [*schemas.values(), *(each.file for each in missing.values() if each.file is not None)]
-            if not all(SCHEMA_REFERENCE.fullmatch(name) for name in named):
+            schema_files = [*schemas.values(), *(schema.file for schema in missing.values() if schema.file is not None)]
+            if not all(SCHEMA_REFERENCE.fullmatch(name) for name in schema_files):
                 raise ManifestError(f"{url} names schemas outside of its stream. It was changed after it was written.")
             return cls(
                 stream=Stream(**document["stream"]),
@@ -220,7 +220,7 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ManifestError(
                 f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was "
-                "written, or it is something else. The window's data files are untouched."
+                "written, or it is another document. The window's data files were not changed."
             ) from error
 
 

@@ -37,7 +37,7 @@ ROW_GROUP_BYTES = 8 * 2**20
 """Small enough to stay in a processor's cache between receipt and write; larger row groups do not."""
 PART_BYTES = 256 * 2**20
 _WRITER_NICENESS = 19
-_WAITING = 2
+_MAX_QUEUED_ROW_GROUPS = 2
 """Maximum number of row groups that wait for the writing thread; beyond it, the reading of the stream pauses."""
 _LAST_WRITE_SECONDS = 60.0
 """Longest wait of an abandoned window for its current write: a storage that does not respond may never finish it."""
@@ -105,8 +105,8 @@ class ParquetWindowWriter:
         self._event_count = 0
         self._payload_bytes = 0
         self._first_received = sys.maxsize  # milliseconds since the epoch
-        self._gathered = RowGroup(first_ordinal=0)
-        self._queue: queue.Queue[RowGroup | None] = queue.Queue(_WAITING)
+        self._row_group = RowGroup(first_ordinal=0)
+        self._queue: queue.Queue[RowGroup | None] = queue.Queue(_MAX_QUEUED_ROW_GROUPS)
         self._failure: BaseException | None = None
         self._discard = False
         self._thread: threading.Thread | None = None
@@ -122,19 +122,19 @@ class ParquetWindowWriter:
                 self._without_schema[schema_id] += batch.schema_ids.count(schema_id)
         self._event_times.add(batch.schema_ids, batch.payloads)
         self._first_received = min(self._first_received, batch.received_at // 1_000_000)
-        group = self._gathered
+        group = self._row_group
         group.add(batch)
         if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
-            self._hand_over()
+            self._enqueue_row_group()
 
     def finish(self) -> WrittenWindow:
         """Write the remaining events and the schemas, and return the result. The manifest may be written next.
 
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
-        without = {id_: count for id_, count in self._without_schema.items() if self._has_no_schema(id_)}
-        if len(self._gathered):
-            self._hand_over()
+        without_schema = {id_: count for id_, count in self._without_schema.items() if self._has_no_schema(id_)}
+        if len(self._row_group):
+            self._enqueue_row_group()
         self._stop_thread()
         self._raise_failure()
         with storage_errors(f"The window at {self._url} could not be written"):
@@ -144,7 +144,7 @@ class ParquetWindowWriter:
                 sync_folder(self._folder)
         times = self._event_times
         # Skipped events that can be decoded later may lie outside of the bounds of the others.
-        known = times.unread <= without.keys()
+        has_all_times = times.unread <= without_schema.keys()
         # An event dated in the future counts at the time it was received, at the earliest that of the first event.
         first = None if times.first is None else min(times.first, self._first_received)
         return WrittenWindow(
@@ -152,9 +152,9 @@ class ParquetWindowWriter:
             schemas=references,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
-            first_event_time=to_datetime(first if known else None),
-            last_event_time=to_datetime(times.last if known else None),
-            without_schema=without,
+            first_event_time=to_datetime(first if has_all_times else None),
+            last_event_time=to_datetime(times.last if has_all_times else None),
+            without_schema=without_schema,
             untimed_events=times.untimed,
         )
 
@@ -166,7 +166,7 @@ class ParquetWindowWriter:
     ) -> None:
         self._discard = True
         if not self._stop_thread(_LAST_WRITE_SECONDS):
-            log.warning("What is being written to %s did not end within %.0f s.", self._url, _LAST_WRITE_SECONDS)
+            log.warning("The current write to %s did not end within %.0f s.", self._url, _LAST_WRITE_SECONDS)
         elif not self._parts.finished:
             self._parts.abandon()
 
@@ -176,20 +176,20 @@ class ParquetWindowWriter:
             schema = self._schemas[schema_id] = self._schema(schema_id)
         return schema is None
 
-    def _hand_over(self) -> None:
-        group = self._gathered
+    def _enqueue_row_group(self) -> None:
+        group = self._row_group
         self._event_times.settle()
         self._event_count += len(group)
         self._payload_bytes += group.payload_bytes
-        self._gathered = RowGroup(first_ordinal=self._event_count)
+        self._row_group = RowGroup(first_ordinal=self._event_count)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_groups, name="sfstream-landing", daemon=True)
             self._thread.start()
         self._queue.put(group)
 
     def _write_groups(self) -> None:
-        """Write row groups until the end marker. After a fault discard the rest, so that no caller blocks."""
-        _give_way()
+        """Write row groups until the end marker. After a fault, discard the others, so that no caller blocks."""
+        _lower_priority()
         while (group := self._queue.get()) is not None:
             if self._discard or self._failure is not None:
                 continue
@@ -214,8 +214,8 @@ class ParquetWindowWriter:
 
     def _write_schemas(self) -> dict[str, str]:
         references = {}
-        known = {schema_id: schema for schema_id, schema in self._schemas.items() if schema is not None}
-        for schema_id, schema in sorted(known.items()):
+        schemas = {schema_id: schema for schema_id, schema in self._schemas.items() if schema is not None}
+        for schema_id, schema in sorted(schemas.items()):
             path = self._landing.schema_path(self._stream, schema_id)
             if not self._landing.filesystem.exists(path):
                 write_once(self._landing.filesystem, path, schema.encode())
@@ -223,7 +223,7 @@ class ParquetWindowWriter:
         return references
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lower the priority of this thread on Linux, below those that read the stream.
 
     Otherwise its compression would occupy a processor when a response arrives that must be answered with the next

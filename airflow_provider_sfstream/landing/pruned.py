@@ -75,7 +75,7 @@ class PrunedWindows:
         try:
             document: dict[str, Any] = json.loads(text)
             if document.pop("format") != FORMAT or document.pop("version") != VERSION:
-                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+                raise ValueError(f"expected format {FORMAT}, version {VERSION}")
             return cls(
                 **{
                     **document,
@@ -88,8 +88,8 @@ class PrunedWindows:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ManifestError(
                 f"{name} is not a readable record of pruned windows ({type(error).__name__}: {error}). It was changed "
-                "after it was written, or a newer version of this package wrote it. No window was touched. Restore or "
-                "remove the file; without it, missing windows are no longer known to have been pruned."
+                "after it was written, or a newer version of this package wrote it. No window was changed. Restore or "
+                "remove the file; without it, errors no longer report that missing windows were pruned."
             ) from error
 
 
@@ -124,7 +124,7 @@ def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) 
     """
     filesystem = landing.filesystem
     folders = [landing.window_folder(stream, window_id) for window_id in window_ids]
-    with storage_errors(f"Pruned windows of {stream} could not be removed", "Check that they may be removed"):
+    with storage_errors(f"Pruned windows of {stream} could not be removed", "Check the permission to delete them"):
         if is_local(filesystem):
             for folder in folders:
                 _refuse_links(Path(folder), Path(landing.base))
@@ -141,7 +141,9 @@ def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) 
 
 def _remove_from_index(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:
     levels = ((window_id, range(1, level_of(window_id) + 1)) for window_id in window_ids)
-    documents = [landing.chain_index_path(stream, window_id, level) for window_id, each in levels for level in each]
+    documents = [
+        landing.chain_index_path(stream, window_id, level) for window_id, numbers in levels for level in numbers
+    ]
     _remove(landing.filesystem, documents)
     if is_local(landing.filesystem):
         for path in documents:
@@ -151,13 +153,13 @@ def _remove_from_index(landing: Landing, stream: Stream, window_ids: Sequence[st
 
 def _refuse_links(folder: Path, base: Path) -> None:
     """Refuse a folder that is reached through a symbolic link; only the base itself may be a link."""
-    for each in (folder, *folder.parents):
-        if each == base:
+    for parent in (folder, *folder.parents):
+        if parent == base:
             return
-        if each.is_symlink():
+        if parent.is_symlink():
             raise LandingError(
-                f"{each} is a symbolic link, and windows are not removed through it: they would be somebody else's. "
-                "Look who made it, and put the folder itself in its place. Nothing was removed."
+                f"{parent} is a symbolic link. Windows are not removed through a link: its target does not belong to "
+                "this landing. Nothing was removed. Find out who created the link, and replace it with the folder."
             )
 
 

@@ -60,10 +60,10 @@ class RecordedPosition:
         try:
             document: dict[str, Any] = json.loads(text)
             if document.pop("format") != FORMAT or document.pop("version") != VERSION:
-                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+                raise ValueError(f"expected format {FORMAT}, version {VERSION}")
             replay_id, recorded_at = document["replay_id"], datetime.fromisoformat(document["recorded_at"])
             if type(document["fence"]) is not int or recorded_at.tzinfo is None:
-                raise ValueError("its fence is no whole number, or its time has no time zone")
+                raise ValueError("the fence is not an integer, or the time has no time zone")
             return cls(
                 **{
                     **document,

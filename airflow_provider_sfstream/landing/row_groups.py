@@ -27,7 +27,7 @@ from airflow_provider_sfstream.landing.storage import discard, is_local, make_fo
 if TYPE_CHECKING:
     from airflow_provider_sfstream.streams.source import EventBatch
 
-_OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
+_EVENT_COLUMNS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
     pa.field("replay_id", pa.binary(), nullable=False): attrgetter("replay_ids"),
     pa.field("event_id", pa.string()): attrgetter("event_ids"),
     pa.field("schema_id", pa.string(), nullable=False): attrgetter("schema_ids"),
@@ -37,7 +37,7 @@ _OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
 SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64(), nullable=False),
-        *_OF_EVENTS,
+        *_EVENT_COLUMNS,
         pa.field("received_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
@@ -49,7 +49,7 @@ class RowGroup:
 
     def __init__(self, first_ordinal: int) -> None:
         self._first_ordinal = first_ordinal
-        self._values = [_Values(field.type) for field in _OF_EVENTS]
+        self._values = [_Values(field.type) for field in _EVENT_COLUMNS]
         self._received_at: list[int] = []
         self.payload_bytes = 0
 
@@ -58,8 +58,8 @@ class RowGroup:
 
     def add(self, batch: EventBatch) -> None:
         """Append the events of ``batch``, which must not be empty. Its values are copied; the batch can be freed."""
-        for values, of in zip(self._values, _OF_EVENTS.values(), strict=True):
-            values.add(of(batch))
+        for values, values_of in zip(self._values, _EVENT_COLUMNS.values(), strict=True):
+            values.add(values_of(batch))
         self._received_at += [batch.received_at // 1000] * len(batch)
         self.payload_bytes += sum(map(len, batch.payloads))
 
@@ -145,7 +145,7 @@ class PartWriter:
         self._attempt = attempt
         self._part_bytes = part_bytes
         self._files: list[WindowFile] = []
-        self._begun: list[str] = []
+        self._part_names: list[str] = []
         self._rows = 0
         self._file: _CountedFile | None = None
         self._buffered: Any = None
@@ -176,14 +176,14 @@ class PartWriter:
             with suppress(Exception):
                 self._writer.close()  # after the file is discarded, so that the footer is not written
         with suppress(Exception):  # after one failure, do not wait for an unresponsive storage with each part
-            for name in self._begun:
+            for name in self._part_names:
                 with suppress(FileNotFoundError):
                     self._filesystem.rm_file(f"{self._folder}/{name}")
 
     def _begin_part(self) -> None:
-        name = f"part-{len(self._begun):05d}-{self._attempt}.parquet"
+        name = f"part-{len(self._part_names):05d}-{self._attempt}.parquet"
         make_folder(self._filesystem, self._folder)
-        self._begun.append(name)
+        self._part_names.append(name)
         self._file = _CountedFile(self._filesystem.open(f"{self._folder}/{name}", "wb"))
         # Parquet is written in many small pieces. Each would wait for the interpreter lock, which the stream uses.
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _BUFFER_BYTES)
@@ -206,7 +206,7 @@ class PartWriter:
         if is_local(self._filesystem):
             sync(file.raw)
         file.close()
-        self._files.append(WindowFile(self._begun[-1], self._rows, file.size, file.digest.hexdigest()))
+        self._files.append(WindowFile(self._part_names[-1], self._rows, file.size, file.digest.hexdigest()))
         self._writer = self._buffered = self._file = None
 
 

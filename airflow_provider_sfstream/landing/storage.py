@@ -71,10 +71,10 @@ def never_remember_listings(filesystem: Any) -> None:
     Filesystems of fsspec cache listings for the lifetime of the process, and use them to check whether a file exists
     and how large it is; they would miss the later writes of other processes.
     """
-    remembered = getattr(filesystem, "dircache", None)
-    if isinstance(remembered, DirCache):
-        remembered.use_listings_cache = False
-        remembered.clear()
+    cache = getattr(filesystem, "dircache", None)
+    if isinstance(cache, DirCache):
+        cache.use_listings_cache = False
+        cache.clear()
 
 
 def list_folder(filesystem: Any, folder: str) -> list[str]:
@@ -116,12 +116,12 @@ def make_folder(filesystem: Any, folder: str, *, private: bool = False) -> None:
         filesystem.makedirs(folder, exist_ok=True)
         return
     path = Path(folder)
-    created = [one for one in (path, *path.parents) if not one.exists()]
-    for one in reversed(created):
-        one.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+    missing = [ancestor for ancestor in (path, *path.parents) if not ancestor.exists()]
+    for ancestor in reversed(missing):
+        ancestor.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
     path.mkdir(exist_ok=True)  # raises if a file has this name
-    for one in created:
-        sync_folder(str(one.parent))
+    for ancestor in missing:
+        sync_folder(str(ancestor.parent))
 
 
 def write_once(filesystem: Any, path: str, data: bytes) -> bool:

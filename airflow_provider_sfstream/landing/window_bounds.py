@@ -1,4 +1,4 @@
-"""Time bounds of windows, with which a search skips windows; and the documents of the index of a chain: stretches of
+"""Time bounds of windows, with which a search skips windows; and the documents of the index of a chain: segments of
 live windows, each with the bounds of its times. Pure.
 """
 
@@ -43,7 +43,7 @@ def hull_of(window: ReplayWindow) -> Hull | None:
         hulls.append((window.counts_from, window.contact_at))
     elif window.event_count and window.first_event_time is not None and window.last_event_time is not None:
         hulls.append((window.first_event_time, window.last_event_time))
-    return _joined(hulls)
+    return _common_hull(hulls)
 
 
 def end_of(window: ReplayWindow) -> datetime | None:
@@ -86,7 +86,7 @@ class Bounds:
     @classmethod
     def around(cls, bounds: Iterable[Bounds]) -> Bounds:
         """Return the common bounds of all of ``bounds``, which must not be empty."""
-        return reduce(_around, bounds)
+        return reduce(_common_bounds, bounds)
 
     def meet(self, start: datetime, end: datetime) -> bool:
         """Return whether :func:`overlaps` may accept one of the windows for ``[start, end)``."""
@@ -117,18 +117,18 @@ class Bounds:
         )
 
 
-def _around(one: Bounds, other: Bounds) -> Bounds:
-    hulls = [hull for hull in (one.hull, other.hull) if hull is not None]
-    ends = [end for pair in (one.ends, other.ends) if pair is not None for end in pair]
+def _common_bounds(first: Bounds, second: Bounds) -> Bounds:
+    hulls = [hull for hull in (first.hull, second.hull) if hull is not None]
+    ends = [end for pair in (first.ends, second.ends) if pair is not None for end in pair]
     return Bounds(
-        finished=max(one.finished, other.finished),
-        due=(min(one.due[0], other.due[0]), max(one.due[1], other.due[1])),
-        hull=_joined(hulls),
+        finished=max(first.finished, second.finished),
+        due=(min(first.due[0], second.due[0]), max(first.due[1], second.due[1])),
+        hull=_common_hull(hulls),
         ends=(min(ends), max(ends)) if ends else None,
     )
 
 
-def _joined(hulls: list[Hull]) -> Hull | None:
+def _common_hull(hulls: list[Hull]) -> Hull | None:
     if not hulls:
         return None
     begins = [begin for begin, _ in hulls if begin is not None]
@@ -142,7 +142,7 @@ def _text(time: datetime) -> str:
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError(f"its time {text!r} has no time zone")
+        raise ValueError(f"the time {text!r} has no time zone")
     return time
 
 
@@ -155,7 +155,7 @@ _HIGHEST_LEVEL = 8
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a stretch, from the window ``newest`` back to the next part."""
+    """Part of a segment, from the window ``newest`` back to the next part."""
 
     newest: str
     bounds: Bounds
@@ -163,7 +163,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ChainSegment:
-    """Stretch of the chain of live windows, newest first. ``before``: the window before it, ``None`` at the first."""
+    """Segment of the chain of live windows, newest first. ``before``: the window before it, ``None`` at the first."""
 
     stream: Stream
     level: int
@@ -172,7 +172,7 @@ class ChainSegment:
 
     @property
     def newest(self) -> str:
-        """Return the window that the stretch begins at."""
+        """Return the window that the segment begins at."""
         return self.parts[0].newest
 
     @property
@@ -181,7 +181,7 @@ class ChainSegment:
         return Bounds.around(part.bounds for part in self.parts)
 
     def to_json(self) -> str:
-        """Return the document. Equal stretches have equal documents."""
+        """Return the document. Equal segments have equal documents."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -194,7 +194,7 @@ class ChainSegment:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ChainSegment:
-        """Return the stretch in a document.
+        """Return the segment in a document.
 
         :raises ValueError: if the document is incomplete, or another document.
         """
@@ -202,17 +202,17 @@ class ChainSegment:
             content: dict[str, Any] = json.loads(text)
             digest = content.pop("sha256")
             if (content["format"], content["version"], digest) != (FORMAT, VERSION, _digest(content)):
-                raise ValueError(f"it is no {FORMAT} of version {VERSION}, or not as it was written")
+                raise ValueError(f"expected an unchanged document of format {FORMAT}, version {VERSION}")
             parts = tuple(Part(part["newest"], Bounds.from_document(part)) for part in content["parts"])
             if not parts:
-                raise ValueError("it has no parts")
+                raise ValueError("the segment has no parts")
             return cls(Stream(**content["stream"]), content["level"], parts, content["before"])
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError, SalesforceStreamError) as error:
-            raise ValueError(f"it lacks or mistypes a field ({type(error).__name__}: {error})") from error
+            raise ValueError(f"a field is missing or has a wrong type ({type(error).__name__}: {error})") from error
 
 
 def level_of(window_id: str) -> int:
-    """Return the level of a window in the index; most have level 0, which begins no stretch."""
+    """Return the level of a window in the index; most have level 0, which begins no segment."""
     number = int.from_bytes(hashlib.sha256(window_id.encode()).digest()[:8])
     zeros = (number & -number).bit_length() - 1 if number else 64
     return min(zeros // _BITS, _HIGHEST_LEVEL)

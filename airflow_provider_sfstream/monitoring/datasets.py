@@ -86,5 +86,5 @@ def type_text(type_: Any) -> str:
         return type_
     ((kind, inside),) = type_.items()
     if kind == "struct":
-        return f"struct<{','.join(f'{name}:{type_text(each)}' for name, each in inside.items())}>"
+        return f"struct<{','.join(f'{name}:{type_text(field)}' for name, field in inside.items())}>"
     return f"map<string,{type_text(inside)}>" if kind == "map" else f"{kind}<{type_text(inside)}>"

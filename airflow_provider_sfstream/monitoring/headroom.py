@@ -12,12 +12,12 @@ from airflow_provider_sfstream.monitoring.status import Certainty, certainty_of
 
 @dataclass(frozen=True)
 class Headroom:
-    """The time that is left to read unread events before Salesforce deletes them.
+    """The remaining time to read unread events before Salesforce deletes them.
 
     :param proven_until: the last moment for which the end of the stream was proven: each unread event is younger.
         ``None`` without proof of an end.
-    :param estimated_until: the last estimate of that moment, where it is later: the time of the last stored event,
-        which its publisher set, or an end of the stream that is only estimated. ``None`` where there is none.
+    :param estimated_until: the last estimate of that moment, if it is later: the time of the last stored event,
+        which its publisher set, or an end of the stream that is only estimated. ``None`` without an estimate.
     :param retention: time for which Salesforce retains an event.
     :param is_retention_proven: ``False``: ``retention`` is a lower bound.
     :param now: the moment from which the time is counted.
@@ -50,23 +50,23 @@ class Headroom:
 
     @property
     def until(self) -> datetime | None:
-        """The time up to which all events are stored: proven or, where that is later, estimated."""
+        """The time up to which all events are stored: proven or, if that is later, estimated."""
         return self.proven_until if self.estimated_until is None else self.estimated_until
 
     @property
     def known(self) -> timedelta | None:
-        """The time that is left by ``proven_until``. Below zero, unread events may be lost already."""
-        return self._left(self.proven_until)
+        """The remaining time by ``proven_until``. Below zero, unread events may be lost already."""
+        return self._remaining(self.proven_until)
 
     @property
     def assumed(self) -> timedelta | None:
-        """The time that is left by ``estimated_until``."""
-        return self._left(self.estimated_until)
+        """The remaining time by ``estimated_until``."""
+        return self._remaining(self.estimated_until)
 
     @property
     def best(self) -> timedelta | None:
-        """The time that is left by ``until``."""
-        return self._left(self.until)
+        """The remaining time by ``until``."""
+        return self._remaining(self.until)
 
     @property
     def certainty(self) -> Certainty:
@@ -75,7 +75,7 @@ class Headroom:
             return "unknown"
         return "proven" if self.estimated_until is None and self.is_retention_proven else "estimated"
 
-    def _left(self, until: datetime | None) -> timedelta | None:
+    def _remaining(self, until: datetime | None) -> timedelta | None:
         return None if until is None else until + self.retention - self.now
 
 

@@ -24,7 +24,7 @@ _TIME_LEFT: tuple[tuple[float, Level, str], ...] = (
     (1 / 2, "warning", "More than half of the retention is used up"),
     (float("inf"), "good", ""),
 )
-"""Level and text by the share of the retention that is left at most: 12 and 36 of 72 hours."""
+"""Level and text by the maximum remaining share of the retention: of 72 hours, 12 and 36."""
 _SPENT_BAD, _SPENT_WARNING = 0.9, 0.75
 """Of an allocation."""
 
@@ -33,9 +33,9 @@ _SPENT_BAD, _SPENT_WARNING = 0.9, 0.75
 class HealthLimits:
     """Limits beyond which a check fails.
 
-    :param headroom: less than this is left until events are lost.
+    :param headroom: less time than this remains until events are lost.
     :param contact_age: Salesforce last answered a drain longer ago than this.
-    :param gap_age: a loss of events was found no longer ago than this.
+    :param gap_age: a loss of events was detected no longer ago than this.
     :param unclean_age: rows are dirty, or a table or column is flagged, for longer than this.
     :param allocation: less than this share of an allocation remains, from 0 to 1.
     """
@@ -51,7 +51,7 @@ class HealthLimits:
 class Finding:
     """An evaluated problem of a stream, of a folder of tables or of an allocation.
 
-    :param kind: ``end``: the time left is not proven, because the end of the stream is not confirmed.
+    :param kind: ``end``: the remaining time is not proven, because the end of the stream is not confirmed.
     :param level: the urgency on the page of streams, which does not show ``good``.
     :param text: a few words for the page of streams.
     :param detail: the same with its figures, without the subject.
@@ -109,20 +109,20 @@ def _of_drain(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[
 
 
 def _time_left(headroom: Headroom, limits: HealthLimits, since_first_drain: timedelta) -> Iterator[Finding]:
-    best, known = headroom.best, headroom.known
+    best, proven = headroom.best, headroom.known
     if best is None:
         text = "Remaining time unknown: end of stream never confirmed, no event stored"
         detail = "the time until events are lost is unknown: no confirmed end and no stored event"
         yield Finding("end", "bad", text, detail, since_first_drain > limits.contact_age)
         return
     by_event = "" if headroom.estimated_until is None else ", by the time of the last event"
-    detail = f"{_hours(best)} are left until events are lost ({headroom.certainty}{by_event})"
-    level, text = next((level, text) for most, level, text in _TIME_LEFT if best / headroom.retention <= most)
+    detail = f"{_hours(best)} remain until events are lost ({headroom.certainty}{by_event})"
+    level, text = next((level, text) for share, level, text in _TIME_LEFT if best / headroom.retention <= share)
     yield Finding("time_left", level, text, detail, best < limits.headroom)
-    if headroom.assumed is not None and (known is None or known <= timedelta(0)):
-        never = "never confirmed" if known is None else "not confirmed within the retention"
+    if headroom.assumed is not None and (proven is None or proven <= timedelta(0)):
+        confirmation = "never confirmed" if proven is None else "not confirmed within the retention"
         detail = "Salesforce has not confirmed the end of the stream: the remaining time is an estimate"
-        yield Finding("end", "warning", f"End of stream {never}; remaining time is an estimate", detail, False)
+        yield Finding("end", "warning", f"End of stream {confirmation}; remaining time is an estimate", detail, False)
 
 
 def _contact(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:

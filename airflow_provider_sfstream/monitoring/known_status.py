@@ -69,20 +69,20 @@ class ReportedStatus:
 
     def dag_ids(self, uri: str) -> list[str]:
         """Return the DAGs of all tasks with a status of a stream or its replicas, the one that drains it first."""
-        found: dict[str, None] = {}
+        dag_ids: dict[str, None] = {}
         for subject in (uri, *self.replicas(uri)):
             for section in sorted(self._sections.get(subject, {}), key=lambda name: name != "drain"):
                 task = self.section(subject, section).get("task")
-                found |= {} if task is None else {task["dag_id"]: None}
-        return list(found)
+                dag_ids |= {} if task is None else {task["dag_id"]: None}
+        return list(dag_ids)
 
     def failure(self, subject: str) -> Document | None:
         """Return the last failure of a task about ``subject``, unless the task succeeded later."""
         failed = self.section(subject, "failed")
         if not failed:
             return None
-        ended_well = [_time(document) for document in self._successes(subject, failed["task"])]
-        return failed if all(_time(failed) > at for at in ended_well) else None
+        successes = [_time(document) for document in self._successes(subject, failed["task"])]
+        return failed if all(_time(failed) > at for at in successes) else None
 
     def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[Document]:
         for section, document in self._sections[subject].items():
@@ -94,10 +94,10 @@ class ReportedStatus:
                 yield document
 
     def failed_folders(self) -> list[str]:
-        """Return the folders of tables whose last task failed, and that have no known stream."""
+        """Return the folders of tables whose last task failed, and that no reported stream was written to."""
         written = {folder for uri in self.streams() for folder in self.folders(uri)}
-        others = (subject for subject in self._sections if connection_of(subject) is None)
-        return sorted(subject for subject in others if subject not in written and self.failure(subject))
+        folders = (subject for subject in self._sections if connection_of(subject) is None)
+        return sorted(folder for folder in folders if folder not in written and self.failure(folder))
 
     def allocations(self, uri: str) -> Iterator[tuple[str, float, float]]:
         """Yield the name, the used amount and the maximum of each allocation of the stream's org."""

@@ -27,7 +27,7 @@ _BUCKETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"}
 _CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 """Schemes whose paths begin without a slash too; the part before the ``@`` is the container, not a user."""
 _BELOW_THE_STREAM = 6
-"""The parts of a manifest's URL after the stream's folder: ``windows/yyyy/mm/dd/{window id}/manifest.json``."""
+"""Path parts of a manifest's URL below the stream's folder: ``windows/yyyy/mm/dd/{window id}/manifest.json``."""
 
 
 def stream_folder(manifest_url: str) -> str:
@@ -50,9 +50,9 @@ def name_of_stream(uri: StreamUri) -> DatasetName:
     a topic: both do not change the topic.
     """
     landed = uri.subscription is not None
-    kept = StreamUri(uri.salesforce_conn_id, uri.topic, uri.subscription, uri.api if landed else None)
+    identity = StreamUri(uri.salesforce_conn_id, uri.topic, uri.subscription, uri.api if landed else None)
     namespace = _org(uri.salesforce_conn_id)
-    return DatasetName(namespace, str(kept).removeprefix(namespace))
+    return DatasetName(namespace, str(identity).removeprefix(namespace))
 
 
 def name_of_object(salesforce_conn_id: str, sobject: str) -> DatasetName:
@@ -66,11 +66,11 @@ def name_of_url(url: str) -> DatasetName:
     :raises ConfigurationError: if the URL carries a password or a signature.
     """
     if has_credentials(url):
-        raise ConfigurationError("A URL with a password or a signature cannot name a dataset. Leave it out.")
-    scheme, separator, rest = url.partition("://")
+        raise ConfigurationError("A URL with a password or a signature cannot name a dataset. Remove it from the URL.")
+    scheme, separator, location = url.partition("://")
     if not separator or scheme == "file":
-        return DatasetName("file", f"/{(rest if separator else url).strip('/')}")
-    authority, _, path = rest.partition("/")
+        return DatasetName("file", f"/{(location if separator else url).strip('/')}")
+    authority, _, path = location.partition("/")
     path = path.rstrip("/")
     if scheme in _BUCKETS:  # Airflow's notation has the connection before the bucket
         return DatasetName(f"{_BUCKETS[scheme]}://{authority.rpartition('@')[2]}", path)
@@ -116,7 +116,7 @@ class LineageMixin:
         try:
             return self.lineage(has_ended=has_ended)
         except Exception as error:  # lineage must not fail the task
-            log.warning("The lineage of this task is unknown: %s (%s)", type(error).__name__, quoted(str(error)))
+            log.warning("The lineage of this task is unavailable: %s (%s)", type(error).__name__, quoted(str(error)))
             return None
 
 
@@ -134,5 +134,5 @@ def collect_lineage(hook: Any, landed: StreamUri, manifests: Sequence[str]) -> N
         collector.add_input_asset(context=hook, uri=str(topic))
         for folder in sorted(set(map(stream_folder, manifests))):
             collector.add_output_asset(context=hook, uri=folder)
-    except Exception as error:  # the window is landed
+    except Exception as error:  # the windows are landed: an error of lineage must not fail the task
         log.info("The lineage of this drain cannot be collected: %s", type(error).__name__)

@@ -26,7 +26,7 @@ _DEFAULT_STORAGE = "aws_default"
 """The default connection of Airflow's S3 filesystem."""
 
 GetLink = Callable[..., str]
-_OWN_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 HISTORY_SERVER = "history_server"
 """Key in the extra of a Spark connection: the address of the history server."""
 _YARN = "yarn_resourcemanager_webapp_address"
@@ -104,7 +104,7 @@ def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any)
     try:
         if address := link.get_link(operator, ti_key=task_instance):
             task_instance.xcom_push(key=link.xcom_key, value=address)
-    except Exception as error:  # Airflow then shows it at the end
+    except Exception as error:  # must not fail the task; Airflow reads the link again at the end of the try
         operator.log.debug("The link %r cannot be shown yet: %s", link.name, type(error).__name__)
 
 
@@ -129,8 +129,8 @@ def file_page(url: str, storage_extra: dict[str, Any]) -> str:
     """
     if has_credentials(url):
         return ""
-    scheme, _, place = url.partition("://")
-    bucket, _, key = place.partition("/")
+    scheme, _, location = url.partition("://")
+    bucket, _, key = location.partition("/")
     if scheme in ("http", "https"):
         return url
     if scheme in ("s3", "s3a") and not _is_another_s3(storage_extra):
@@ -142,7 +142,7 @@ def file_page(url: str, storage_extra: dict[str, Any]) -> str:
 
 def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
     """Return the URL of a Spark application's page: of its history server, else of YARN or its master, which link to
-    its own UI while it runs; an empty text if the connection names none.
+    its own UI while it runs; an empty text if the connection names no server.
 
     :param application_id: ID assigned by Spark.
     :param spark_extra: extra of the Airflow connection of Spark.
@@ -159,15 +159,16 @@ def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
 
 
 def _is_another_s3(extra: dict[str, Any]) -> bool:
-    """Return whether an S3 storage is not AWS's, so that the console of AWS does not show it."""
+    """Return whether an S3 storage is not the one of AWS; the console of AWS then does not show its files."""
     services = extra.get("service_config")
-    of_s3 = services.get("s3") if isinstance(services, dict) else None
-    endpoints = [extra.get("endpoint_url"), of_s3.get("endpoint_url") if isinstance(of_s3, dict) else None]
-    return any(endpoints) or any(os.environ.get(name) for name in _OWN_ENDPOINTS)
+    s3 = services.get("s3") if isinstance(services, dict) else None
+    endpoints = [extra.get("endpoint_url"), s3.get("endpoint_url") if isinstance(s3, dict) else None]
+    return any(endpoints) or any(os.environ.get(name) for name in _ENDPOINT_VARIABLES)
 
 
-def _address(given: Any) -> str:
+def _address(value: Any) -> str:
     """Return the address of a server without a slash at its end; an empty text if it is invalid, or has a password."""
-    text = given.strip().rstrip("/") if isinstance(given, str) else ""
+    text = value.strip().rstrip("/") if isinstance(value, str) else ""
     address = text if not text or "://" in text else f"http://{text}"
+    # A scheme such as javascript: must not get into a link of the UI.
     return address if address.startswith(("http://", "https://")) and not has_credentials(address) else ""

@@ -1,4 +1,4 @@
-"""The numbers of a status document as Airflow metrics, for StatsD and OpenTelemetry."""
+"""Numbers of status documents as Airflow metrics, for StatsD and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.status import Document
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
 
-_SINCE = {"last_event_time": "last_event_age", "contact_at": "contact_age", "confirmed_at": "confirmed_age"}
+_AGES = {"last_event_time": "last_event_age", "contact_at": "contact_age", "confirmed_at": "confirmed_age"}
 
 
 def emit_metrics(subject: str, section: str, document: Document) -> None:
     """Emit the numbers of a document as Airflow gauges, tagged with the stream or the folder of tables."""
     tags = _tags(subject)
-    for name, value, more in numbers(section, document, datetime.now(UTC)):
-        gauge(f"sfstream.{name}", value, {**tags, **more})
+    for name, value, further_tags in numbers(section, document, datetime.now(UTC)):
+        gauge(f"sfstream.{name}", value, {**tags, **further_tags})
 
 
 def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[str, float, dict[str, str]]]:
     """Yield the name, the value and the further tags of each gauge. Durations are seconds, sizes bytes."""
     if section == "drain":
-        for key, name in _SINCE.items():
+        for key, name in _AGES.items():
             if document.get(key):
                 yield name, (now - datetime.fromisoformat(document[key])).total_seconds(), {}
         headroom = Headroom.from_drain(document, now)
@@ -43,7 +43,7 @@ def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[s
 
 
 def _tags(subject: str) -> dict[str, str]:
-    if "/" not in subject:  # of an allocation
+    if "/" not in subject:  # the connection of an allocation
         return {"salesforce_conn_id": subject}
     if not subject.startswith(f"{SCHEME}://"):
         return {"tables": subject}

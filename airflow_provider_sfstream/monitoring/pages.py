@@ -19,12 +19,12 @@ def task_url(run: RunIdentity) -> str:
 
 
 def stream_url(stream_uri: str) -> str:
-    """Return the URL of the page that this package has of a stream, by the URI of its asset."""
+    """Return the URL of a stream in the streams page, by the URI of its asset."""
     return f"{_base()}/sfstream/?stream={_segment(stream_uri)}"
 
 
 def task_page(task: Mapping[str, Any] | None) -> str | None:
-    """Return the page of a try, which opens with its log, of a status document's task; ``None`` without one."""
+    """Return the page of the try in a status document, which shows its log; ``None`` without a task."""
     return None if task is None else f"{_task_page(task)}?try_number={task['try_number']}"
 
 

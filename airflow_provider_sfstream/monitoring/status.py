@@ -40,21 +40,21 @@ def certainty_of(drain: Mapping[str, Any]) -> dict[str, Certainty]:
     :raises ValueError: if the section names another certainty.
     """
     recorded: Mapping[str, Any] = drain.get("certainty") or {}
-    found: dict[str, Certainty] = {}
+    certainties: dict[str, Certainty] = {}
     for fact in FACTS:
         certainty: Any = "unknown" if drain.get(fact) is None else recorded.get(fact, "estimated")
         if certainty not in CERTAINTIES:
             raise ValueError(f"certainty={certainty!r} of {fact} must be one of {', '.join(CERTAINTIES)}.")
-        found[fact] = certainty
-    return found
+        certainties[fact] = certainty
+    return certainties
 
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object. Times are ISO 8601 text with a time zone, sizes bytes, durations seconds."""
 WINDOWS = 200
-"""Number of listed windows of a stream, the last ones."""
+"""Maximum number of listed windows of a stream; the newest are listed."""
 GAPS = 20
-"""Number of listed gaps of a stream, and of changes of its schemas, the last ones."""
+"""Maximum number of listed gaps of a stream, and of changes of its schemas; the newest are listed."""
 HOURS = 72
 """Number of hours with a count of events for each."""
 
@@ -117,30 +117,33 @@ def drain_document(
     document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
     if stream.api == "streaming":  # this API confirms no end; an earlier version may have recorded one
         document.pop("confirmed_at", None)
-    certainty: dict[str, Certainty] = {fact: each for fact, each in certainty_of(document).items() if each != "unknown"}
-    known = {gap["detected_at"] for gap in document["gaps"]}
+    certainty: dict[str, Certainty] = {
+        fact: value for fact, value in certainty_of(document).items() if value != "unknown"
+    }
+    listed_gaps = {gap["detected_at"] for gap in document["gaps"]}
     for manifest in drained:
         window = manifest.window
         hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
         document["hours"][hour] = document["hours"].get(hour, 0) + window.event_count
-        if window.gap is not None and window.gap.detected_at.isoformat() not in known:
+        if window.gap is not None and window.gap.detected_at.isoformat() not in listed_gaps:
             document["gaps"].append({**gap_line(window.gap), "task": task_document(window.run)})
         if window.kind == "live":
-            facts, certain = _live(manifest)
+            facts, fact_certainty = _live(manifest)
             document |= facts
-            certainty |= certain
-    changes = schema_changes if drained else ()
+            certainty |= fact_certainty
+    # Otherwise a run that only returns earlier windows would list their changes a second time.
+    changes = [{**change, "at": at.isoformat()} for change in schema_changes] if drained else []
     oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
     retention = _retention(document, drained, stream)
-    is_defined = any(each.retention is not None for each in drained) or retention_by_kind(stream.topic) is not None
-    if is_defined:
+    has_recorded_retention = any(manifest.retention is not None for manifest in drained)
+    if has_recorded_retention or retention_by_kind(stream.topic) is not None:
         certainty["retention"] = "proven"
     document |= {
         "stream": dict(vars(stream)),
         "retention": retention.total_seconds(),
         "hours": {hour: count for hour, count in document["hours"].items() if hour > oldest},
         "gaps": document["gaps"][-GAPS:],
-        "schema_changes": [*document["schema_changes"], *({**each, "at": at.isoformat()} for each in changes)][-GAPS:],
+        "schema_changes": [*document["schema_changes"], *changes][-GAPS:],
         "missing": list(missing),
         "since": document.get("since", at.isoformat()),
         "at": at.isoformat(),
@@ -150,7 +153,7 @@ def drain_document(
 
 
 def _retention(document: Document, drained: Sequence[Manifest], stream: Stream) -> timedelta:
-    """Return the retention that the newest window records, or the one known before; 24 hours if none is known."""
+    """Return the retention of the newest window, of the topic's kind or of the previous section; 24 hours otherwise."""
     recorded = [manifest.retention for manifest in drained if manifest.retention is not None]
     if recorded:
         return recorded[-1]

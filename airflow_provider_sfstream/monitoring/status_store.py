@@ -95,12 +95,13 @@ def status_from_text(text: str, name: str) -> Status:
     :raises ReplayStoreError: if it is not a status, or of an unsupported version.
     """
     try:
-        held = msgspec.json.decode(text)
-        if (held["format"], held["version"]) == (FORMAT, VERSION):
-            return Status(held["subject"], held["section"], held["document"])
-        found = f"{held['format']} {held['version']}"
+        stored = msgspec.json.decode(text)
+        if (stored["format"], stored["version"]) == (FORMAT, VERSION):
+            return Status(stored["subject"], stored["section"], stored["document"])
+        content = f"format {stored['format']}, version {stored['version']}"
     except (ValueError, KeyError, TypeError):
-        found = "something else"
+        content = "no format and version"
     raise ReplayStoreError(
-        f"{name} holds {found}, not a status of version {VERSION}. Delete it; nothing depends on it."
+        f"{name}: invalid status: expected format {FORMAT}, version {VERSION}, got {content}. Delete it; nothing "
+        "depends on it."
     )

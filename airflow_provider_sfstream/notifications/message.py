@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _STATES = {
     "success": "succeeded",
     "skipped": "was skipped",
-    "up_for_retry": "failed and will be tried again",
+    "up_for_retry": "failed and will be retried",
 }
 _ENDED = "The task ended without an error: its process was killed, or Airflow lost contact with it."
 _ON_CALL = "on-call.md"
@@ -124,7 +124,7 @@ class StreamMessage:
         if isinstance(error, BaseException):
             parts = report_of_error(error)
         else:
-            # Text of Airflow's: the reason of a DAG's callback, or why it gave a task up.
+            # A text of Airflow: the reason in a DAG's callback, or why the scheduler failed a task.
             reason = context.get("reason")
             text = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
             parts = {"Error": text, "Context": _subject(context), "Docs": _docs(_ON_CALL)}
@@ -147,21 +147,21 @@ class StreamMessage:
     def _from_context(cls, context: Context, parts: Mapping[str, str], state: str) -> Self:
         task: Any = context.get("ti")
         dag: Any = context.get("dag")
-        of_dag = "reason" in context  # only a DAG's own callbacks have one
-        own = getattr(task, "state", None)  # not there where the task's process is gone
-        state = state if of_dag or own is None else str(getattr(own, "value", own))
+        is_of_dag = "reason" in context  # only the callbacks of a DAG have a reason
+        task_state = getattr(task, "state", None)  # absent if the task's process was killed
+        state = state if is_of_dag or task_state is None else str(getattr(task_state, "value", task_state))
         name = str(getattr(task, "dag_id", None) or getattr(dag, "dag_id", None))
         index = getattr(task, "map_index", None)
-        if not of_dag:
+        if not is_of_dag:
             name += f".{task.task_id}" if index in (None, -1) else f".{task.task_id}[{index}]"
         facts = {
             "dag_id": getattr(task, "dag_id", None) or getattr(dag, "dag_id", None),
-            "task_id": None if of_dag else getattr(task, "task_id", None),
+            "task_id": None if is_of_dag else getattr(task, "task_id", None),
             "run_id": getattr(task, "run_id", None) or context.get("run_id"),
-            "map_index": None if of_dag else index,
-            "try_number": None if of_dag else getattr(task, "try_number", None),
+            "map_index": None if is_of_dag else index,
+            "try_number": None if is_of_dag else getattr(task, "try_number", None),
             "state": state,
-            # Of a DAG run, that of the task that ended last.
+            # For a DAG run, the log of the task that ended last.
             "log_url": getattr(task, "log_url", None),
         }
         title = f"{name} {_STATES.get(state, 'failed')} ({facts['run_id']})"

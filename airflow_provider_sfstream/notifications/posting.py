@@ -1,4 +1,4 @@
-"""Posting a message as JSON, by an Airflow connection of type ``http``."""
+"""HTTP requests with messages as JSON, by an Airflow connection of type ``http``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 TIMEOUT = 10.0
-"""Seconds for each of connecting, writing and reading. A task's slot is held for as long."""
+"""Seconds for each of connecting, writing and reading. The task occupies its slot meanwhile."""
 _TRIES = 3
 _SECRET = 24
-"""Characters from which on a path or a header may be one."""
+"""Minimum number of characters of a path or a header that may be a secret."""
 _NO_HEADERS = {
     *("stream", "cert", "proxies", "proxy", "timeout", "verify", "verify_ssl", "allow_redirects", "max_redirects"),
     *("trust_env", "check_response", "srv_lookup"),
@@ -27,13 +27,14 @@ _NO_HEADERS = {
 
 
 def post(http_conn_id: str, endpoint: str, document: Mapping[str, Any]) -> None:
-    """Post ``document`` to where the connection leads; the same fields as for Airflow's ``HttpHook``.
+    """Post ``document`` to the address of a connection, which has the same fields as for Airflow's ``HttpHook``.
 
-    Airflow's hook would do, but it logs the address, and that of a webhook is its secret. No redirect is followed.
+    This function does not use Airflow's hook, which logs the address: the address of a webhook is a secret. It follows
+    no redirect.
 
     :param endpoint: path after the connection's host.
-    :raises ConfigurationError: if the connection leads nowhere. Nothing was sent.
-    :raises NotificationError: if it was not accepted. The address is in no error.
+    :raises ConfigurationError: if the connection has no host. Nothing was sent.
+    :raises NotificationError: if the message was not accepted. No error contains the address.
     """
     import httpx
 
@@ -44,28 +45,29 @@ def post(http_conn_id: str, endpoint: str, document: Mapping[str, Any]) -> None:
     headers = {name: str(value) for name, value in extra.items() if name not in _NO_HEADERS}
     url = _url(connection, endpoint)
     path = url.partition("://")[2].partition("/")[2]
-    # A short path or header is a word of many texts, and no secret.
-    remember_secrets(connection.password, *(each for each in (path, *headers.values()) if len(each) >= _SECRET))
+    # A short path or header is not a secret, and its redaction would remove ordinary words from texts.
+    secrets = [text for text in (path, *headers.values()) if len(text) >= _SECRET]
+    remember_secrets(connection.password, *secrets)
     login = (connection.login, connection.password or "") if connection.login else None
     proxies = extra.get("proxies") or extra.get("proxy")
     proxy = proxy_for(url, proxies if isinstance(proxies, dict) else {})
-    what = f"Airflow connection {http_conn_id!r}: the message was not accepted"
+    failure = f"Airflow connection {http_conn_id!r}: the message was not accepted"
     try:
         transport = httpx.HTTPTransport(verify=_trust(extra), trust_env=False, proxy=proxy, retries=_TRIES - 1)
         with httpx.Client(transport=transport, timeout=TIMEOUT, auth=login, trust_env=False) as client:
-            answer = client.post(url, json=dict(document), headers=headers)
+            response = client.post(url, json=dict(document), headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as fault:
-        # The cause is left out: it holds the request, and with it address and headers.
-        raise NotificationError(f"{what} ({type(fault).__name__}: {quoted(str(fault))}). {_REMEDY}") from None
-    if not answer.is_success:
-        raise NotificationError(f"{what} (HTTP {answer.status_code}, {quoted(answer.text)}). {_REMEDY}")
+        # Without the cause, which contains the request with its address and headers.
+        raise NotificationError(f"{failure} ({type(fault).__name__}: {quoted(str(fault))}). {_REMEDY}") from None
+    if not response.is_success:
+        raise NotificationError(f"{failure} (HTTP {response.status_code}, {quoted(response.text)}). {_REMEDY}")
 
 
 _REMEDY = "Check host, login and headers of the connection, and the network."
 
 
 def _trust(extra: Mapping[str, Any]) -> ssl.SSLContext | bool:
-    """Return which certificates are trusted: the usual ones, those of a file, or, if somebody wants that, any."""
+    """Return the trusted certificates: the public ones, those of a file, or, with ``verify=False``, any certificate."""
     from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 
     verify = extra.get("verify", extra.get("verify_ssl", True))
@@ -76,8 +78,8 @@ def _url(connection: Connection, endpoint: str) -> str:
     host = connection.host or ""
     if not host.strip():
         raise ConfigurationError(
-            f"Airflow connection {connection.conn_id!r} has no host to post to. Give it one: an address with its "
-            "scheme, such as https://hooks.example.com. Nothing was sent."
+            f"Airflow connection {connection.conn_id!r} has no host. Set its host to an address with a scheme, such as "
+            "https://hooks.example.com. Nothing was sent."
         )
     base = host if "://" in host else f"{connection.schema or 'http'}://{host}"
     base = f"{base}:{connection.port}" if connection.port else base

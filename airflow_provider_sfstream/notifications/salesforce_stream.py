@@ -58,7 +58,7 @@ class SalesforceStreamNotifier(BaseNotifier):
         super().__init__(**kwargs)
         if (through is None) == (http_conn_id is None):
             raise ConfigurationError(
-                "SalesforceStreamNotifier needs one way to send: another notifier (through=...), or an Airflow "
+                "SalesforceStreamNotifier requires either another notifier (through=...) or an Airflow "
                 "connection of type http (http_conn_id=...)."
             )
         self.through = through
@@ -68,7 +68,7 @@ class SalesforceStreamNotifier(BaseNotifier):
 
     def __call__(self, *args: Any) -> None:
         """Send the report of the task of this context."""
-        # A copy, because a notifier keeps its rendered templates: the next task of the same process, as in
+        # A copy, because rendering replaces the templates of a notifier: the next task of the same process, as in
         # dag.test(), would be reported with the fields of the first.
         super(SalesforceStreamNotifier, copy(self)).__call__(*args)
 
@@ -88,11 +88,11 @@ class SalesforceStreamNotifier(BaseNotifier):
         copy(self.through)({**context, "sfstream": message})
 
     def _message(self, context: Context) -> StreamMessage | None:
-        """Return the message, ``None`` if there is none."""
+        """Return the message; ``None`` after a success that is not reported."""
         from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage
 
         task: Any = context.get("ti")
-        if "reason" in context:  # of a DAG, whose tasks tell of their results themselves
+        if "reason" in context:  # of a DAG: the callbacks of its tasks report their results
             succeeded, result = context["reason"] == "success", None
         else:
             succeeded = getattr(task, "state", None) in ("success", "skipped")

@@ -78,29 +78,29 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
         )
         with airflow_errors(self):
             with closing(open_status_store()) as store:
-                found = [each for each in store.statuses() if self._is_meant(each.subject)]
-            subjects = {each.subject for each in found}
+                stored = [status for status in store.statuses() if self._is_meant(status.subject)]
+            subjects = {status.subject for status in stored}
             unseen = sorted({*(self.streams or ())} - subjects)
             if unseen or not subjects:
-                raise UnhealthyStreamsError(
-                    f"No task has left a status of {', '.join(unseen) or 'any stream'}, so nothing is known of it."
-                )
-            for each in found:
-                emit_metrics(each.subject, each.section, each.document)
-            known, now = ReportedStatus(found), datetime.now(UTC)
+                raise UnhealthyStreamsError(f"No task has stored a status of {', '.join(unseen) or 'any stream'}.")
+            for status in stored:
+                emit_metrics(status.subject, status.section, status.document)
+            reported, now = ReportedStatus(stored), datetime.now(UTC)
             findings = [
-                (each, finding) for each in known.subjects() for finding in findings_of(known, each, limits, now)
+                (subject, finding)
+                for subject in reported.subjects()
+                for finding in findings_of(reported, subject, limits, now)
             ]
             problems = [f"{subject}: {finding.detail}" for subject, finding in findings if finding.is_over_limit]
             for problem in problems:
                 self.log.error("%s", problem)
             if problems:
-                others = f" And {len(problems) - 1} more, which the log has." if len(problems) > 1 else ""
-                raise UnhealthyStreamsError(f"{problems[0]}.{others}")
+                more = f" {len(problems) - 1} more problems are in the log." if len(problems) > 1 else ""
+                raise UnhealthyStreamsError(f"{problems[0]}.{more}")
             for subject, finding in findings:
                 if finding.kind == "end":
                     self.log.warning("%s: %s.", subject, finding.detail)
-        self.log.info("Nothing shows that one of %d streams, replicas and allocations needs attention.", len(subjects))
+        self.log.info("No finding for %d streams, replicas and allocations.", len(subjects))
         return len(subjects)
 
     def _is_meant(self, subject: str) -> bool:

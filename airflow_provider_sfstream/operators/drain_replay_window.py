@@ -18,7 +18,12 @@ from airflow_provider_sfstream.actions.drain.intervals import (
 )
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
-from airflow_provider_sfstream.actions.drain.waiting import end_seen, log_wake_up, wait_for_events, waited_long_enough
+from airflow_provider_sfstream.actions.drain.waiting import (
+    confirmed_end_from,
+    log_wake_up,
+    wait_for_events,
+    waited_long_enough,
+)
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
@@ -226,7 +231,7 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             log_wake_up(event)
             give_up = datetime.fromisoformat(give_up_at)
-            return self._drain_interval(context, seen=end_seen(event, after), give_up_at=give_up)
+            return self._drain_interval(context, confirmed_end=confirmed_end_from(event, after), give_up_at=give_up)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral; after the longest possible wait, drain the events that there are."""
@@ -284,12 +289,14 @@ class DrainReplayWindowOperator(DrainOperator):
         return self.report(drain_new_events(drain, run), drain, self._assets, context)
 
     def _drain_interval(
-        self, context: Context, *, seen: ConfirmedEnd | None = None, give_up_at: datetime | None = None
+        self, context: Context, *, confirmed_end: ConfirmedEnd | None = None, give_up_at: datetime | None = None
     ) -> dict[str, Any]:
         """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
         drain = open_drain(self._config(), may_be_landed=True)
         if not is_backfill(context):
             warn_of_other_writers(drain.landed, self, run_identity(context))
-        result = drain_run_interval(drain, interval, context, self.defer, end_seen=seen, give_up_at=give_up_at)
+        result = drain_run_interval(
+            drain, interval, context, self.defer, confirmed_end=confirmed_end, give_up_at=give_up_at
+        )
         return self.report(result, drain, self._assets, context)

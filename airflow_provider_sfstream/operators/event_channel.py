@@ -121,7 +121,7 @@ class SalesforceEventChannelOperator(BaseOperator):
     def _delete(self, hook: EventChannelHook) -> dict[str, Any]:
         channel = hook.delete(self.channel, confirm_removal=self.confirm_removal)
         if channel is None:
-            self.log.info("There is no channel %s.", self.channel)
+            self.log.info("Channel %s does not exist.", self.channel)
             was: dict[str, Any] = {"channel": self.channel, "topic": None, "label": None, "members": []}
         else:
             was = channel.as_dict()

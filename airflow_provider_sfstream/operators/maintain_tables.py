@@ -62,8 +62,8 @@ class MaintainTablesOperator(SparkJobOperator):
     ) -> None:
         if not isinstance(retention, timedelta) or retention < timedelta(hours=MIN_RETENTION_HOURS):
             raise ConfigurationError(
-                f"retention={retention!r} must be a timedelta of at least one day: the files of a job that is still at "
-                "work look like those that a killed one has left. Nothing was removed."
+                f"retention={retention!r} must be a timedelta of at least one day: files of a running job cannot be "
+                "distinguished from those of a killed job. Nothing was removed."
             )
         hours = math.ceil(retention / timedelta(hours=1))
         self._config = MaintenanceConfig(output_url="", retention_hours=hours, target_file_bytes=target_file_bytes)

@@ -28,9 +28,9 @@ REPLAY_PRESETS = ("LATEST", "EARLIEST")
 class ManagedEventSubscriptionOperator(BaseOperator):
     """Create, update, start or stop a managed event subscription: a position on a topic that Salesforce stores.
 
-    Safe to retry and to clear. A change of label and replay settings keeps its committed replay ID. **When it is
-    stopped, Salesforce permanently discards that replay ID**: its open stream ends, no client can subscribe, and after
-    a start it begins at its default replay. Landed windows and their records do not change.
+    Safe to retry and to clear. A change of label and replay settings does not change its committed replay ID. **When it
+    is stopped, Salesforce permanently discards that replay ID**: its open stream ends, no client can subscribe, and
+    after a start it begins at its default replay. Landed windows and their records do not change.
 
     The XCom result is a dict: ``id``, ``developer_name``, ``label``, ``topic_name``, ``default_replay``,
     ``error_recovery_replay``, ``state`` (``RUN`` or ``STOP``), ``version`` and ``changed`` (false without a change).
@@ -160,7 +160,7 @@ class DeleteManagedEventSubscriptionOperator(BaseOperator):
         with airflow_errors(self):
             record = hook.delete(self.managed_subscription, confirm_position_loss=self.confirm_position_loss)
             if record is None:
-                self.log.info("There is no managed event subscription %s.", self.managed_subscription)
+                self.log.info("Managed event subscription %s does not exist.", self.managed_subscription)
             if self.wait_until_visible and _may_be_unseen(record is not None, context):
                 seen_as = record.id if record is not None else self.managed_subscription
                 hook.wait_until_visible(seen_as, "deleted", timeout=self.visibility_timeout)

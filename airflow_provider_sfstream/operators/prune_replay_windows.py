@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class PruneReplayWindowsOperator(LandedStreamOperator):
     """Remove the landed windows of a stream that are older than ``older_than``: files, manifests and records.
 
-    Windows are removed oldest first, up to the first one that is kept: the newest windows of the stream remain, without
-    a missing one between. The window of the position is kept, and windows that a replica or event log named here has
-    not read. Removed events cannot be restored: a backfill of their time fails with an error that names the removal.
-    Safe to retry and to kill. If the Salesforce connection has ``organization_id``, Salesforce is not contacted. Only
-    one run at a time may prune a stream (``max_active_runs=1``).
+    Windows are removed oldest first, up to the first one that must remain: the newest windows of the stream remain,
+    without a missing one between. The window of the position remains, and windows that a replica or event log named
+    here has not read. Removed events cannot be restored: a backfill of their time fails with an error that names the
+    removal. Safe to retry and to kill. If the Salesforce connection has ``organization_id``, Salesforce is not
+    contacted. Only one run at a time may prune a stream (``max_active_runs=1``).
 
     The XCom result has the numbers of removed ``windows``, ``events`` and ``bytes`` (with ``dry_run``: that would be
     removed), ``first_window`` and ``last_window``, and the number of ``kept`` old windows with ``kept_because``, the
@@ -40,7 +40,7 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
     :param event_log_urls: the ``output_url`` of every event log to check, ``[]`` for none: windows with events of
         which one has no row are kept. (templated)
     :param output_conn_id: Airflow connection with which the worker reads those folders, if they need one. (templated)
-    :param keep_last: number of the newest live windows that are kept, at any age.
+    :param keep_last: number of the newest live windows that remain, at any age.
     :param dry_run: only report the windows that would be removed.
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :param api: the stream's API, as in the drain.
@@ -82,7 +82,7 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         check_positive(keep_last=keep_last)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Remove the windows; return their number, and the reason that keeps older ones."""
+        """Remove the windows; return their number, and the reason why older ones remain."""
         with airflow_errors(self):
             return prune_windows(
                 self.open(),

@@ -103,7 +103,7 @@ class PublishEventsOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         if [rows, windows, table].count(None) != 2:
-            raise ConfigurationError("Give one of rows, windows and table. Nothing was published.")
+            raise ConfigurationError("Set exactly one of rows, windows and table. Nothing was published.")
         check_choice("on_failure", on_failure, ("fail", "continue"))
         if not is_template(on_unknown_outcome):
             _check_on_unknown_outcome(on_unknown_outcome)
@@ -184,7 +184,8 @@ class PublishEventsOperator(BaseOperator):
 def _check_topic(topic: str) -> None:
     if not topic.startswith("/event/") or Topic.parse(topic).api != "pubsub":
         raise InvalidTopicError(
-            f"{topic!r} cannot be published to. Name a platform event's own topic: /event/Name__e. Nothing was read."
+            f"topic={topic!r} does not accept events. Set the topic of a platform event: /event/Name__e. Nothing "
+            "was read."
         )
 
 

@@ -128,7 +128,7 @@ class RefreshReplicaOperator(LineageMixin, BaseOperator):
         with TemporaryDirectory(prefix="sfstream-") as folder:
             engine = EmbeddedEngine(files, files, folder)
             self.metrics = asdict(run(engine, config_of_run(config, self.output_url, context)))
-        self.log.info("The job's metrics: %s", self.metrics)
+        self.log.info("Job metrics: %s", self.metrics)
         return self.metrics
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:

@@ -68,7 +68,7 @@ class CommitReplayPositionOperator(BaseOperator):
             if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
                 raise ConfigurationError(
                     "window is not the result of a DrainReplayWindowOperator. Pass its XCom, for example "
-                    "window=drain.output; the position was not moved."
+                    "window=drain.output. The position was not moved."
                 )
             catalog = open_landing(self.window["landing_url"], self.landing_conn_id)
             store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
@@ -87,7 +87,9 @@ class CommitReplayPositionOperator(BaseOperator):
         stream = Stream(**interval["stream"])
         catalog = open_landing(interval["landing_url"], self.landing_conn_id)
         position = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog).read(stream)
-        self.log.info("Nothing to record: a backfill gave an interval, and leaves the position of %s alone.", stream)
+        self.log.info(
+            "Nothing to record: the window is the result of a backfill, which does not move the position of %s.", stream
+        )
         return {"window_id": None, "replay_id": hex_of(position.replay_id)}
 
 

@@ -44,7 +44,7 @@ class ReplicaOperator(EmbeddedJobOperator):
     :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3 is written with the
         connection's credentials, elsewhere with those of the worker's environment. (templated)
     :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
-        records the choice of the run that makes it, and a run with another one fails before anything is written.
+        records the choice of the run that creates it, and a run with another choice fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
     :param target_file_bytes: target size of the tables' files, in bytes. A run rewrites only files with a changed

@@ -1,4 +1,4 @@
-"""Make a stream's record in the replay store anew, from its landing."""
+"""Restore a stream's record in the replay store from its landing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
     """Record the landed windows that a replay store lost, and move the position to the end of the last one.
 
     For a store that was lost, came back from an old backup, or is to be another one from now on. Reads manifests and
-    nothing else; where the connection gives ``organization_id``, not even a login is needed. Safe to retry. Pause the
+    nothing else; if the connection sets ``organization_id``, no login is needed. Safe to retry. Pause the
     DAGs that drain the stream meanwhile.
 
     With ``advance="manual"`` a landed window may be one that was never committed: name the last committed one.
@@ -42,6 +42,6 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
         self.last_window_id = last_window_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
+        """Restore; return the position before and after (hex), its window, and the number of recorded windows."""
         with airflow_errors(self):
             return restore_position(self.open(), self.last_window_id, restored_by=str(run_identity(context)))

@@ -28,7 +28,7 @@ class SalesforcePreflightOperator(BaseOperator):
     ``spark-submit`` and the connection to its master. All checks run, also after a failed one. No event is read and no
     position moves; a small file is written to the landing and removed, and a new table store receives its tables.
 
-    The XCom result is a list with a dict for each check: ``what``, ``works`` and ``seen``.
+    The XCom result is a list with a dict for each check: ``check``, ``works`` and ``result``.
 
     :param topics: a list of topics, as drains have them, or a template that becomes one with
         ``render_template_as_native_obj``. (templated)
@@ -86,19 +86,19 @@ class SalesforcePreflightOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Run all checks; return their results."""
-        from airflow_provider_sfstream.actions.preflight import all_looks, findings
+        from airflow_provider_sfstream.actions.preflight import all_checks, run_checks
 
         with airflow_errors(self):
             topics = [Topic.parse(topic, self.api) for topic in self._topics_argument()]
-            found = []
-            for finding in findings(all_looks(self, topics)):
-                self.log.log(logging.INFO if finding.works else logging.ERROR, "%s", finding)
-                found.append(finding)
-            failed = [finding for finding in found if not finding.works]
+            results = []
+            for result in run_checks(all_checks(self, topics)):
+                self.log.log(logging.INFO if result.works else logging.ERROR, "%s", result)
+                results.append(result)
+            failed = [result for result in results if not result.works]
             if failed:
-                others = f" And {len(failed) - 1} more, which the log has." if len(failed) > 1 else ""
-                raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen.rstrip('.')}.{others}")
-        return [asdict(finding) for finding in found]
+                more = f" {len(failed) - 1} more failed checks are in the log." if len(failed) > 1 else ""
+                raise ConfigurationError(f"{failed[0].check} failed: {failed[0].result.rstrip('.')}.{more}")
+        return [asdict(result) for result in results]
 
     def _topics_argument(self) -> Sequence[str]:
         if isinstance(self.topics, str) or not self.topics:

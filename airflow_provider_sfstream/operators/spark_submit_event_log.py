@@ -55,7 +55,7 @@ class SparkSubmitEventLogOperator(WindowsOperator, SparkJobOperator):
     :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
-        is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
+        reads the key from ``SFSTREAM_HASH_KEY``, which the cluster sets: omit it there. (templated)
     :param conn_id: Airflow connection that names the Spark master.
     :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
         task returns without submitting anything.

@@ -43,7 +43,7 @@ class SparkSubmitReplicaOperator(WindowsOperator, SparkJobOperator):
         URL, or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
     :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
-        records the choice of the run that makes it, and a run with another one fails before anything is written.
+        records the choice of the run that creates it, and a run with another choice fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
     :param target_file_bytes: target size of the tables' files, in bytes. A run rewrites only files with a changed
@@ -56,7 +56,7 @@ class SparkSubmitReplicaOperator(WindowsOperator, SparkJobOperator):
     :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
         value.
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
-        is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
+        reads the key from ``SFSTREAM_HASH_KEY``, which the cluster sets: omit it there. (templated)
     :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
         where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.

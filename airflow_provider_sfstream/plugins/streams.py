@@ -15,9 +15,9 @@ _Message = MutableMapping[str, Any]
 
 
 class StreamsPage:
-    """The page's application, made when the first request comes.
+    """Application of the page, created by the first request.
 
-    Whatever keeps it from being made, the API server serves all the rest, and the page says where to look.
+    If it cannot be created, the API server serves all other pages, and this page refers to the log.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class StreamsPage:
 
                 self._app = build_app()
             except Exception:
-                log.exception("The page of Salesforce streams cannot be made")
+                log.exception("The page of Salesforce streams cannot be created")
                 await _unavailable(scope, send)
                 return
         await self._app(scope, receive, send)
@@ -46,16 +46,16 @@ async def _unavailable(scope: _Message, send: Callable[[_Message], Awaitable[Non
     if scope["type"] == "http":
         headers = [(b"content-type", b"text/plain; charset=utf-8")]
         await send({"type": "http.response.start", "status": 503, "headers": headers})
-        text = b"The page of Salesforce streams cannot be shown. The log of the API server says why."
+        text = b"The page of Salesforce streams cannot be shown. See the log of the API server."
         await send({"type": "http.response.body", "body": text})
 
 
 class SalesforceStreamsPlugin(AirflowPlugin):
-    """Adds *Browse → Salesforce streams*, and a tab to each DAG."""
+    """Plugin with the page *Browse → Salesforce streams* and a tab of each DAG."""
 
     name = "sfstream"
     fastapi_apps = [{"app": StreamsPage(), "url_prefix": URL_PREFIX, "name": "Salesforce streams"}]
-    # Without a slash at the beginning: the UI takes them from its own base, which may be a prefix.
+    # Without a slash at the beginning: the UI resolves them against its own base, which may have a path.
     external_views = [
         {
             "name": "Salesforce streams",

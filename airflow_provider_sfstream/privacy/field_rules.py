@@ -55,12 +55,12 @@ class FieldRules:
         :raises ConfigurationError: if an argument or a field is invalid; the error names it. Nothing was written.
         """
         rules = cls(_names("exclude_fields", exclude), _names("mask_fields", mask), _names("hash_fields", hashed))
-        seen: dict[str, str] = {}
-        for name, how in rules.items():
-            if (other := seen.setdefault(name.lower(), how)) != how:
+        treatments: dict[str, str] = {}
+        for name, treatment in rules.items():
+            if (first := treatments.setdefault(name.lower(), treatment)) != treatment:
                 raise ConfigurationError(
-                    f"The field {name} is named in both {other}_fields and {how}_fields. Leave it in one of them; "
-                    "nothing was written."
+                    f"The field {name} is listed in both {first}_fields and {treatment}_fields. Nothing was written. "
+                    "List it in only one of them."
                 )
         return rules if key is None else rules.with_key(key)
 
@@ -72,11 +72,11 @@ class FieldRules:
         if not self.hash:
             return self
         if not key or len(key) < SHORTEST_KEY:
-            what = f"has fewer than {SHORTEST_KEY} characters" if key else "is missing"
+            problem = f"has fewer than {SHORTEST_KEY} characters" if key else "is missing"
             raise ConfigurationError(
-                f"The key for the hash of {', '.join(self.hash)} {what}. Make it the password of the Airflow "
-                f"connection hash_conn_id, or of a driver on a cluster the environment variable {HASH_KEY_VARIABLE}: "
-                "32 random characters, which never change. Nothing was written."
+                f"The key for the hash of {', '.join(self.hash)} {problem}. Nothing was written. Set it as the "
+                "password of the Airflow connection hash_conn_id or, for a driver on a cluster, as the environment "
+                f"variable {HASH_KEY_VARIABLE}. Use 32 random characters, and never change them."
             )
         secret = key.encode()
         return replace(self, key=secret, key_id=_digest(secret, b"sfstream key")[:16])
@@ -105,18 +105,18 @@ class FieldRules:
         :param where: table with the recorded rules, for the error.
         :raises ConfigurationError: if a field would be written differently; the error names it. Nothing was written.
         """
-        given = {name.lower(): how for name, how in self.items()}
+        treatments = {name.lower(): treatment for name, treatment in self.items()}
         for name, how in recorded.items():
-            if (now := given.get(name.lower())) != how:
-                told = "it has no rule" if now is None else f"it is named in {now}_fields"
+            if (treatment := treatments.get(name.lower())) != how:
+                rule = "the field has no rule" if treatment is None else f"the field is listed in {treatment}_fields"
                 raise ConfigurationError(
-                    f"{where} is written with {how}_fields={[name]!r}, and for this job {told}. Nothing was written. "
-                    f"Name {name} in {how}_fields, or give another output_url for a table made anew."
+                    f"{where} is written with {how}_fields={[name]!r}, but in this job {rule}. Nothing was written. "
+                    f"List {name} in {how}_fields, or set another output_url for a new table."
                 )
         if recorded.hash and self.key_id != recorded.key_id:
             raise ConfigurationError(
-                f"{where} has hashes of {', '.join(recorded.hash)} made with another key, so that one value would have "
-                "two. Nothing was written. Give the key from before, or another output_url for a table made anew."
+                f"{where} has hashes of {', '.join(recorded.hash)} from another key: one value would have two hashes. "
+                "Nothing was written. Use the previous key, or set another output_url for a new table."
             )
 
     def to_document(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class FieldRules:
 
 NO_RULES = FieldRules()
 
-NO_SUCH_FIELD = "No table of these events has a field %s: the rules for it hide nothing."
+NO_SUCH_FIELD = "No table of these events has a field %s: its rules protect no value."
 """Log message, with the names."""
 
 
@@ -151,16 +151,16 @@ class Coverage:
         self, rules: FieldRules, names: Iterable[str], aliases: Mapping[str, Collection[str]] | None = None
     ) -> None:
         self.rules, self._aliases = rules, aliases or {}
-        self._hows: dict[str, tuple[str, Treatment]] = {}
+        self._rules: dict[str, tuple[str, Treatment]] = {}
         self.met: set[str] = set()
         """Names that matched a field."""
         prefixes = [f"{name.lower()}." for name in names]
         for name, how in rules.items():
             lower = name.lower()
             own = [lower.removeprefix(prefix) for prefix in prefixes if lower.startswith(prefix)]
-            for each in (lower, *own, *(other for given in (lower, *own) for other in other_names(given))):
-                if each not in self._hows or _rank(how) < _rank(self._hows[each][1]):
-                    self._hows[each] = (name, how)
+            for alias in (lower, *own, *(other for part in (lower, *own) for other in other_names(part))):
+                if alias not in self._rules or _rank(how) < _rank(self._rules[alias][1]):
+                    self._rules[alias] = (name, how)
 
     def treatment_of(self, path: Sequence[str], *, is_opaque: bool = False) -> Treatment | None:
         """Return the treatment of a field, or of a part of it; ``None`` if it is stored unchanged.
@@ -170,12 +170,12 @@ class Coverage:
             applies to all.
         """
         dotted = ".".join(path).lower()
-        known = (dotted, *self._aliases.get(dotted, ()))
-        found = [self._hows[each] for name in known for each in _prefixes(name) if each in self._hows]
+        names = (dotted, *self._aliases.get(dotted, ()))
+        matching = [self._rules[prefix] for name in names for prefix in _prefixes(name) if prefix in self._rules]
         if is_opaque:
-            found += [each for name, each in self._hows.items() if name.startswith(f"{dotted}.")]
-        self.met.update(name for name, _ in found)
-        return strictest(how for _, how in found)
+            matching += [rule for name, rule in self._rules.items() if name.startswith(f"{dotted}.")]
+        self.met.update(name for name, _ in matching)
+        return strictest(how for _, how in matching)
 
 
 def strictest(treatments: Iterable[Treatment | None]) -> Treatment | None:
@@ -191,11 +191,11 @@ def unmet(rules: FieldRules, coverages: Iterable[Coverage]) -> list[str]:
 
 def _names(argument: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) for name in value or ()):
-        raise ConfigurationError(f"{argument}={value!r} must be a list of the names of fields. Nothing was written.")
+        raise ConfigurationError(f"{argument}={value!r} must be a list of field names. Nothing was written.")
     for name in value or ():
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
-                f"{argument}: {name[:80]!r} is no name of a field, such as Phone, Name.FirstName or Contact.Phone. "
+                f"{argument}: {name[:80]!r} is not a field name such as Phone, Name.FirstName or Contact.Phone. "
                 "Nothing was written."
             )
         if name.lower() in _NEEDED:

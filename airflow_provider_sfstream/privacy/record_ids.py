@@ -31,30 +31,30 @@ class RecordIds:
     """
 
     def __init__(self, ids: Iterable[str]) -> None:
-        known: set[str] = set()
-        for number, each in enumerate(ids):
+        in_full: set[str] = set()
+        for number, record_id in enumerate(ids):
             try:
-                full = to_18(each)
-                is_one = full.startswith(each)
+                full = to_18(record_id)
+                is_valid = full.startswith(record_id)
             except (TypeError, ValueError):
-                is_one = False
-            if not is_one:
+                is_valid = False
+            if not is_valid:
                 raise ConfigurationError(
-                    f"ids[{number}] is no id of a record: 15 letters and digits, or 18 whose last three are their "
-                    "checksum. It is not quoted here. Nothing was erased."
+                    f"ids[{number}] is not a record ID: expected 15 letters and digits, or 18, of which the last three "
+                    "are a checksum. Nothing was erased. The value is omitted from this error."
                 )
-            known.add(full)
-        if not 0 < len(known) <= MOST_IDS:
-            raise ConfigurationError(f"{len(known)} ids were given; 1 to {MOST_IDS} can be. Nothing was erased.")
-        if len({each[:3] for each in known}) > 1:
+            in_full.add(full)
+        if not 0 < len(in_full) <= MOST_IDS:
+            raise ConfigurationError(f"Expected 1 to {MOST_IDS} record IDs, got {len(in_full)}. Nothing was erased.")
+        if len({record_id[:3] for record_id in in_full}) > 1:
             raise ConfigurationError(
-                "The ids begin with several prefixes, so they are of several objects. Erase the records of one object "
-                "at a time. Nothing was erased."
+                "The record IDs have different prefixes, so they belong to several objects. Erase the records of one "
+                "object at a time. Nothing was erased."
             )
-        self._short = frozenset(each[:15] for each in known)
-        self.in_full: tuple[str, ...] = tuple(sorted(known))
+        self._short = frozenset(record_id[:15] for record_id in in_full)
+        self.in_full: tuple[str, ...] = tuple(sorted(in_full))
         """IDs of 18 characters each."""
-        self._pattern = re.compile(b"|".join(re.escape(each.encode()) for each in sorted(self._short)))
+        self._pattern = re.compile(b"|".join(re.escape(short.encode()) for short in sorted(self._short)))
 
     def __len__(self) -> int:
         return len(self._short)
@@ -80,21 +80,22 @@ def without_records(payload: bytes, ids: RecordIds, encoding: PayloadEncoding, s
         event = read(payload)
     except Exception:  # any error of a library
         return b""
-    of = event.get("payload", event) if encoding == "json" else event
-    header = of.get(_HEADER) if isinstance(of, dict) else None
-    named = header.get(_IDS) if isinstance(header, dict) else None
-    if not isinstance(header, dict) or not isinstance(named, list):
+    fields = event.get("payload", event) if encoding == "json" else event
+    header = fields.get(_HEADER) if isinstance(fields, dict) else None
+    record_ids = header.get(_IDS) if isinstance(header, dict) else None
+    if not isinstance(header, dict) or not isinstance(record_ids, list):
         return None  # not a change event, it only refers to the record
-    kept = [each for each in named if each not in ids]
-    if len(kept) == len(named):
+    remaining_ids = [record_id for record_id in record_ids if record_id not in ids]
+    if len(remaining_ids) == len(record_ids):
         return None
-    if not kept:
+    if not remaining_ids:
         return b""
-    left = splice(payload, named, kept)
-    header[_IDS] = kept
+    # The IDs are cut out of the bytes: the payload is not encoded again, so that all other values remain unchanged.
+    changed = splice(payload, record_ids, remaining_ids)
+    header[_IDS] = remaining_ids
     try:
-        return left if left and str(read(left)) == str(event) else b""
-    except Exception:  # the rest would not be an event
+        return changed if changed and str(read(changed)) == str(event) else b""
+    except Exception:  # the changed payload would not be an event
         return b""
 
 
@@ -111,9 +112,9 @@ def _avro(schema_json: str | None) -> Callable[[bytes], dict[str, Any]]:
     return read
 
 
-def _avro_without(payload: bytes, named: list[str], kept: list[str]) -> bytes:
-    before = _avro_array(named)
-    return payload.replace(before, _avro_array(kept)) if payload.count(before) == 1 else b""
+def _avro_without(payload: bytes, record_ids: list[str], remaining: list[str]) -> bytes:
+    array = _avro_array(record_ids)
+    return payload.replace(array, _avro_array(remaining)) if payload.count(array) == 1 else b""
 
 
 def _avro_array(texts: list[str]) -> bytes:
@@ -125,11 +126,12 @@ def _avro_array(texts: list[str]) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    value, found = value << 1, bytearray()
+    """Return a number that is not negative as an Avro long: a variable-length zigzag integer."""
+    value, groups = value << 1, bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        groups.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes((*found, value))
+    return bytes((*groups, value))
 
 
 def _json(payload: bytes) -> dict[str, Any]:
@@ -139,8 +141,8 @@ def _json(payload: bytes) -> dict[str, Any]:
     return event
 
 
-def _json_without(payload: bytes, named: list[str], kept: list[str]) -> bytes:
-    found = list(_JSON_IDS.finditer(payload))
-    if len(found) != 1 or json.loads(found[0][1]) != named:
+def _json_without(payload: bytes, record_ids: list[str], remaining: list[str]) -> bytes:
+    matches = list(_JSON_IDS.finditer(payload))
+    if len(matches) != 1 or json.loads(matches[0][1]) != record_ids:
         return b""
-    return payload[: found[0].start(1)] + json.dumps(kept).encode() + payload[found[0].end(1) :]
+    return payload[: matches[0].start(1)] + json.dumps(remaining).encode() + payload[matches[0].end(1) :]

@@ -49,9 +49,10 @@ def find_published(
     latest_arrival: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Evidence:
-    """Read the topic for events in doubt until all are found or Salesforce confirms the end of the stream. It starts at
-    a replay ID before them. That takes about five minutes on a quiet topic, and no longer on a busy one, where
-    Salesforce never confirms the end. Events that this reads count as delivered.
+    """Read the topic for events in doubt until all are found or Salesforce confirms the end of the stream.
+
+    The read starts at a replay ID before them. It takes about five minutes on a quiet topic, and no longer on a busy
+    one, where Salesforce never confirms the end. Salesforce counts the events of this read as delivered.
 
     :param trail: the last accepted events before them, at most two; without one there is no evidence.
     :param in_doubt: the IDs of events whose requests were sent before.

@@ -19,8 +19,10 @@ from uuid import UUID
 from airflow_provider_sfstream.exceptions import PositionConflictError, SalesforceStreamError
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 
-_KEPT = "What was published before is recorded and is not published again; of a request that was on its way, the next "
-_KEPT += "try finds that it is in doubt."
+_CONSEQUENCE = (
+    "Events that were published before are recorded and are not published again; the events of a request that was in "
+    "progress are in doubt in the next try."
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class PublishLedger:
             results = self._read(_results(recorded.next_number))
             if results is None:
                 recorded.trail = recorded.trail if recorded.unanswered else tuple(recorded.latest)
-                recorded.unanswered.append(_sent(recorded.next_number, json.loads(text)))
+                recorded.unanswered.append(_request_from_document(recorded.next_number, json.loads(text)))
             for line in map(json.loads, (results or "").splitlines()):
                 if line["replay_id"] is not None:
                     recorded.accept(AcceptedEvent(line["id"], bytes.fromhex(line["replay_id"])))
@@ -161,11 +163,12 @@ class PublishLedger:
 
     def _write_once(self, name: str, text: str) -> None:
         with self._errors(name):
-            written = write_once(self._filesystem, self._path(name), text.encode())
-        if not written:
+            is_first = write_once(self._filesystem, self._path(name), text.encode())
+        if not is_first:
             raise PositionConflictError(
-                f"{self.url}/{name} was written by another try of this task, which is at work too. This one has sent "
-                "nothing since. What either published is recorded, and the next try goes on from there."
+                f"{self.url}/{name} was written by another try of this task, which also runs. This try has sent "
+                "nothing since. The events that either try published are recorded, and the next try continues from "
+                "there."
             )
 
     def _path(self, name: str) -> str:
@@ -176,7 +179,7 @@ class PublishLedger:
 
     def _errors(self, name: str) -> Any:
         remedy = "Check results_url, and the storage connection results_conn_id"
-        return storage_errors(f"{self.url}/{name} could not be read or written", remedy, _KEPT)
+        return storage_errors(f"{self.url}/{name} could not be read or written", remedy, _CONSEQUENCE)
 
 
 def result_line(
@@ -201,13 +204,13 @@ def _results(number: int) -> str:
     return f"results/{number:06d}.jsonl"
 
 
-def _sent(number: int, document: Mapping[str, Any]) -> SentRequest:
+def _request_from_document(number: int, document: Mapping[str, Any]) -> SentRequest:
     events = [(event_id, row, key) for event_id, row, key in document["events"]]
     return SentRequest(number, document["attempt"], datetime.fromisoformat(document["sent_at"]), events)
 
 
 def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(f"{json.dumps(each, default=_text)}\n" for each in documents)
+    return "".join(f"{json.dumps(document, default=_text)}\n" for document in documents)
 
 
 def _text(value: Any) -> str:

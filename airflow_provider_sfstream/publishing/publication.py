@@ -98,8 +98,8 @@ class Publication:
         self._latest_arrival = 2 * client.call_timeout
         self._topic = ids.topic
         self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
-        kept = "What was accepted is recorded; the next try publishes the rest."
-        self._retries = Retries(self._topic, _MOST_FAULTS, random.random, kept)
+        consequence = "The accepted events are recorded; the next try publishes the remaining rows."
+        self._retries = Retries(self._topic, _MOST_FAULTS, random.random, consequence)
         self._failures: list[dict[str, Any]] = []
         self._failure_files = 0
         self.summary = Summary()
@@ -119,38 +119,38 @@ class Publication:
         :raises SalesforceStreamError: any other fault that is not about a single event.
         """
         try:
-            doubtful = self._settled_before()
-            for group in grouped(self._pending(rows, doubtful), lambda pending: size_of(pending.event)):
+            in_doubt = self._resolve_earlier_tries()
+            for group in grouped(self._pending(rows, in_doubt), lambda pending: size_of(pending.event)):
                 self._publish(group)
         finally:
             self._write_failures()
         return self.summary
 
-    def _pending(self, rows: Iterable[Row], doubtful: set[str]) -> Iterator[_Pending]:
+    def _pending(self, rows: Iterable[Row], in_doubt: set[str]) -> Iterator[_Pending]:
         """Yield the events to publish; count the other rows."""
-        seen: set[bytes] = set()
+        row_ids: set[bytes] = set()
         for number, row in enumerate(rows):
             event_id = self._ids.id_of(row.identity)
             if row.problem is not None:
                 self._fail(number, row, "SchemaError", row.problem)
-            elif UUID(event_id).bytes in seen:
+            elif UUID(event_id).bytes in row_ids:
                 self._fail(number, row, "ConfigurationError", "another row of this run has the same key")
             elif self.recorded.has_accepted(event_id):
                 self.summary.already_published += 1
-            elif event_id in doubtful and self._on_unknown_outcome == "skip":
+            elif event_id in in_doubt and self._on_unknown_outcome == "skip":
                 self.summary.in_doubt += 1
-            elif (event := self._encoded(number, row, event_id)) is not None:
+            elif (event := self._encode(number, row, event_id)) is not None:
                 yield _Pending(number, row, event)
-            seen.add(UUID(event_id).bytes)
+            row_ids.add(UUID(event_id).bytes)
 
-    def _encoded(self, number: int, row: Row, event_id: str) -> OutgoingEvent | None:
+    def _encode(self, number: int, row: Row, event_id: str) -> OutgoingEvent | None:
         try:
             event = self._encoder.encode(row.values, event_id)
         except SchemaError as error:
             self._fail(number, row, type(error).__name__, str(error))
             return None
         if size_of(event) > MOST_EVENT_BYTES:
-            self._fail(number, row, "PublishError", f"the event is of {size_of(event):,} bytes, and over 1 MB")
+            self._fail(number, row, "PublishError", f"the event has {size_of(event):,} bytes, more than 1 MB")
             return None
         return event
 
@@ -160,7 +160,7 @@ class Publication:
         while waiting:
             number = self._begin(waiting)
             try:
-                results = self._client.publish(self._topic, [each.event for each in waiting])
+                results = self._client.publish(self._topic, [pending.event for pending in waiting])
             except SalesforceStreamError as error:
                 # A PublishError here is a response that does not identify its events.
                 if isinstance(error, _NOTHING_SENT) or not (error.retriable or isinstance(error, PublishError)):
@@ -169,86 +169,83 @@ class Publication:
                 else:
                     waiting = self._in_doubt(number, waiting, error)
                 continue
-            waiting = self._answered(number, waiting, results)
+            waiting = self._record_response(number, waiting, results)
 
     def _begin(self, waiting: Sequence[_Pending]) -> int:
         number = self.recorded.next_number
-        self._ledger.begin(SentRequest(number, self._attempt, datetime.now(UTC), _as_recorded(waiting)))
+        self._ledger.begin(SentRequest(number, self._attempt, datetime.now(UTC), _recorded_events(waiting)))
         self.recorded.next_number += 1
         return number
 
     def _finish(self, number: int, sent: Sequence[_Pending], results: Sequence[PublishedEvent]) -> None:
         lines = [
-            result_line(each.number, each.row.key, each.event.correlation_key, result.replay_id, result.error)
-            for each, result in zip(sent, results, strict=True)
+            result_line(pending.number, pending.row.key, pending.event.correlation_key, result.replay_id, result.error)
+            for pending, result in zip(sent, results, strict=True)
         ]
         self._ledger.finish(number, lines)
 
-    def _answered(self, number: int, sent: list[_Pending], results: Sequence[PublishedEvent]) -> list[_Pending]:
+    def _record_response(self, number: int, sent: list[_Pending], results: Sequence[PublishedEvent]) -> list[_Pending]:
         """Record the response; return the events to send again."""
         self._finish(number, sent, results)
-        again: list[_Pending] = []
-        passing: SalesforceStreamError | None = None
-        for each, result in zip(sent, results, strict=True):
+        resend: list[_Pending] = []
+        temporary: SalesforceStreamError | None = None
+        for pending, result in zip(sent, results, strict=True):
             if result.replay_id is not None:
-                self.recorded.accept(AcceptedEvent(each.event.correlation_key, result.replay_id))
+                self.recorded.accept(AcceptedEvent(pending.event.correlation_key, result.replay_id))
                 self.summary.published += 1
                 self._retries.progressed()
             elif result.error is not None and (result.error.retriable or isinstance(result.error, QuotaExceededError)):
-                again.append(each)
-                passing = result.error if passing is None or passing.retriable else passing
+                resend.append(pending)
+                temporary = result.error if temporary is None or temporary.retriable else temporary
             else:
-                text = str(result.error)
-                self._fail(each.number, each.row, type(result.error).__name__, text)
-        if passing is not None:
-            self._pause(passing)
-        return again
+                self._fail(pending.number, pending.row, type(result.error).__name__, str(result.error))
+        if temporary is not None:
+            self._pause(temporary)
+        return resend
 
     def _pause(self, error: SalesforceStreamError) -> None:
         """Wait until a request can be sent again; raise permanent errors."""
         if isinstance(error, QuotaExceededError):
             raise QuotaExceededError(
-                f"{error.happened} {self.summary.published} events of this try are published and recorded; clear the "
-                "task when the allocation has refilled, and it publishes the rest."
+                f"{error.happened} {self.summary.published} events of this try were published and recorded. Clear the "
+                "task when the allocation is available again: it then publishes the remaining rows."
             )
         seconds = self._retries.pause_after(error)
-        log.warning("%s: sending again in %.1f s after: %s", self._topic, seconds, error)
+        log.warning("%s: retrying in %.1f s after: %s", self._topic, seconds, error)
         if error.invalidates_token:
             self._client.renew_session()
         self._sleep(seconds)
 
-    # Doubt
-
-    def _settled_before(self) -> set[str]:
+    def _resolve_earlier_tries(self) -> set[str]:
         """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt.
 
         :raises PublishOutcomeUnknownError: if events stay in doubt and ``on_unknown_outcome`` is ``"fail"``.
         """
         unknown: set[str] = set()
         unanswered = {
-            request.number: [each for each in request.events if not self.recorded.has_accepted(each[0])]
+            request.number: [event for event in request.events if not self.recorded.has_accepted(event[0])]
             for request in self.recorded.unanswered
         }
         in_doubt = {event_id for events in unanswered.values() for event_id, _, _ in events}
         evidence = self._search(self.recorded.trail, in_doubt)
         for number, events in unanswered.items():
-            unknown |= self._settle(number, events, evidence)
-        self._check_on_unknown_outcome(unknown, "an earlier try was ended")
+            unknown |= self._resolve(number, events, evidence)
+        self._check_on_unknown_outcome(unknown, "an earlier try ended before it recorded a response")
         return unknown
 
     def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
         """Resolve the events of a request without a response; return the events to send (again)."""
-        log.warning("%s: whether %d events were published is not known: %s", self._topic, len(sent), error)
+        log.warning("%s: it is unknown whether %d events were published: %s", self._topic, len(sent), error)
         self._pause(error if error.retriable else ServiceUnavailableError(str(error)))
-        events = _as_recorded(sent)
+        events = _recorded_events(sent)
         evidence = self._search(self.recorded.latest, {event_id for event_id, _, _ in events})
-        unknown = self._settle(number, events, evidence)
-        self._check_on_unknown_outcome(unknown, f"the request ended with: {error.happened}")
+        unknown = self._resolve(number, events, evidence)
+        self._check_on_unknown_outcome(unknown, f"the request failed with: {error.happened}")
         self.summary.published += len(evidence.found)
         if self._on_unknown_outcome == "skip":
             self.summary.in_doubt += len(unknown)
-            sent = [each for each in sent if each.event.correlation_key not in unknown]
-        return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
+            sent = [pending for pending in sent if pending.event.correlation_key not in unknown]
+        return [pending for pending in sent if not self.recorded.has_accepted(pending.event.correlation_key)]
 
     def _search(self, trail: Iterable[AcceptedEvent], in_doubt: Collection[str]) -> Evidence:
         """Read the bus, with retries after temporary errors; an unreadable topic is no evidence.
@@ -266,7 +263,7 @@ class Publication:
                     return Evidence()
                 self._pause(error)
 
-    def _settle(self, number: int, events: Sequence[tuple[str, int, str | None]], evidence: Evidence) -> set[str]:
+    def _resolve(self, number: int, events: Sequence[tuple[str, int, str | None]], evidence: Evidence) -> set[str]:
         """Record the events on the bus as accepted, and the results of a request if all of them are known.
 
         :return: the IDs of the events that stay in doubt.
@@ -274,32 +271,35 @@ class Publication:
         ids = {event_id for event_id, _, _ in events}
         unknown = set() if evidence.others_are_absent else ids - evidence.found.keys()
         if not unknown:
-            absent = PublishError(f"{self._topic}: it was not answered, and the event is not on the bus.")
+            absent = PublishError(f"{self._topic}: the request was not answered, and the event is not on the bus.")
             lines = [
                 result_line(row, key, event_id, replay_id, None if replay_id else absent)
                 for event_id, row, key in events
                 for replay_id in [evidence.found.get(event_id)]
             ]
             self._ledger.finish(number, lines)
-        for event_id in ids & evidence.found.keys():
+        on_bus = ids & evidence.found.keys()
+        for event_id in on_bus:
             self.recorded.accept(AcceptedEvent(event_id, evidence.found[event_id]))
         if ids:
-            found = len(ids & evidence.found.keys())
             log.info(
-                "%s: %d of %d events in doubt are on the bus, %d stay so.", self._topic, found, len(ids), len(unknown)
+                "%s: %d of %d events in doubt are on the bus, %d remain in doubt.",
+                self._topic,
+                len(on_bus),
+                len(ids),
+                len(unknown),
             )
         return unknown
 
-    def _check_on_unknown_outcome(self, unknown: set[str], since: str) -> None:
+    def _check_on_unknown_outcome(self, unknown: set[str], cause: str) -> None:
         if unknown and self._on_unknown_outcome == "fail":
             raise PublishOutcomeUnknownError(
-                f"{self._topic}: whether {len(unknown)} events were published is not known, since {since}. The bus "
-                f"does not show it either. All others that were accepted are recorded below {self._ledger.url}. Look "
-                "at what subscribers have, then clear the task with on_unknown_outcome='publish_again' (they may come "
-                "twice, with the same event ID) or on_unknown_outcome='skip' (they may be missing)."
+                f"{self._topic}: it is unknown whether {len(unknown)} events were published: {cause.rstrip('.')}. The "
+                f"bus does not show it either. All other accepted events are recorded below {self._ledger.url}. Check "
+                "whether subscribers received the events in doubt, then clear the task with "
+                "on_unknown_outcome='publish_again' (subscribers may receive them twice, with the same event ID) or "
+                "on_unknown_outcome='skip' (they may be missing)."
             )
-
-    # Failures
 
     def _fail(self, number: int, row: Row, error: str, text: str) -> None:
         self.summary.failed += 1
@@ -314,5 +314,5 @@ class Publication:
             self._failures, self._failure_files = [], self._failure_files + 1
 
 
-def _as_recorded(sent: Sequence[_Pending]) -> list[tuple[str, int, str | None]]:
-    return [(each.event.correlation_key, each.number, each.row.key) for each in sent]
+def _recorded_events(sent: Sequence[_Pending]) -> list[tuple[str, int, str | None]]:
+    return [(pending.event.correlation_key, pending.number, pending.row.key) for pending in sent]

@@ -20,17 +20,18 @@ except ImportError as error:
 
 
 class SfstreamMessageQueueProvider(BaseMessageQueueProvider):  # type: ignore[misc]
-    """Make ``MessageQueueTrigger(scheme="sfstream", topic=..., salesforce_conn_id=..., ...)`` wait on a topic.
+    """Provider of ``MessageQueueTrigger(scheme="sfstream", topic=..., salesforce_conn_id=..., ...)``.
 
-    It takes the arguments of :class:`~airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger` and
-    serializes to it, so that it shares the watch of ``salesforce_topic_asset``. ``queue="sfstream://..."``,
-    which Airflow deprecates, gives topic, connection and conditions in one text.
+    The trigger accepts the arguments of
+    :class:`~airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger` and serializes to it, so that
+    it shares the watch of ``salesforce_topic_asset``. ``queue="sfstream://..."``, which Airflow deprecates, contains
+    topic, connection and conditions in one text.
     """
 
     scheme = SCHEME
 
     def queue_matches(self, queue: str) -> bool:
-        """Return whether ``queue`` is an ``sfstream://`` URI, right or wrong: wrong ones get a better error here."""
+        """Return whether ``queue`` is an ``sfstream://`` URI, also an invalid one: its error then names the cause."""
         return queue.lower().startswith(f"{SCHEME}://")
 
     def trigger_class(self) -> type[BaseEventTrigger]:
@@ -42,8 +43,8 @@ class SfstreamMessageQueueProvider(BaseMessageQueueProvider):  # type: ignore[mi
         return SalesforceEventTrigger
 
     def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
-        """Return the trigger's arguments that ``queue`` gives.
+        """Return the trigger's arguments in ``queue``.
 
-        :raises ConfigurationError: if ``queue`` is not the URI of a topic that can be watched.
+        :raises ConfigurationError: if ``queue`` is not the URI of a watchable topic.
         """
         return StreamUri.parse(queue).watch_arguments()

@@ -40,8 +40,8 @@ class Position:
     confirmed_at: datetime | None = None
 
     def __str__(self) -> str:
-        where = "nothing recorded" if self.replay_id is None else self.replay_id.hex()
-        return f"{where}, fence {self.fence}"
+        replay_id = "nothing recorded" if self.replay_id is None else self.replay_id.hex()
+        return f"{replay_id}, fence {self.fence}"
 
 
 def advanced(position: Position, window: ReplayWindow, updated_at: datetime) -> Position:
@@ -167,7 +167,8 @@ def require_not_at_position(stream: Stream, position: Position, window_ids: Coll
     """
     if position.window_id in window_ids:
         raise ConfigurationError(
-            f"{stream}: the position stands on window {position.window_id}, which has to stay. Nothing was removed."
+            f"{stream}: the position refers to window {position.window_id}, so its record cannot be deleted. "
+            "Nothing was deleted."
         )
 
 
@@ -186,13 +187,14 @@ def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None
 
 def conflict_message(stream: Stream, expected: Position, current: Position, window: ReplayWindow) -> str:
     """Return the text of a :class:`PositionConflictError`: the other writer, and the state of this window."""
-    who = current.updated_by or "somebody unknown"
+    writer = current.updated_by or "an unknown writer"
     when = "" if current.updated_at is None else f" at {current.updated_at.isoformat()}"
     return (
-        f"{stream}: {who} moved the position first{when}. It is {current}; {window.run} had drained from {expected}. "
-        f"Window {window.window_id} was not recorded and the position was not moved by this run: its files are landed "
-        "but will never be read, and none of its events is lost. Retry the task: it drains from the new position. "
-        "If this keeps happening, two DAGs share one subscription: give each its own subscription name."
+        f"{stream}: {writer} moved the position first{when}. The position is now {current}; {window.run} drained from "
+        f"{expected}. Window {window.window_id} was not recorded and this run did not move the position: the files of "
+        "the window are landed but will never be read, and none of its events is lost. Retry the task: it drains from "
+        "the new position. If this error repeats, two DAGs share one subscription: set a separate subscription name "
+        "for each."
     )
 
 
@@ -204,10 +206,10 @@ def require_reset(stream: Stream, replay_id: bytes | None, reason: str, updated_
     """
     if replay_id is not None and not 0 < len(replay_id) <= LONGEST:
         raise InvalidReplayIdError(
-            f"{stream}: cannot reset to a replay ID of {len(replay_id)} bytes; one has 1 to {LONGEST}. "
+            f"{stream}: invalid replay ID for the reset: expected 1 to {LONGEST} bytes, got {len(replay_id)}. "
             "Nothing was changed."
         )
     if not reason.strip() or not updated_by.strip():
         raise ConfigurationError(
-            f"{stream}: a reset is recorded with a reason and with who did it; give both. Nothing was changed."
+            f"{stream}: a reset requires a reason and the name of the user, for its audit record. Nothing was changed."
         )

@@ -46,12 +46,12 @@ class Backfill:
 
     def window(self, part: BusDrain, source: EventSource) -> Manifest:
         """Land and record all events after the start of ``part``, and return the manifest."""
-        manifest = self._landed(part, source)
+        manifest = self._land(part, source)
         self.store.record_backfill(self.stream, manifest.window)
         tidy(self.catalog, manifest)
         return manifest
 
-    def _landed(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
+    def _land(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
         """Land all events after ``part.after``: an event that counts in the part may be anywhere after that.
 
         :param is_broken: whether the stream was found to have lost events: then the window covers no time of the part.
@@ -92,17 +92,17 @@ class Backfill:
             if part.after is None and proof is None:
                 raise
             if part.after is not None and not self._is_young(part.named_at):
-                log.info("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
-                return self._landed(BusDrain(part.span, None), source)
+                log.info("%s: reading %s from the earliest event instead: %s", self.stream, part.span, error)
+                return self._land(BusDrain(part.span, None), source)
             # The replay ID is younger than the retention, so it did not age out: the stream was reset.
             log.warning(
-                "%s: a replay ID that Salesforce should still retain was refused, so events of %s may be lost. Reading "
-                "from the earliest event on. %s",
+                "%s: Salesforce refused a replay ID that it should still retain, so events of %s may be lost. Reading "
+                "from the earliest event. %s",
                 self.stream,
                 part.span,
                 error,
             )
-            return self._landed(BusDrain(part.span, None), source, is_broken=True)
+            return self._land(BusDrain(part.span, None), source, is_broken=True)
 
     def _readable_position(self, source: EventSource) -> ReadablePosition | None:
         """Return the recorded position as evidence, ``None`` if it is missing or so old that it may age out."""
@@ -112,19 +112,19 @@ class Backfill:
         head = self.landed.manifest(position.window_id)
         windows = [*self.windows(), *([] if head is None else [head.window])]
         latest = named_at_latest(windows, position.replay_id)
-        kept_since = self.now() - (self.landed.known_retention or LONG_RETENTION)
-        if latest is not None and latest < kept_since + _AGES_OUT_WITHIN:
+        retained_from = self.now() - (self.landed.known_retention or LONG_RETENTION)
+        if latest is not None and latest < retained_from + _AGES_OUT_WITHIN:
             return None
         is_young = self._is_young(named_at(windows).get(position.replay_id))
         return ReadablePosition(source, self.stream.topic, position.replay_id, may_have_aged_out=not is_young)
 
-    def _is_young(self, given: datetime | None) -> bool:
-        return given is not None and given >= self.now() - self.landed.retention + _AGES_OUT_WITHIN
+    def _is_young(self, time_named: datetime | None) -> bool:
+        return time_named is not None and time_named >= self.now() - self.landed.retention + _AGES_OUT_WITHIN
 
-    def _window_id(self, part: BusDrain, place: datetime) -> str:
+    def _window_id(self, part: BusDrain, start: datetime) -> str:
         # Several parts of an interval can begin after one position: the time distinguishes their windows.
-        return window_id_for(self.run, "backfill", part.after, int(place.timestamp() * 1_000))
+        return window_id_for(self.run, "backfill", part.after, int(start.timestamp() * 1_000))
 
     def _is_recorded(self, window: ReplayWindow) -> bool:
         recorded = self.store.windows_of_run(self.stream, self.run)
-        return any(each.window_id == window.window_id for each in recorded)
+        return any(earlier.window_id == window.window_id for earlier in recorded)

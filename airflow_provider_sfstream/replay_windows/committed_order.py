@@ -46,26 +46,26 @@ def windows_after(
     :raises ManifestError: if a window between is missing, or the windows between are unknown.
     :raises LandingError: if the storage could not be read.
     """
-    found: list[Manifest] = []
+    manifests: list[Manifest] = []
     link: str | None = head
     if head != start:
         for manifest in catalog.chain(stream, head):
-            found.append(manifest)
+            manifests.append(manifest)
             link = manifest.window.previous_window_id
             if link == start:
                 break
-    found.reverse()
+    manifests.reverse()
     if link is not None and link == start:
-        return found
+        return manifests
     if link is not None and start is None and _may_be_pruned(catalog, stream, link):
-        return found
-    if link is None and start is None and not _others_before(catalog, stream, found):
-        return found
-    if start is not None and any(each.window.window_id == head for each in catalog.chain(stream, start)):
+        return manifests
+    if link is None and start is None and not _has_other_windows_before(catalog, stream, manifests):
+        return manifests
+    if start is not None and any(manifest.window.window_id == head for manifest in catalog.chain(stream, start)):
         return []
     if link is None and recorded is not None:
         return _recorded_after(catalog, stream, start, head, recorded())
-    raise ManifestError(_broken(stream, start, link, head))
+    raise ManifestError(_broken_chain_message(stream, start, link, head))
 
 
 def _may_be_pruned(catalog: LandingCatalog, stream: Stream, window_id: str) -> bool:
@@ -74,16 +74,16 @@ def _may_be_pruned(catalog: LandingCatalog, stream: Stream, window_id: str) -> b
     return pruned is not None and window_id[:16] <= f"{pruned.finished_before.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
-def _others_before(catalog: LandingCatalog, stream: Stream, chain: Sequence[Manifest]) -> bool:
+def _has_other_windows_before(catalog: LandingCatalog, stream: Stream, chain: Sequence[Manifest]) -> bool:
     """Return whether there are live windows of runs that were due no later than that of the first window of the chain,
     and which do not follow a window of the chain."""
-    first, beginning = catalog.first_day(stream), chain[0].window.run.run_after
+    first, first_due = catalog.first_day(stream), chain[0].window.run.run_after
     if first is None:
         return False
     ids = [manifest.window.window_id for manifest in chain]
-    others = catalog.windows_between(stream, first, beginning.astimezone(UTC).date(), without=ids)
-    live = [each.window for each in others if each.window.kind == "live" and each.window.previous_window_id not in ids]
-    return any(window.run.run_after <= beginning for window in live)
+    candidates = catalog.windows_between(stream, first, first_due.astimezone(UTC).date(), without=ids)
+    windows = [manifest.window for manifest in candidates if manifest.window.previous_window_id not in ids]
+    return any(window.kind == "live" and window.run.run_after <= first_due for window in windows)
 
 
 def _recorded_after(
@@ -91,25 +91,25 @@ def _recorded_after(
 ) -> list[Manifest]:
     ids = [window.window_id for window in recorded if window.kind == "live"]
     if head not in ids or (start is not None and start not in ids):
-        raise ManifestError(_broken(stream, start, None, head))
+        raise ManifestError(_broken_chain_message(stream, start, None, head))
     between = ids[0 if start is None else ids.index(start) + 1 : ids.index(head) + 1]
     manifests = [catalog.read_manifest(stream, window_id) for window_id in between]
-    found = [manifest for manifest in manifests if manifest is not None]
-    if len(found) < len(manifests):
-        raise ManifestError(_broken(stream, start, between[manifests.index(None)], head))
-    return found
+    existing = [manifest for manifest in manifests if manifest is not None]
+    if len(existing) < len(manifests):
+        raise ManifestError(_broken_chain_message(stream, start, between[manifests.index(None)], head))
+    return existing
 
 
-def _broken(stream: Stream, start: str | None, link: str | None, head: str) -> str:
-    since = "the beginning" if start is None else f"window {start}"
+def _broken_chain_message(stream: Stream, start: str | None, link: str | None, head: str) -> str:
+    origin = "the beginning" if start is None else f"window {start}"
     if link is None:
         return (
-            f"{stream}: the windows up to {head} do not follow {since}: the position was set back by hand, or the "
-            "stream begun anew. Nothing was read, and nothing is lost. Give the option replay_store, for only the "
-            "replay store knows which of the windows before that count; or name them by the option manifests."
+            f"{stream}: the windows up to {head} do not follow {origin}: the position was set back by hand, or the "
+            "stream was started again. No window was read, and no event is lost. Set the option replay_store: only the "
+            "replay store records which of the windows before that count. Or list them in the option manifests."
         )
     return (
-        f"{stream}: window {link} is gone, which comes after {since} and was not read yet: it was pruned, or lost. "
-        f"Its events, and those of windows before it since {since}, cannot be read; those after it up to {head} are "
-        "landed. Restore it, or start a new query with another checkpoint, which begins with the windows that are left."
+        f"{stream}: window {link}, which follows {origin} and was not read yet, is missing: it was pruned, or lost. "
+        f"Its events, and those of windows between {origin} and it, cannot be read; those after it up to {head} are "
+        "landed. Restore it, or start a new query with another checkpoint, which begins with the remaining windows."
     )

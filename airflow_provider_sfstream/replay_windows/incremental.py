@@ -111,9 +111,8 @@ def _refuse_if_retried(landed: LandedStream, run: RunIdentity) -> None:
     recorded = landed.recorded_window(run)
     if recorded is not None and recorded.run.try_number > run.try_number:
         raise PositionConflictError(
-            f"{landed.stream}: {run} goes on although {recorded.run} has recorded window {recorded.window_id}. Nothing "
-            "was read from Salesforce and nothing was moved by this try. None of the events is lost; the later try has "
-            "the result."
+            f"{landed.stream}: {run} is still running, but {recorded.run} has recorded window {recorded.window_id}. "
+            "This try read nothing from Salesforce and moved nothing. No event is lost; the later try has the result."
         )
 
 
@@ -137,27 +136,27 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     recorded_last = landed.last_recorded()
     current = store.read(stream)
     if any(recorded.window_id == window.window_id for recorded in store.windows_of_run(stream, window.run)):
-        log.info("Window %s is already recorded; the position of %s stays.", window.window_id, stream)
+        log.info("Window %s is already recorded; the position of %s is not moved.", window.window_id, stream)
         return current
     # The ID depends on the replay ID and the fence that the window was drained from. Neither is enough alone: a
     # position can be set back, and a store that was restored from a backup repeats its fences.
     if window_id_for(window.run, "live", current.replay_id, current.fence) != window.window_id:
-        raise PositionConflictError(_not_its_position(manifest, current))
+        raise PositionConflictError(_wrong_position_message(manifest, current))
     landed.require_not_before(current, recorded_last)
     catalog.verify(manifest)
     return landed.advance(current, window)
 
 
-def _not_its_position(manifest: Manifest, current: Position) -> str:
+def _wrong_position_message(manifest: Manifest, current: Position) -> str:
     window = manifest.window
     since = "" if current.updated_at is None else f", since {current.updated_at.isoformat()}"
     by = "" if current.updated_by is None else f", by {current.updated_by}"
     return (
-        f"{manifest.stream}: window {window.window_id} of {window.run} was drained from another position, with fence "
-        f"{manifest.fence}, than the one that is recorded ({current}{since}{by}): somebody moved it meanwhile, or the "
-        "replay store came back from a backup. The window was not recorded and the position was not moved, because "
-        "events between the two could be skipped; none is lost. After a backup was restored, run "
-        "RestoreReplayPositionOperator. Clear the drain of that run, so that it drains from the position as it is then."
+        f"{manifest.stream}: window {window.window_id} of {window.run} was drained from a position with fence "
+        f"{manifest.fence}, but another one is recorded ({current}{since}{by}): the position was moved meanwhile, or "
+        "the replay store was restored from a backup. The window was not recorded and the position was not moved, "
+        "because events between the two could be skipped; none is lost. After a backup was restored, run "
+        "RestoreReplayPositionOperator. Then clear the drain of that run, so that it drains from the recorded position."
     )
 
 
@@ -171,10 +170,10 @@ def _land(
 ) -> Manifest:
     """Land a window; if its position can no longer be read, continue after it only if the loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
-    kept = landed.retention
+    retention = landed.retention
     after = position.replay_id if position.replay_id is not None else request.start_from
     confirms = not isinstance(source, ConfirmedEnd) and source.confirms_positions
-    limits = _confirming(request.limits, position, now(), kept) if confirms else request.limits
+    limits = _with_confirmation(request.limits, position, now(), retention) if confirms else request.limits
     previous = landed.manifest(position.window_id)
     new = NewWindow(
         stream=stream,
@@ -185,7 +184,7 @@ def _land(
         limits=limits,
         # Where a position can age out on a quiet stream, its age decides before the policy does.
         on_invalid_replay=request.on_invalid_replay if confirms else "fail",
-        retention=kept,
+        retention=retention,
         known_retention=landed.known_retention,
         unbroken_since=landed.unbroken_since() if after is StartFrom.EARLIEST else None,
         previous=previous,
@@ -203,28 +202,28 @@ def _land(
     is_empty = manifest.window.through == position.replay_id and not manifest.window.event_count
     if limits.confirm_timeout and is_empty:
         log.warning(
-            "%s: no event was received, and Salesforce named no newer position before the drain ended (%s). The "
+            "%s: no event was received, and Salesforce sent no newer position before the drain ended (%s). The "
             "position can be read for %.0f hours only. Set max_seconds of the first drain of a day to %.0f or more.",
             stream,
             manifest.stop_reason,
-            kept.total_seconds() / 3600,
+            retention.total_seconds() / 3600,
             limits.confirm_timeout,
         )
     return manifest
 
 
-def _confirming(limits: DrainLimits, position: Position, now: datetime, kept: timedelta) -> DrainLimits:
+def _with_confirmation(limits: DrainLimits, position: Position, now: datetime, retention: timedelta) -> DrainLimits:
     """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after the
     last confirmation; without one, in the first drain of each third of the retention (a day in UTC for 72 hours).
 
     A position that is neither moved nor confirmed can no longer be read after the retention, even if no event was
     published.
     """
-    recorded, third = position.updated_at, kept.total_seconds() / 3
-    if position.replay_id is None or recorded is None:
+    updated_at, third = position.updated_at, retention.total_seconds() / 3
+    if position.replay_id is None or updated_at is None:
         return limits
     if position.confirmed_at is None:
-        is_due = recorded.timestamp() // third < now.timestamp() // third
+        is_due = updated_at.timestamp() // third < now.timestamp() // third
     else:
         is_due = (now - position.confirmed_at).total_seconds() >= third
     return replace(limits, confirm_timeout=max(CONFIRM_TIMEOUT, limits.confirm_timeout)) if is_due else limits

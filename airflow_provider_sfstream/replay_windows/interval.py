@@ -51,7 +51,7 @@ Admit = Callable[[int], None]
 
 _MEASURED_WITHIN = timedelta(seconds=2)
 """Usual difference between Salesforce's time and its lower bound, at most: the ``Date`` header has whole seconds."""
-_AROUND = timedelta(days=1)
+_SEARCH_MARGIN = timedelta(days=1)
 """Span around the interval in which to search windows: for start positions, and links between live windows."""
 
 
@@ -61,7 +61,7 @@ class IntervalRequest:
 
     A ``backfill`` does not move the position; any other run first drains to the end of the stream and moves it. An
     interval is read completely: of ``limits`` only ``idle_timeout`` counts, and ``wait_for_confirmation``: wait up to
-    300 seconds for evidence of the end of the stream, unless a trigger has it already (``end_seen``). With
+    300 seconds for evidence of the end of the stream, unless a trigger has it already (``confirmed_end``). With
     ``reuse=False`` no earlier record or window is used for the interval: it is drained again, as far as Salesforce
     retains it.
     """
@@ -75,7 +75,7 @@ class IntervalRequest:
     accept_quiet_aging: bool = False
     on_expired: OnExpired = "fail"
     reuse: bool = True
-    end_seen: ConfirmedEnd | None = None
+    confirmed_end: ConfirmedEnd | None = None
 
     @property
     def drain_limits(self) -> DrainLimits:
@@ -141,11 +141,11 @@ def drain_interval(
     record = read_interval(catalog, landed.stream, request.run, request.interval) if request.reuse else None
     drained = record is None or is_void(record)
     if record is None or drained:
-        record = _Gathering(landed, request, open_source, admit, now, sleep).record()
+        record = _IntervalSearch(landed, request, open_source, admit, now, sleep).record()
         if record.confirmed_at is not None:
             record = write_interval(catalog, record, replaces=is_void)
     else:
-        log.info("Run %s already gave windows for %s; returning them.", request.run.run_id, request.interval)
+        log.info("Run %s already returned windows for %s; returning them again.", request.run.run_id, request.interval)
     landed.record_missing(record.missing, record.created_at)
     windows = tuple(
         IntervalWindow(catalog.read_manifest_url(window.manifest_url), window.origin) for window in record.windows
@@ -156,7 +156,7 @@ def drain_interval(
 
 
 @dataclass
-class _Gathering:
+class _IntervalSearch:
     """Search and drains for the windows of one request's interval."""
 
     landed: LandedStream
@@ -173,9 +173,9 @@ class _Gathering:
         """Return the record of the interval's windows, not yet written."""
         request = self.request
         # A drain confirms the end of the stream for a lower bound of the moment at which it began.
-        ahead = (request.interval.end + _MEASURED_WITHIN - self.now()).total_seconds()
-        if ahead > 0:
-            self.sleep(ahead)
+        seconds_to_end = (request.interval.end + _MEASURED_WITHIN - self.now()).total_seconds()
+        if seconds_to_end > 0:
+            self.sleep(seconds_to_end)
         if request.backfill:
             self.landed.known_position(request.run)
         else:
@@ -183,19 +183,19 @@ class _Gathering:
         windows = self._windows()
         plan = self._plan(windows, self.now())
         if plan.missing:  # the worker's clock alone is not enough evidence for a loss
-            plan = self._accepted(self._plan(windows, self._server_now()))
+            plan = self._require_accepted(self._plan(windows, self._server_now()))
         drained = [manifest.window for manifest in self._drain_from_bus(plan)]
-        plan = self._accepted(plan.without_aged_out(drained))
+        plan = self._require_accepted(plan.without_aged_out(drained))
         landed = (*self.store.windows_of_run(self.stream, request.run), *plan.landed)
-        given = [window for window in stream_order((*landed, *drained)) if self._may_count(window)]
+        windows_to_read = [window for window in stream_order((*landed, *drained)) if self._may_count(window)]
         return IntervalRecord(
             stream=self.stream,
             run=request.run,
             interval=request.interval,
             windows=tuple(
                 # By the run, not by this try: a window that an earlier try drained is also from the bus.
-                RecordedWindow(each.window_id, each.manifest_url, self._origin(each))
-                for each in given
+                RecordedWindow(window.window_id, window.manifest_url, self._origin(window))
+                for window in windows_to_read
             ),
             missing=plan.missing,
             confirmed_at=self._confirmed_at(plan, [*windows, *drained]),
@@ -228,10 +228,10 @@ class _Gathering:
             accept_quiet_aging=request.accept_quiet_aging,
             again=True,
         )
-        seen = request.end_seen
-        if seen is not None and position.replay_id == seen.after:
+        confirmed_end = request.confirmed_end
+        if confirmed_end is not None and position.replay_id == confirmed_end.after:
             live = replace(live, limits=request.limits)  # there is nothing to read
-            self._check_clock(drain_window(self.landed, live, source=seen, now=self.now))
+            self._check_clock(drain_window(self.landed, live, source=confirmed_end, now=self.now))
             return
         with self.open_source() as source:
             self._check_clock(drain_window(self.landed, live, source=source, now=self.now))
@@ -246,16 +246,16 @@ class _Gathering:
             raise IntervalNotEndedError(
                 f"{self.stream}: the interval {interval} has not ended: Salesforce's clock shows "
                 f"{contact_at.isoformat()} at most, and this worker's {self.now().isoformat()}. The clock of the "
-                "worker or of the scheduler is wrong; set it by NTP. What was read is landed and recorded, and nothing "
-                "is lost. The next try continues."
+                "worker or of the scheduler is wrong; set it by NTP. All events that were read are landed and "
+                "recorded, and none is lost. The next try continues."
             )
 
     def _windows(self) -> list[ReplayWindow]:
         stream, interval = self.stream, self.request.interval
-        windows = self.store.windows_overlapping(stream, interval.start - _AROUND, interval.end + _AROUND)
+        windows = self.store.windows_overlapping(stream, interval.start - _SEARCH_MARGIN, interval.end + _SEARCH_MARGIN)
         before = self.store.window_before(stream, interval.start)
-        found = {window.window_id: window for window in (*([before] if before else []), *windows)}
-        return [_without_the_future(window, self.now()) for window in found.values()]
+        windows_by_id = {window.window_id: window for window in (*([before] if before else []), *windows)}
+        return [_without_future_coverage(window, self.now()) for window in windows_by_id.values()]
 
     def _server_now(self) -> datetime:
         """Return a lower bound of Salesforce's time now; the worker's time if it cannot be measured."""
@@ -264,25 +264,25 @@ class _Gathering:
         return self.now() if measured is None else measured.earliest(time.monotonic())
 
     def _plan(self, windows: list[ReplayWindow], now: datetime) -> IntervalPlan:
-        request = self.request
+        request, horizon = self.request, now - self.landed.retention
         plan = plan_interval(
             request.interval,
             windows=windows,
             # Only a lost position is evidence of a hole; a span that a backfill found to be expired is only old.
             gaps=[gap for gap in self.store.gaps(self.stream) if gap.after is not None],
-            horizon=now - self.landed.retention,
+            horizon=horizon,
             live=not request.backfill,
             breaks=self.landed.breaks(),
         )
         if request.reuse:
             return plan
-        anew = plan_interval(request.interval, windows=[], gaps=[], horizon=now - self.landed.retention, live=False)
-        return replace(plan, drains=anew.drains, unconfirmed=())
+        full_plan = plan_interval(request.interval, windows=[], gaps=[], horizon=horizon, live=False)
+        return replace(plan, drains=full_plan.drains, unconfirmed=())
 
-    def _accepted(self, plan: IntervalPlan) -> IntervalPlan:
+    def _require_accepted(self, plan: IntervalPlan) -> IntervalPlan:
         """Return ``plan``, if its missing spans are accepted."""
         if plan.missing and self.request.on_expired == "fail":
-            raise ReplayIdLostError(self._lost(plan))
+            raise ReplayIdLostError(self._lost_message(plan))
         return plan
 
     def _drain_from_bus(self, plan: IntervalPlan) -> Iterator[Manifest]:
@@ -303,18 +303,18 @@ class _Gathering:
             return None
         return confirmed_until(self.request.interval, plan.missing, coverage(windows, self.landed.breaks()))
 
-    def _lost(self, plan: IntervalPlan) -> str:
+    def _lost_message(self, plan: IntervalPlan) -> str:
         hours = self.landed.retention.total_seconds() / 3600
         pruned = read_pruned(self.catalog.landing, self.stream)
-        landed = "was never landed" if pruned is None else f"is not landed ({pruned})"
+        cause = "was never landed" if pruned is None else f"is not landed ({pruned})"
         return (
-            f"{self.stream}: of the interval {self.request.interval}, {', '.join(map(str, plan.missing))} {landed} and "
+            f"{self.stream}: of the interval {self.request.interval}, {', '.join(map(str, plan.missing))} {cause} and "
             f"can no longer be read: Salesforce retains its events for {hours:.0f} hours, or the stream was reset. "
-            'Nothing is recorded for this run. To take what there is, set on_expired="partial"; that records the gap.'
+            'Nothing is recorded for this run. To read the other events, set on_expired="partial": it records the gap.'
         )
 
 
-def _without_the_future(window: ReplayWindow, now: datetime) -> ReplayWindow:
+def _without_future_coverage(window: ReplayWindow, now: datetime) -> ReplayWindow:
     """Return ``window`` without a covered span that ends in the future: the recording clock was fast."""
     is_ahead = window.covered_until is not None and window.covered_until > now + CLOCKS_DIFFER
     return replace(window, covered_until=None) if is_ahead else window

@@ -100,22 +100,22 @@ def plan_interval(
     all_gaps = {*gaps, *(window.gap for window in ordered if window.gap is not None)}
 
     uncovered = subtract([interval], coverage(ordered, breaks))
-    held = span_between(_held_from(ordered), _FOREVER) if live else None
-    unconfirmed = [] if held is None else clip(uncovered, held)
-    wanted = subtract(uncovered, unconfirmed)
-    readable = subtract(wanted, _unreadable(interval, all_gaps, ordered, horizon))
+    live_span = span_between(_live_coverage_start(ordered), _FOREVER) if live else None
+    unconfirmed = [] if live_span is None else clip(uncovered, live_span)
+    needed_spans = subtract(uncovered, unconfirmed)
+    readable = subtract(needed_spans, _unreadable(interval, all_gaps, ordered, horizon))
     return IntervalPlan(
-        landed=tuple(_worth_reading(ordered, interval, breaks)),
+        landed=tuple(_windows_to_read(ordered, interval, breaks)),
         drains=tuple(_drain(part, nearest_position(part.start, ordered, all_gaps, horizon)) for part in readable),
-        missing=tuple(subtract(wanted, readable)),
+        missing=tuple(subtract(needed_spans, readable)),
         unconfirmed=tuple(unconfirmed),
     )
 
 
-def _drain(part: Span, known: KnownPosition | None) -> BusDrain:
-    return (
-        BusDrain(part, None) if known is None else BusDrain(part, known.replay_id, known.named_at, known.published_from)
-    )
+def _drain(part: Span, position: KnownPosition | None) -> BusDrain:
+    if position is None:
+        return BusDrain(part, None)
+    return BusDrain(part, position.replay_id, position.named_at, position.published_from)
 
 
 def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
@@ -130,15 +130,15 @@ def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) ->
 
     def begins_after(window: ReplayWindow, time: datetime) -> bool:
         previous = live.get(window.previous_window_id or "")
-        known = [window.covered_from, window.counts_from, None if previous is None else previous.contact_at]
-        return any(begin is not None and begin >= time for begin in known)
+        begins = [window.covered_from, window.counts_from, None if previous is None else previous.contact_at]
+        return any(begin is not None and begin >= time for begin in begins)
 
     return sum(
         window.event_count for drain in drains for window in live.values() if begins_after(window, drain.span.start)
     )
 
 
-def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
+def _live_coverage_start(ordered: Sequence[ReplayWindow]) -> datetime | None:
     """Return the time from which on the live windows have, or will have, all published events."""
     live = [window for window in ordered if window.kind == "live"]
     first = None
@@ -159,17 +159,18 @@ def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Sp
     for window in windows:
         span = span_of(window)
         if span is not None:
-            voided = [] if window.kind == "live" else [each for each in breaks if _is_drained_before(window, each.end)]
-            covered += subtract([span], voided)
+            is_live = window.kind == "live"
+            voided_by = [] if is_live else [break_ for break_ in breaks if _is_drained_before(window, break_.end)]
+            covered += subtract([span], voided_by)
     return union(covered)
 
 
 def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[Span]) -> datetime | None:
     """Return the moment up to which ``covered`` includes the interval except ``missing``, ``None`` if it does not."""
-    wanted = subtract([interval], missing)
-    if not wanted or subtract(wanted, covered):
+    required = subtract([interval], missing)
+    if not required or subtract(required, covered):
         return None
-    last = wanted[-1]
+    last = required[-1]
     return next(span.end for span in covered if span.start <= last.start and last.end <= span.end)
 
 
@@ -183,23 +184,25 @@ def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWin
     An uncertain gap does not count as lost.
     """
     begins = {window.gap: window.covered_from for window in ordered if window.gap is not None}
-    lost = [(gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps if not gap.uncertain]
-    bounds = ((interval.start, horizon), *lost)
-    return union(span for each in bounds if (span := span_between(*each)) is not None)
+    lost = ((gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps if not gap.uncertain)
+    pairs = ((interval.start, horizon), *lost)
+    return union(span for start, end in pairs if (span := span_between(start, end)) is not None)
 
 
-def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequence[Span]) -> list[ReplayWindow]:
+def _windows_to_read(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequence[Span]) -> list[ReplayWindow]:
     """Return the windows that may hold events of ``interval``, without redundant backfill windows."""
-    useful = {window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None}
-    optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful]
-    optional.sort(key=lambda window: (useful[window.window_id].start, -_length(useful[window.window_id])))
-    left_out = {window.window_id for window in optional}
-    answered = coverage((window for window in ordered if window.window_id not in left_out), breaks)
+    useful_spans = {
+        window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None
+    }
+    optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful_spans]
+    optional.sort(key=lambda window: (useful_spans[window.window_id].start, -_length(useful_spans[window.window_id])))
+    redundant_ids = {window.window_id for window in optional}
+    covered = coverage((window for window in ordered if window.window_id not in redundant_ids), breaks)
     for window in optional:
-        if not covers(answered, useful[window.window_id]):
-            left_out.remove(window.window_id)
-            answered = union([*answered, *coverage([window], breaks)])
-    return [window for window in ordered if window.window_id in useful and window.window_id not in left_out]
+        if not covers(covered, useful_spans[window.window_id]):
+            redundant_ids.remove(window.window_id)
+            covered = union([*covered, *coverage([window], breaks)])
+    return [window for window in ordered if window.window_id in useful_spans and window.window_id not in redundant_ids]
 
 
 def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
@@ -208,8 +211,8 @@ def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
         return None
     last = window.contact_at or interval.end
     last = last if window.counts_from is None else max(window.counts_from, last)
-    held = span_between(window.counts_from or interval.start, last + _TICK)
-    return next(iter(clip([] if held is None else [held], interval)), None)
+    span = span_between(window.counts_from or interval.start, last + _TICK)
+    return next(iter(clip([] if span is None else [span], interval)), None)
 
 
 def may_count_in(interval: Span, manifest: Manifest) -> bool:
@@ -239,20 +242,20 @@ def stream_order(windows: Iterable[ReplayWindow]) -> list[ReplayWindow]:
 
 def _chains(by_time: list[ReplayWindow]) -> list[ReplayWindow]:
     """Return live windows in an order in which each follows its previous window, if that is among them."""
-    known = {window.window_id for window in by_time}
+    ids = {window.window_id for window in by_time}
     following: dict[str, list[ReplayWindow]] = defaultdict(list)
     heads = []
     for window in by_time:
-        if window.previous_window_id in known:
+        if window.previous_window_id in ids:
             following[window.previous_window_id].append(window)
         else:
             heads.append(window)
     ordered: dict[str, ReplayWindow] = {}
     for head in [*heads, *by_time]:  # all windows again: links in a circle have no head
-        ahead = [head]
-        while ahead and (window := ahead.pop()).window_id not in ordered:
+        stack = [head]
+        while stack and (window := stack.pop()).window_id not in ordered:
             ordered[window.window_id] = window
-            ahead.extend(reversed(following[window.window_id]))
+            stack.extend(reversed(following[window.window_id]))
     return list(ordered.values())
 
 

@@ -106,20 +106,20 @@ class LandedStream:
         if stream.api == "streaming":  # recorded by a version that treated an empty poll as the end
             return True
         if confirmed_at is not None and confirmed_at > now + CLOCKS_DIFFER:
-            log.warning("%s: the recorded result for %s is ahead of the present and does not count.", stream, interval)
+            log.warning("%s: the recorded result for %s has a time in the future and is ignored.", stream, interval)
             return True
-        broken = [each for each in self.breaks() if each.start < interval.end and interval.start < each.end]
-        if confirmed_at is not None and any(confirmed_at < each.end for each in broken):
-            log.info("%s: the result for %s was recorded before a gap or reset and does not count.", stream, interval)
+        breaks = [span for span in self.breaks() if span.start < interval.end and interval.start < span.end]
+        if confirmed_at is not None and any(confirmed_at < span.end for span in breaks):
+            log.info("%s: the result for %s was recorded before a gap or reset and is ignored.", stream, interval)
             return True
         return False
 
     def record_missing(self, missing: Sequence[Span], detected_at: datetime) -> None:
         """Record the missing spans of an interval as gaps, each span once, even if the run is repeated."""
-        known = {gap.reason for gap in self.store.gaps(self.stream)} if missing else set()
+        recorded_reasons = {gap.reason for gap in self.store.gaps(self.stream)} if missing else set()
         for span in missing:
             reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
-            if reason not in known:
+            if reason not in recorded_reasons:
                 gap = Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)
                 self.store.record_gap(self.stream, gap)
 
@@ -148,13 +148,13 @@ class LandedStream:
         if position.fence > 0 or (newest.fence == 0 and self.finished(run, position)[1] is not None):
             return position
         raise ReplayStoreLostError(
-            f"{self.stream}: the replay store knows nothing of it, but the landing {self.catalog.landing.url} has "
-            f"windows of it, the newest {newest.window.window_id} of {newest.window.run}. The store was lost, or is "
-            "another one than before (replay_store, replay_store_conn_id), or it was never told of the stream's first "
-            "window. Nothing was read from Salesforce and nothing was moved. To go on where the landing ends, run "
-            'RestoreReplayPositionOperator. A first window with advance="manual" whose commit is still to come needs '
-            "CommitReplayPositionOperator instead. To begin anew at start_from, run ResetReplayPositionOperator with "
-            "replay_id=None."
+            f"{self.stream}: the replay store has no record of this stream, but the landing {self.catalog.landing.url} "
+            f"has windows of it, the newest {newest.window.window_id} of {newest.window.run}. The store was lost, or "
+            "is another one than before (replay_store, replay_store_conn_id), or the stream's first window was not "
+            "recorded in it. Nothing was read from Salesforce and nothing was moved. To continue where the landing "
+            'ends, run RestoreReplayPositionOperator. For a first window with advance="manual" that is not committed '
+            "yet, run CommitReplayPositionOperator instead. To start again at start_from, run "
+            "ResetReplayPositionOperator with replay_id=None."
         )
 
     def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
@@ -165,9 +165,9 @@ class LandedStream:
         """
         if recorded is None or position.fence == 0 or not self._recorded.is_before(position, recorded):
             return
-        at = "set by hand" if position.window_id is None else f"window {position.window_id}"
+        location = "set by hand" if position.window_id is None else f"window {position.window_id}"
         raise ReplayStoreLostError(
-            f"{self.stream}: the replay store's position ({position}, {at}) does not contain window "
+            f"{self.stream}: the replay store's position ({position}, {location}) does not contain window "
             f"{recorded.window_id} (fence {recorded.fence}), which was recorded at {recorded.recorded_at.isoformat()}. "
             "The store was restored from a backup, or is another one than before (replay_store, replay_store_conn_id). "
             "Nothing was read from Salesforce and nothing was moved. To continue where the landing ends, run "

@@ -103,7 +103,7 @@ def land_window(
         landed = writer.finish()
     finished_at = now()
     after = new.after if isinstance(new.after, bytes) else None
-    drained = EndedDrain(
+    ended_drain = EndedDrain(
         new.after,
         result,
         new.retention,
@@ -111,7 +111,7 @@ def land_window(
         new.published_from,
         unbroken_since=result.contact_at if new.is_broken else new.unbroken_since,
     )
-    covered_from, covered_until = covered_span(drained, previous) if is_proven else (None, None)
+    covered_from, covered_until = covered_span(ended_drain, previous) if is_proven else (None, None)
     window = ReplayWindow(
         window_id=new.window_id,
         kind=new.kind,
@@ -127,7 +127,7 @@ def land_window(
         covered_from=covered_from,
         covered_until=covered_until,
         contact_at=result.contact_at,
-        counts_from=counts_from(drained, previous),
+        counts_from=counts_from(ended_drain, previous),
     )
     return catalog.write_manifest(
         Manifest(
@@ -145,7 +145,7 @@ def land_window(
             untimed_events=landed.untimed_events,
             late_before=_late_before(new.previous),
             retention=new.known_retention,
-            missing_schemas=_missing(window, stream, landed.without_schema, schemas),
+            missing_schemas=_missing_schemas(window, stream, landed.without_schema, schemas),
         )
     )
 
@@ -162,11 +162,11 @@ def _late_before(previous: Manifest | None) -> datetime | None:
 
 def _known_end(window: ReplayWindow) -> datetime | None:
     """Return the latest known time before which everything up to the window's end had been published."""
-    known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
-    return window.covered_until or window.covered_from or min(known, default=None)
+    times = [time for time in (window.last_event_time, window.contact_at) if time is not None]
+    return window.covered_until or window.covered_from or min(times, default=None)
 
 
-def _missing(
+def _missing_schemas(
     window: ReplayWindow, stream: Stream, without_schema: Mapping[str, int], schemas: StreamSchemas
 ) -> dict[str, MissingSchema]:
     """Return the schemas of the landed events that were unavailable, and log warnings. JSON may need none."""
@@ -175,14 +175,14 @@ def _missing(
         for schema_id in sorted(without_schema)
         if schema_id in schemas.missing
     }
-    for schema_id, each in missing.items():
+    for schema_id, schema in missing.items():
         log.warning(
-            "%s: %d events landed without their schema %r: %s The event log quarantines them. Once the schema can be "
-            "had, run it again with replay_quarantine=True on %s.",
+            "%s: %d events landed without their schema %r: %s The event log quarantines them. When the schema is "
+            "available, run the event log again with replay_quarantine=True on %s.",
             stream,
             without_schema[schema_id],
             schema_id,
-            each.reason if each.reason.endswith(".") else f"{each.reason}.",
+            schema.reason if schema.reason.endswith(".") else f"{schema.reason}.",
             window.manifest_url,
         )
     return missing
@@ -244,8 +244,8 @@ def counts_from(drained: EndedDrain, previous: ReplayWindow | None) -> datetime 
         return drained.published_from
     if previous is not None:
         contact_at = drained.result.contact_at
-        known = [time for time in (previous.counts_from, previous.covered_until) if time is not None]
-        return max((time for time in known if contact_at is None or time <= contact_at), default=None)
+        times = [time for time in (previous.counts_from, previous.covered_until) if time is not None]
+        return max((time for time in times if contact_at is None or time <= contact_at), default=None)
     # From the earliest event on it is not known: Salesforce may retain events longer than documented.
     return drained.result.began_at if drained.after is StartFrom.LATEST else None
 
@@ -259,8 +259,8 @@ def _begin(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | Non
         return drained.begins_at
     if drained.after is StartFrom.EARLIEST:
         # An event that ages out before the request arrives is not read; the last answer proves that it has arrived.
-        known = [time for time in (drained.retained_from, drained.unbroken_since) if time is not None]
-        return None if drained.retained_from is None else max(known)
+        times = [time for time in (drained.retained_from, drained.unbroken_since) if time is not None]
+        return None if drained.retained_from is None else max(times)
     if previous is None:
         return None
     # A start at the latest event may be later than the moment for which its end was confirmed.

@@ -56,24 +56,24 @@ def accept_loss(
     stream, position = landed.stream, landed.position()
     if not reason.strip():
         raise ConfigurationError(
-            f"{stream}: the reason is empty. Set the reason why the loss is accepted; nothing was recorded."
+            f"{stream}: the reason is empty. Nothing was recorded. Set the reason why the loss is accepted."
         )
     if position.replay_id is None:
         raise ConfigurationError(f"{stream}: no position is recorded, so none can be lost. Nothing was recorded.")
-    before = _accepted_at(landed, position.replay_id)
-    if before is not None:
-        return before
-    found = look(source, stream.topic, position.replay_id, WakeUpConditions())
-    if found is None or found.reason is not WakeUpReason.REPLAY_LOST:
+    earlier_gap = _accepted_at(landed, position.replay_id)
+    if earlier_gap is not None:
+        return earlier_gap
+    observation = look(source, stream.topic, position.replay_id, WakeUpConditions())
+    if observation is None or observation.reason is not WakeUpReason.REPLAY_LOST:
         raise ConfigurationError(
             f"{stream}: Salesforce still reads the position {position.replay_id.hex()}, so nothing is lost. Nothing "
             "was recorded. Clear the drain that failed."
         )
     last = landed.manifest(position.window_id)
     since = position.confirmed_at if last is None else last.window.last_event_time or last.window.covered_until
-    text = f"accepted by {accepted_by}, to go on from {start_from}: {reason}"
-    aged = None if source.confirms_positions else aged_position(landed, position.replay_id, last, source)
-    gap = Gap(position.replay_id, None, since, detected_at=now, reason=text, uncertain=aged is not None)
+    gap_reason = f"accepted by {accepted_by}, to go on from {start_from}: {reason}"
+    old_position = None if source.confirms_positions else aged_position(landed, position.replay_id, last, source)
+    gap = Gap(position.replay_id, None, since, detected_at=now, reason=gap_reason, uncertain=old_position is not None)
     landed.store.record_gap(stream, gap)
     return gap
 
@@ -99,23 +99,28 @@ def without_position(
     """
     if policy == "fail":
         policy = _accepted_policy(landed, new.after) or "fail"
-    aged = None
+    old_position = None
     if not source.confirms_positions and error.replay_id is not None and error.replay_id == new.after:
-        aged = aged_position(landed, error.replay_id, new.previous, source)
-    if aged is not None and (accept_quiet_aging or policy != "fail"):
-        log.warning("%s: the position %s aged out: %s.", landed.stream, aged.replay_id.hex(), aged.estimate)
+        old_position = aged_position(landed, error.replay_id, new.previous, source)
+    if old_position is not None and (accept_quiet_aging or policy != "fail"):
+        log.warning(
+            "%s: the position %s aged out: %s.",
+            landed.stream,
+            old_position.replay_id.hex(),
+            old_position.estimate,
+        )
         return replace(
             new,
             after=StartFrom.EARLIEST,
             on_invalid_replay=policy,
-            gap=aged.new_gap(landed),
+            gap=old_position.new_gap(landed),
             unbroken_since=landed.unbroken_since(),
         )
     if policy != "fail" and policy != new.on_invalid_replay:
         return replace(new, on_invalid_replay=policy)
-    if aged is None:
+    if old_position is None:
         raise error
-    raise aged.error(landed) from error
+    raise old_position.error(landed) from error
 
 
 def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> RestartFrom | None:
@@ -151,19 +156,19 @@ class AgedPosition:
     @property
     def estimate(self) -> str:
         """Return a description of the possible loss, as one clause."""
-        answered = "at an unknown time"
+        answer_age = "at an unknown time"
         if self.contact_at is not None:
-            answered = f"{_hours(self.earliest_now - self.contact_at)} ago"
-        silence = _hours(self.earliest_now - self.received_by)
-        return f"nothing is known to be lost; {silence} without an event, and Salesforce last answered {answered}"
+            answer_age = f"{_hours(self.earliest_now - self.contact_at)} ago"
+        quiet_time = _hours(self.earliest_now - self.received_by)
+        return f"nothing is known to be lost; {quiet_time} without an event, and Salesforce last answered {answer_age}"
 
     def new_gap(self, landed: LandedStream) -> Gap | None:
         """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained.
 
         :raises SalesforceStreamError: if the replay store cannot be read.
         """
-        recorded = [gap.detected_at for gap in landed.store.gaps(landed.stream) if self._is_recorded_as(gap)]
-        if recorded and self.latest_now - max(recorded) < landed.retention - _MARGIN:
+        detection_times = [gap.detected_at for gap in landed.store.gaps(landed.stream) if self._is_recorded_as(gap)]
+        if detection_times and self.latest_now - max(detection_times) < landed.retention - _MARGIN:
             return None
         reason = f"{_REASON}: {self.estimate}"
         return Gap(self.replay_id, None, self.since, self.latest_now, reason, uncertain=True)
@@ -180,8 +185,8 @@ class AgedPosition:
         )
         if is_on_pubsub(stream.topic):
             remedy = (
-                "Drain the topic over the Pub/Sub API instead, which confirms the end of a quiet stream: leave out "
-                f"api='streaming'; that begins a new stream at start_from. Where it cannot be used: {remedy}"
+                "Drain the topic over the Pub/Sub API instead, which confirms the end of a quiet stream: remove "
+                f"api='streaming'; this starts a new stream at start_from. If that API cannot be used: {remedy}"
             )
         retained = "at most " * (landed.known_retention is None) + _hours(landed.known_retention or LONG_RETENTION)
         return PositionAgedOutError(

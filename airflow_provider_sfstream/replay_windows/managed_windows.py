@@ -84,11 +84,11 @@ class CommittedWindows:
 
     def later_windows(self, head: str | None) -> Iterator[Manifest]:
         """Yield the windows up to the recorded ``head`` that may not be committed yet, newest first."""
-        known = self.last()
+        last_committed = self.last()
         if head is None:
             return
         for manifest in self._catalog.chain(self._stream, head):
-            if known is not None and manifest.window.window_id == known[0]:
+            if last_committed is not None and manifest.window.window_id == last_committed[0]:
                 return
             yield manifest
 
@@ -116,13 +116,13 @@ def drain_managed_window(
         will be landed again.
     :raises SalesforceStreamError: like :func:`drain_window`.
     """
-    request = replace(request, limits=_bounded(request.limits))
+    request = replace(request, limits=_with_time_limit(request.limits))
     outcome = drain_window(landed, request, source=source, now=now)
     commit_head(landed, source, subscription_id)
     return outcome
 
 
-def _bounded(limits: DrainLimits) -> DrainLimits:
+def _with_time_limit(limits: DrainLimits) -> DrainLimits:
     """Return ``limits`` that end before Salesforce ends a stream without a commit."""
     seconds = LONGEST_DRAIN if limits.max_seconds is None else min(LONGEST_DRAIN, limits.max_seconds)
     return replace(limits, max_seconds=seconds)
@@ -144,7 +144,7 @@ def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: st
     if last is None or last[1] != head.replay_id or source.differs:
         if not source.commit(head.replay_id, CONFIRM_TIMEOUT):
             return head.replay_id
-        log.info("%s: Salesforce goes on after %s (window %s).", landed.stream, head.replay_id.hex(), head.window_id)
+        log.info("%s: committed %s to Salesforce (window %s).", landed.stream, head.replay_id.hex(), head.window_id)
     committed.record(head.window_id, head.replay_id, subscription_id)
     return head.replay_id
 

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.streams.source import EventSource, Responses
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,15 @@ def nearest_position(
     for place, window in enumerate(ordered):
         if window.through is None or window.contact_at is None or window.contact_at > time:
             continue
-        at = times.get(window.through)
-        if at is None or at <= horizon or any(_refused(window.through, at, gap) for gap in gaps):
+        time_named = times.get(window.through)
+        if time_named is None or time_named <= horizon:
             continue
-        if best is None or (window.contact_at, at, place) > best:
-            known = [each for each in (window.counts_from, window.covered_until) if each is not None]
-            best = window.contact_at, at, place
-            position = KnownPosition(window.through, at, max(known, default=None))
+        if any(_is_refused(window.through, time_named, gap) for gap in gaps):
+            continue
+        if best is None or (window.contact_at, time_named, place) > best:
+            begins = [begin for begin in (window.counts_from, window.covered_until) if begin is not None]
+            best = window.contact_at, time_named, place
+            position = KnownPosition(window.through, time_named, max(begins, default=None))
     return position
 
 
@@ -73,8 +75,8 @@ def named_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
         if window.through is None:
             continue
         if window.event_count:
-            known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
-            time = min(known, default=None)
+            bounds = [time for time in (window.last_event_time, window.contact_at) if time is not None]
+            time = min(bounds, default=None)
         else:
             time = window.contact_at if window.through != window.after else None
         if time is not None:
@@ -87,11 +89,12 @@ def named_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> dateti
 
     Event times are no evidence for it: publishers set them.
     """
-    return min((each.contact_at for each in windows if each.through == replay_id and each.contact_at), default=None)
+    contacts = (window.contact_at for window in windows if window.through == replay_id)
+    return min((time for time in contacts if time is not None), default=None)
 
 
-def _refused(replay_id: bytes, at: datetime, gap: Gap) -> bool:
-    return replay_id == gap.after or (gap.since is not None and at <= gap.since)
+def _is_refused(replay_id: bytes, time_named: datetime, gap: Gap) -> bool:
+    return replay_id == gap.after or (gap.since is not None and time_named <= gap.since)
 
 
 class ReadablePosition:
@@ -107,11 +110,11 @@ class ReadablePosition:
     def __init__(self, source: EventSource, topic: str, replay_id: bytes, *, may_have_aged_out: bool) -> None:
         self._topic = topic
         self._may_have_aged_out = may_have_aged_out
-        self._responses: Responses = source.subscribe(topic, replay_id, limit=1, idle_timeout=_LOOK_SECONDS)
+        self._responses: Responses = source.subscribe(topic, replay_id, limit=1, idle_timeout=_POLL_SECONDS)
         self._is_read: bool | None = None
 
     def __enter__(self) -> Self:
-        self._look()  # opened now, so that it is answered during the drain
+        self._poll()  # opened now, so that it is answered during the drain
         return self
 
     def __exit__(
@@ -124,18 +127,18 @@ class ReadablePosition:
 
         :raises ReplayIdLostError: Salesforce refuses it, and it cannot have aged out.
         """
-        waited = 0.0
-        while self._is_read is None and waited < seconds:
-            self._look()
-            waited += _LOOK_SECONDS
+        elapsed = 0.0
+        while self._is_read is None and elapsed < seconds:
+            self._poll()
+            elapsed += _POLL_SECONDS
         return bool(self._is_read)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read one response. A fault, or an end without a response, is no evidence."""
         try:
             self._is_read = None if next(self._responses) is None else True
         except (SalesforceStreamError, StopIteration) as error:
             if isinstance(error, ReplayIdLostError) and not self._may_have_aged_out:
                 raise
-            log.info("%s: it is not known whether the recorded position can be read: %s", self._topic, error)
+            log.info("%s: could not determine whether the recorded position can be read: %s", self._topic, error)
             self._is_read = False

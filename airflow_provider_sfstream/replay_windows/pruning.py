@@ -130,11 +130,12 @@ def prune_stream(
     for window in old:
         if window.window_id in needed:
             limit = limit.or_earlier(window.finished_at, needed[window.window_id])
-    removable, broken = _without_holes([window for window in old if window.finished_at < limit.time], stream, catalog)
-    kept = len(old) - len(removable)
+    unneeded = [window for window in old if window.finished_at < limit.time]
+    removable, hole_reason = _without_holes(unneeded, stream, catalog)
+    kept_count = len(old) - len(removable)
     if not request.dry_run:
         _announce_and_remove(removable, stream, store, catalog, pruned_by, now)
-    return PruneOutcome(tuple(removable), kept, (broken or limit.reason) if kept else None, finished)
+    return PruneOutcome(tuple(removable), kept_count, (hole_reason or limit.reason) if kept_count else None, finished)
 
 
 def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, now: datetime) -> _Limit:
@@ -146,26 +147,26 @@ def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, n
     landed.require_not_before(position, recorded)
     if landed.newest_unknown(position) is not None:
         raise ConfigurationError(
-            f"{stream}: the replay store has nothing of this stream, but the landing {catalog.landing.url} has. Give "
-            "the replay_store that the drain was given. Nothing was removed."
+            f"{stream}: the replay store has no record of this stream, but the landing {catalog.landing.url} has "
+            "windows of it. Nothing was removed. Set the replay_store of the drain."
         )
     if position.window_id is not None:
-        head = _landed(stream, position.window_id, "the position", catalog)
+        head = _landed_window(stream, position.window_id, "the position", catalog)
         for manifest in islice(catalog.chain(stream, head.window.window_id), request.keep_last):
             reason = f"window {manifest.window.window_id} is among the last {request.keep_last}"
             limit = limit.or_earlier(manifest.finished_at, reason)
-    for window_id, who in request.needed.items():
-        manifest = _landed(stream, window_id, who, catalog)
-        limit = limit.or_earlier(manifest.finished_at, f"{who} stands on window {window_id}")
+    for window_id, consumer in request.needed.items():
+        manifest = _landed_window(stream, window_id, consumer, catalog)
+        limit = limit.or_earlier(manifest.finished_at, f"{consumer} is on window {window_id}")
     return limit
 
 
-def _landed(stream: Stream, window_id: str, who: str, catalog: LandingCatalog) -> Manifest:
+def _landed_window(stream: Stream, window_id: str, consumer: str, catalog: LandingCatalog) -> Manifest:
     manifest = catalog.read_manifest(stream, window_id)
     if manifest is None:
         raise ConfigurationError(
-            f"{stream}: {who} stands on window {window_id}, which the landing {catalog.landing.url} does not have. "
-            "Check landing_url, and what else names a folder or a store. Nothing was removed."
+            f"{stream}: {consumer} is on window {window_id}, which is missing from the landing {catalog.landing.url}. "
+            "Nothing was removed. Check landing_url, and the other arguments that name a folder or a store."
         )
     return manifest
 
@@ -173,8 +174,8 @@ def _landed(stream: Stream, window_id: str, who: str, catalog: LandingCatalog) -
 def _old_windows(request: PruneRequest, catalog: LandingCatalog, now: datetime) -> list[OldWindow]:
     """Return the landed windows that are old enough, oldest first."""
     cutoff = now - request.older_than
-    found = (OldWindow.from_manifest(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
-    return sorted((window for window in found if window.finished_at < cutoff), key=lambda window: window.finished_at)
+    windows = (OldWindow.from_manifest(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
+    return sorted((window for window in windows if window.finished_at < cutoff), key=lambda window: window.finished_at)
 
 
 def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iterator[Manifest]:
@@ -186,22 +187,24 @@ def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iter
 
 def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog) -> tuple[list[OldWindow], str | None]:
     """Return the windows before which none stays, and the reason if some were omitted."""
-    going = {window.window_id: window for window in old}
+    removable = {window.window_id: window for window in old}
     reason = None
     while True:
-        blocked = [window for window in going.values() if _stays_before(window, going, stream, catalog)]
+        blocked = [window for window in removable.values() if _is_predecessor_kept(window, removable, stream, catalog)]
         if not blocked:
-            return list(going.values()), reason
-        reason = reason or f"window {blocked[0].previous_window_id}, before {blocked[0].window_id}, stays"
+            return list(removable.values()), reason
+        reason = reason or f"window {blocked[0].previous_window_id}, before {blocked[0].window_id}, is not removed"
         for window in blocked:
-            del going[window.window_id]
+            del removable[window.window_id]
 
 
-def _stays_before(window: OldWindow, going: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog) -> bool:
-    before = window.previous_window_id
-    if window.kind == "backfill" or before is None or before in going:
+def _is_predecessor_kept(
+    window: OldWindow, removable: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog
+) -> bool:
+    predecessor = window.previous_window_id
+    if window.kind == "backfill" or predecessor is None or predecessor in removable:
         return False
-    return catalog.read_manifest(stream, before) is not None
+    return catalog.read_manifest(stream, predecessor) is not None
 
 
 def _announce_and_remove(
@@ -214,14 +217,14 @@ def _announce_and_remove(
 ) -> None:
     remaining = iter(windows)
     while batch := list(islice(remaining, AT_ONCE)):
-        before = read_pruned(catalog.landing, stream)
-        ends = batch[-1].finished_at + datetime.resolution
+        earlier = read_pruned(catalog.landing, stream)
+        finished_before = batch[-1].finished_at + datetime.resolution
         announced = PrunedWindows(
             stream=stream,
-            finished_before=ends if before is None else max(ends, before.finished_before),
+            finished_before=finished_before if earlier is None else max(finished_before, earlier.finished_before),
             pruned_at=now(),
             pruned_by=pruned_by,
-            windows=len(batch) + (0 if before is None else before.windows),
+            windows=len(batch) + (0 if earlier is None else earlier.windows),
             removing=tuple(window.window_id for window in batch),
         )
         write_pruned(catalog.landing, announced)

@@ -85,19 +85,19 @@ class RecordedPositions:
         :raises PositionConflictError: the position is not ``expected``, or another writer replaced it. The window is
             not recorded.
         """
-        moved = self.store.advance(self.stream, expected, window)
+        new_position = self.store.advance(self.stream, expected, window)
         try:
-            current = self._settled(moved)
+            current = self._confirm_advance(new_position)
         except LandingError as error:
             log.warning(
-                "%s: window %s is recorded, but the last recorded position in the landing may not be: %s",
+                "%s: window %s is recorded, but the last recorded position in the landing may be outdated: %s",
                 self.stream,
                 window.window_id,
                 error,
             )
             current = self.store.read(self.stream)
         if current.window_id != window.window_id and not self._is_recorded(window):
-            if current.fence >= moved.fence:
+            if current.fence >= new_position.fence:
                 self.write(current)
             raise PositionConflictError(conflict_message(self.stream, expected, current, window))
         return current
@@ -111,49 +111,49 @@ class RecordedPositions:
         except LandingError as error:
             log.warning("%s The position is recorded in the replay store.", error)
 
-    def _settled(self, moved: Position) -> Position:
+    def _confirm_advance(self, new_position: Position) -> Position:
         """Return the store's position after writing it to ``recorded.json``; repeat advances that a late write undid.
 
         The order matters: a task that moves the position back writes the store, then reads ``recorded.json``; a task
         that has moved the position writes ``recorded.json``, then reads the store.
         """
-        current = moved
+        current = new_position
         for _ in range(_ROUNDS):
             recorded = self.last()
-            if recorded is not None and recorded.fence > moved.fence:
-                later = self._between(moved, recorded.window_id)
-                if later:
-                    moved = self._repeat(moved, later)
+            if recorded is not None and recorded.fence > new_position.fence:
+                later_windows = self._between(new_position, recorded.window_id)
+                if later_windows:
+                    new_position = self._repeat(new_position, later_windows)
                     continue
-            if recorded is None or (recorded.window_id, recorded.fence) != (moved.window_id, moved.fence):
-                self.write(moved)
+            if recorded is None or (recorded.window_id, recorded.fence) != (new_position.window_id, new_position.fence):
+                self.write(new_position)
             current = self.store.read(self.stream)
-            later = self._between(current, moved.window_id) if current.fence < moved.fence else []
-            if not later:
+            later_windows = self._between(current, new_position.window_id) if current.fence < new_position.fence else []
+            if not later_windows:
                 break
-            moved = self._repeat(current, later)
+            new_position = self._repeat(current, later_windows)
         return current
 
-    def _repeat(self, position: Position, later: list[Manifest]) -> Position:
-        """Record ``later`` again: the windows after ``position`` that were recorded before it was moved back."""
+    def _repeat(self, position: Position, later_windows: list[Manifest]) -> Position:
+        """Record again the windows after ``position``, which were recorded before it was moved back."""
         log.warning(
-            "%s: a task that ran too long put the position back to %s. The %d windows up to %s are recorded again.",
+            "%s: a task that ran too long moved the position back to %s. The %d windows up to %s are recorded again.",
             self.stream,
             position,
-            len(later),
-            later[-1].window.window_id,
+            len(later_windows),
+            later_windows[-1].window.window_id,
         )
-        for manifest in later:
+        for manifest in later_windows:
             position = self.store.advance(self.stream, position, manifest.window)
         return position
 
     def _between(self, position: Position, head: str | None) -> list[Manifest]:
         """Return the windows after ``position`` up to ``head``, oldest first; none if ``head`` does not follow it."""
-        later: list[Manifest] = []
+        later_windows: list[Manifest] = []
         for manifest in self._chain(head):
             if manifest.window.window_id == position.window_id:
-                return later[::-1]
-            later.append(manifest)
+                return later_windows[::-1]
+            later_windows.append(manifest)
         return []
 
     def _chain(self, head: str | None) -> Iterator[Manifest]:
@@ -165,4 +165,4 @@ class RecordedPositions:
 
     def _is_recorded(self, window: ReplayWindow) -> bool:
         recorded = self.store.windows_of_run(self.stream, window.run)
-        return any(each.window_id == window.window_id for each in recorded)
+        return any(earlier.window_id == window.window_id for earlier in recorded)

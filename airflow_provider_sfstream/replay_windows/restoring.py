@@ -56,10 +56,10 @@ def restore_from_landing(
     manifests = _manifests(stream, catalog, now)
     live = [manifest for manifest in manifests if manifest.window.kind == "live"]
     recorded = RecordedPositions(stream, catalog, store)
-    named = recorded.last() if last_window_id is None else None
-    certain = (before.window_id, None if named is None else named.window_id, last_window_id)
-    ordered = _ended(in_order(live, *certain), last_window_id, stream)
-    missing = _after(before, ordered, _cause(store, stream, before), stream)
+    last_recorded = recorded.last() if last_window_id is None else None
+    certain = (before.window_id, None if last_recorded is None else last_recorded.window_id, last_window_id)
+    ordered = _up_to(in_order(live, *certain), last_window_id, stream)
+    missing = _windows_after(before, ordered, _cause(store, stream, before), stream)
     position = before
     for manifest in missing:
         position = _record(stream, manifest.window, position, store, updated_by)
@@ -93,29 +93,29 @@ def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:
         name = manifest.window.previous_window_id
         following.setdefault(name if name in ids else None, {}).setdefault(manifest.fence, []).append(manifest)
 
-    def recorded(one_position: list[Manifest]) -> list[Manifest]:
-        named = [each for each in one_position if each.window.window_id in certain]
-        followed = [each for each in one_position if each.window.window_id in following]
-        if followed or named:
-            return followed + [each for each in named if each not in followed]
-        if len(one_position) > 1 and not (certain and certain[-1]):
-            listed = ", ".join(f"{each.window.window_id} ({each.window.run})" for each in one_position)
+    def recorded(siblings: list[Manifest]) -> list[Manifest]:
+        certain_siblings = [sibling for sibling in siblings if sibling.window.window_id in certain]
+        followed = [sibling for sibling in siblings if sibling.window.window_id in following]
+        if followed or certain_siblings:
+            return followed + [sibling for sibling in certain_siblings if sibling not in followed]
+        if len(siblings) > 1 and not (certain and certain[-1]):
+            listed = ", ".join(f"{sibling.window.window_id} ({sibling.window.run})" for sibling in siblings)
             raise ConfigurationError(
                 f"{live[0].stream}: windows {listed} begin at one position, and the landing does not show which of "
-                "them was recorded. It is the one whose task succeeded: give its id as last_window_id. "
-                "Nothing was recorded."
+                "them was recorded. Set last_window_id to the ID of the window whose task succeeded. "
+                "This restoration recorded nothing."
             )
-        return one_position if len(one_position) == 1 else []
+        return siblings if len(siblings) == 1 else []
 
     def after(window_id: str | None) -> list[Manifest]:
         """Return the windows that were recorded directly after a window, the newest first."""
-        found = [each for one_position in following.get(window_id, {}).values() for each in recorded(one_position)]
-        return sorted(found, key=lambda manifest: manifest.finished_at, reverse=True)
+        windows = [manifest for siblings in following.get(window_id, {}).values() for manifest in recorded(siblings)]
+        return sorted(windows, key=lambda manifest: manifest.finished_at, reverse=True)
 
-    ordered, waiting = [], after(None)
-    while waiting:
-        ordered.append(waiting.pop())
-        waiting += after(ordered[-1].window.window_id)
+    ordered, stack = [], after(None)
+    while stack:
+        ordered.append(stack.pop())
+        stack += after(ordered[-1].window.window_id)
     return ordered
 
 
@@ -124,20 +124,21 @@ def _manifests(stream: Stream, catalog: LandingCatalog, now: datetime) -> list[M
     manifests = [] if first_day is None else catalog.windows_between(stream, first_day, (now + timedelta(1)).date())
     if not manifests:
         raise ConfigurationError(
-            f"{stream}: the landing {catalog.landing.url} has no window of it. Check landing_url, topic, subscription, "
-            "api, and that the connection leads to the org that was drained. Nothing was recorded."
+            f"{stream}: the landing {catalog.landing.url} has no window of this stream. Nothing was recorded. Check "
+            "landing_url, topic, subscription, api, and that the connection uses the org that was drained."
         )
     return manifests
 
 
-def _ended(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:
+def _up_to(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:
     """Return the windows up to ``last_window_id``."""
     if last_window_id is None:
         return ordered
     ids = [manifest.window.window_id for manifest in ordered]
     if last_window_id not in ids:
         raise ConfigurationError(
-            f"{stream}: the landing has no live window {last_window_id} that counts. Nothing was recorded."
+            f"{stream}: the landing has no live window {last_window_id}, or it does not follow a recorded window. "
+            "Nothing was recorded."
         )
     return ordered[: ids.index(last_window_id) + 1]
 
@@ -148,7 +149,7 @@ def _cause(store: ReplayStore, stream: Stream, position: Position) -> str | None
     return resets[-1].reason if resets else None
 
 
-def _after(position: Position, ordered: list[Manifest], cause: str | None, stream: Stream) -> list[Manifest]:
+def _windows_after(position: Position, ordered: list[Manifest], cause: str | None, stream: Stream) -> list[Manifest]:
     """Return the windows that follow ``position``, which was set with the reason ``cause``."""
     if position.window_id is None and position.replay_id is None:
         return ordered
@@ -159,11 +160,11 @@ def _after(position: Position, ordered: list[Manifest], cause: str | None, strea
         interrupted = cause == _REASON.format(window.window_id)
         if interrupted or (position.window_id is not None and window.previous_window_id == position.window_id):
             return ordered[number:]
-    where = "was set by hand" if position.window_id is None else f"stands on window {position.window_id}"
+    description = "was set by hand" if position.window_id is None else f"is on window {position.window_id}"
     raise ConfigurationError(
-        f"{stream}: its position ({position}) {where}, which the windows of the landing do not lead to. "
-        "To let the landing decide, forget the position first (ResetReplayPositionOperator with replay_id=None). "
-        "Nothing was recorded."
+        f"{stream}: the position ({position}) {description}, and the chain of landed windows does not include it. "
+        "Nothing was recorded. To restore the position from the landing, first reset it to none "
+        "(ResetReplayPositionOperator with replay_id=None)."
     )
 
 

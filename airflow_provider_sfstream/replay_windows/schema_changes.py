@@ -49,16 +49,20 @@ class SchemaChange:
 
         :param before: and ``schema``, as returned by :func:`~airflow_provider_sfstream.salesforce.schemas.parse`.
         """
-        was, now = fields_of(before), fields_of(schema)
-        both = sorted(was.keys() & now.keys())
+        old_fields, new_fields = fields_of(before), fields_of(schema)
+        common = sorted(old_fields.keys() & new_fields.keys())
         return cls(
             event=event_of(schema),
             schema_id=schema_id,
             before=before_id,
-            added={name: now[name].type for name in sorted(now.keys() - was.keys())},
-            removed={name: was[name].type for name in sorted(was.keys() - now.keys())},
-            retyped={n: (was[n].type, now[n].type) for n in both if was[n].type != now[n].type},
-            became_nullable={n: now[n].type for n in both if now[n].nullable and not was[n].nullable},
+            added={name: new_fields[name].type for name in sorted(new_fields.keys() - old_fields.keys())},
+            removed={name: old_fields[name].type for name in sorted(old_fields.keys() - new_fields.keys())},
+            retyped={
+                n: (old_fields[n].type, new_fields[n].type) for n in common if old_fields[n].type != new_fields[n].type
+            },
+            became_nullable={
+                n: new_fields[n].type for n in common if new_fields[n].nullable and not old_fields[n].nullable
+            },
         )
 
     def __len__(self) -> int:
@@ -139,8 +143,8 @@ def _name(avro: Any) -> str:
     if isinstance(avro, list):
         return "|".join(_name(each) for each in avro if each != "null")
     kind = avro.get("logicalType") or avro["type"]
-    inside = avro.get("items", avro.get("values"))
-    return _name(kind) if inside is None else f"{_name(kind)}<{_name(inside)}>"
+    item_type = avro.get("items", avro.get("values"))
+    return _name(kind) if item_type is None else f"{_name(kind)}<{_name(item_type)}>"
 
 
 KNOWN_FOR = 100
@@ -184,34 +188,34 @@ class _Comparison:
         if head is None or not manifest.schemas:
             return []
         new, before = self._before(manifest, head)
-        found = (self._change(schema_id, before.get(self._event(schema_id), ())) for schema_id in sorted(new))
-        return [change for change in found if change]
+        changes = (self._change(schema_id, before.get(self._event(schema_id), ())) for schema_id in sorted(new))
+        return [change for change in changes if change]
 
     def _before(self, manifest: Manifest, head: str) -> tuple[set[str], dict[str, list[str]]]:
         """Return the new schema IDs of the window, and the latest earlier IDs of each event."""
         new = set(manifest.schemas)
         before: dict[str, list[str]] = {}
-        wanted: set[str] | None = None
+        events: set[str] | None = None
         for number, earlier in enumerate(self._landed.catalog.chain(manifest.stream, head)):
             new -= earlier.schemas.keys()
             if not new or number >= LONGEST_LOOK:
                 break
-            if wanted is None:  # schemas are read only if one is new
-                wanted = {self._event(schema_id) for schema_id in new} - {_NO_EVENT}
-            if number >= KNOWN_FOR and wanted <= before.keys():
+            if events is None:  # schemas are read only if one is new
+                events = {self._event(schema_id) for schema_id in new} - {_NO_EVENT}
+            if number >= KNOWN_FOR and events <= before.keys():
                 break
-            of_window: dict[str, list[str]] = {}
+            ids_by_event: dict[str, list[str]] = {}
             for schema_id in sorted(earlier.schemas):
-                of_window.setdefault(self._event(schema_id), []).append(schema_id)
-            before = of_window | before  # a later window has precedence
+                ids_by_event.setdefault(self._event(schema_id), []).append(schema_id)
+            before = ids_by_event | before  # a later window has precedence
         return new, before
 
     def _change(self, schema_id: str, before: Iterable[str]) -> SchemaChange | None:
         schema = self._schema(schema_id)
         if schema is None:
             return None
-        known = ((each, self._schema(each)) for each in before)
-        changes = [SchemaChange.between(each, was, schema_id, schema) for each, was in known if was is not None]
+        earlier = ((id_, self._schema(id_)) for id_ in before)
+        changes = [SchemaChange.between(id_, old, schema_id, schema) for id_, old in earlier if old is not None]
         return min(changes, key=len, default=None)
 
     def _event(self, schema_id: str) -> str:

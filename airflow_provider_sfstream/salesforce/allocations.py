@@ -81,12 +81,13 @@ def allocations_from(document: Mapping[str, Any]) -> dict[str, Allocation]:
     Entries that differ from the documented form are skipped, and so are entries with a maximum of 0, for example an
     add-on that the org did not buy: a share of 0 is 0, which must not count as enough.
     """
-    found = {}
+    allocations = {}
     for name, entry in document.items():
         most, remaining = (entry.get("Max"), entry.get("Remaining")) if isinstance(entry, dict) else (None, None)
+        # Not isinstance: JSON's true and false are instances of int.
         if type(most) is int and type(remaining) is int and most > 0:
-            found[name] = Allocation(name, most, remaining)
-    return found
+            allocations[name] = Allocation(name, most, remaining)
+    return allocations
 
 
 def usage_query(metric: str, now: datetime) -> str:
@@ -104,14 +105,15 @@ def usage_query(metric: str, now: datetime) -> str:
 
 def delivery_allocation(topic: str) -> str:
     """Return the name of the allocation that delivered events of a topic count towards."""
-    kinds = (name for prefix, name in _DELIVERED_BY_STREAMING.items() if topic.startswith(prefix))
-    return next(kinds, DELIVERED_EVENTS)
+    names = (name for prefix, name in _DELIVERED_BY_STREAMING.items() if topic.startswith(prefix))
+    return next(names, DELIVERED_EVENTS)
 
 
 def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> dict[str, Any] | None:
     """Return the state of an allocation if the reserve remains; ``None`` otherwise or after a temporary error.
 
-    Logs the result. An org without API requests left refuses the request. That is temporary; a caller may wait for it.
+    Logs the result. An org that has used up its API requests refuses the request. That is temporary; a caller may wait
+    for it.
 
     :param read: returns the allocation of a name.
     :return: ``allocation``, ``max``, ``remaining`` and ``reserve``, all numbers of events or requests.
@@ -119,26 +121,26 @@ def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> di
     :raises SalesforceStreamError: if a retry cannot succeed.
     """
     try:
-        found = read(name)
+        allocation = read(name)
     except SalesforceStreamError as error:
         if not isinstance(error, QuotaExceededError) and (not error.retriable or error.invalidates_token):
             raise
-        log.warning("%s: this look failed; the next one tries again. %s", name, error)
+        log.warning("%s: the allocation could not be read; the next attempt retries. %s", name, error)
         return None
-    amount = reserve.amount(found)
-    if amount > found.most:
+    amount = reserve.amount(allocation)
+    if amount > allocation.most:
         raise ConfigurationError(
-            f"{found}: a reserve of {amount:,} is more than the org has in all, so that waiting for it has no end. "
-            "Lower the reserve."
+            f"{allocation}: the reserve of {amount:,} is higher than the maximum of the org, so waiting would never "
+            "end. Lower the reserve."
         )
-    log.info("%s; at least %s are to remain.", found, f"{amount:,}")
-    if found.remaining < amount:
+    log.info("%s; the reserve is %s.", allocation, f"{amount:,}")
+    if allocation.remaining < amount:
         return None
-    return {"allocation": name, "max": found.most, "remaining": found.remaining, "reserve": amount}
+    return {"allocation": name, "max": allocation.most, "remaining": allocation.remaining, "reserve": amount}
 
 
 def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
-    """Log the events that used an allocation with too little left, if Salesforce reports them. Never raise.
+    """Log the events that used an insufficient allocation, if Salesforce reports them. Never raise.
 
     :param name: of the allocation; Salesforce has no such metric of requests.
     :param read: returns how many events of each kind were delivered in 24 hours.
@@ -148,7 +150,9 @@ def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
     try:
         delivered = read()
     except SalesforceStreamError as error:  # the log is optional
-        log.info("%s: the consumers are unknown: %s", name, error)
+        log.info("%s: the numbers of delivered events could not be read: %s", name, error)
         return
-    consumers = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
-    log.info("%s: delivered to all clients in the 24 hours to the last full hour: %s.", name, consumers or "not known")
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
+    log.info(
+        "%s: delivered to all clients in the 24 hours up to the last full hour: %s.", name, counts or "not reported"
+    )

@@ -10,20 +10,20 @@ DEFAULT_API_VERSION = "62.0"
 FIRST_API_VERSION = 37
 """The first version of the Streaming API with replay IDs that still answers (Streaming API guide, "Error Codes")."""
 
-_WRITTEN = re.compile(r"v?(\d{2,3})(?:\.0)?", re.IGNORECASE)
+_VERSION = re.compile(r"v?(\d{2,3})(?:\.0)?", re.IGNORECASE)
 
 
-def api_version_from(text: str, *, first: int = FIRST_API_VERSION, what: str = "the Streaming API has") -> str:
+def api_version_from(text: str, *, first: int = FIRST_API_VERSION, what: str = "the Streaming API requires") -> str:
     """Return the API version written as ``62.0``, ``62`` or ``v62.0`` in the form of URLs: ``62.0``.
 
     :param first: the first accepted version.
-    :param what: end of the error's sentence "API version '30.0' is none that ...", which names the feature.
+    :param what: subject and verb of the error's sentence "... 37.0 or above", which name the feature.
     :raises ConfigurationError: if it is not a version, or is below ``first``. Nothing was contacted.
     """
-    written = _WRITTEN.fullmatch(text.strip())
-    if written is None or int(written[1]) < first:
+    match = _VERSION.fullmatch(text.strip())
+    if match is None or int(match[1]) < first:
         raise ConfigurationError(
-            f"API version {text!r} is none that {what}: give {first}.0 or above, for example "
+            f"API version {text!r} is invalid or too old: {what} {first}.0 or above, for example "
             f"{DEFAULT_API_VERSION}. Nothing was contacted."
         )
-    return f"{int(written[1])}.0"
+    return f"{int(match[1])}.0"

@@ -37,8 +37,8 @@ def decode_bitmap(entries: Sequence[str]) -> FieldPositions:
         match = _ENTRY.fullmatch(entry)
         if match is None:
             raise SchemaError(
-                f"{entry!r} is not an entry of a change event's field bitmap (like '0x14' or '4-0x10'). The event "
-                "was not applied; keep its payload and report it."
+                f"Invalid entry {entry!r} in a change event's field bitmap: expected a form like '0x14' or '4-0x10'. "
+                "The event was not applied. Save its payload, and report it."
             )
         positions = _positions(int(match["bits"], 16))
         if match["parent"] is None:
@@ -61,28 +61,28 @@ def field_names(entries: Sequence[str], schema: Mapping[str, Any]) -> list[str]:
     positions = decode_bitmap(entries)
     fields = schema["fields"]
     names: list[str] = []
-    for position, one in enumerate(fields):
+    for position, entry in enumerate(fields):
         if position in positions.top:
-            names.append(one["name"])
+            names.append(entry["name"])
         inside = positions.nested.get(position)
         if inside:
-            children = _record_fields(one["type"], schema)
+            children = _record_fields(entry["type"], schema)
             if children is None:
                 raise SchemaError(
-                    f"The bitmap of a {schema.get('name')} names fields inside {one['name']}, which is not compound "
+                    f"The bitmap of a {schema.get('name')} names fields inside {entry['name']}, which is not compound "
                     "in the schema used. Decode the event with the schema of its own schema id."
                 )
-            names += [f"{one['name']}.{child['name']}" for i, child in enumerate(children) if i in inside]
+            names += [f"{entry['name']}.{child['name']}" for i, child in enumerate(children) if i in inside]
     return names
 
 
 def _positions(bits: int) -> frozenset[int]:
     digits = f"{bits:b}"[::-1]
-    found, at = [], digits.find("1")
+    positions, at = [], digits.find("1")
     while at >= 0:
-        found.append(at)
+        positions.append(at)
         at = digits.find("1", at + 1)
-    return frozenset(found)
+    return frozenset(positions)
 
 
 def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
@@ -100,12 +100,12 @@ def _named_record(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | N
 
     All records of an event have one namespace, explicit or implied, so names are compared without it.
     """
-    for one in schema["fields"]:
-        for branch in one["type"] if isinstance(one["type"], list) else [one["type"]]:
-            if isinstance(branch, Mapping) and _bare(branch.get("name", "")) == _bare(name):
+    for entry in schema["fields"]:
+        for branch in entry["type"] if isinstance(entry["type"], list) else [entry["type"]]:
+            if isinstance(branch, Mapping) and _local_name(branch.get("name", "")) == _local_name(name):
                 return branch
     return None
 
 
-def _bare(name: str) -> str:
+def _local_name(name: str) -> str:
     return name.rpartition(".")[2]

@@ -22,12 +22,13 @@ class Credit:
     def __init__(self, limit: int | None = None) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"limit={limit} must be at least 1, or None.")
-        self._left = limit
+        self._remaining = limit
         self.outstanding = 0
         """Requested events that have not arrived yet."""
 
     def received(self, count: int) -> None:
         """Record that ``count`` events arrived (0 for a keepalive)."""
+        # Not below 0: a server may send more events than were requested.
         self.outstanding = max(0, self.outstanding - count)
 
     def request(self) -> int:
@@ -38,22 +39,22 @@ class Credit:
         if self.outstanding > MOST_OUTSTANDING // 2:
             return 0
         number = MOST_OUTSTANDING - self.outstanding
-        if self._left is not None:
-            number = min(number, self._left)
-            self._left -= number
+        if self._remaining is not None:
+            number = min(number, self._remaining)
+            self._remaining -= number
         self.outstanding += number
         return number
 
     def allow(self, count: int) -> None:
         """Raise the limit by ``count`` events, in place of received events that do not count."""
-        if self._left is not None:
-            self._left += count
+        if self._remaining is not None:
+            self._remaining += count
 
     def stop(self) -> None:
         """Request no more events. Outstanding events may still arrive."""
-        self._left = 0
+        self._remaining = 0
 
     @property
     def exhausted(self) -> bool:
         """Return whether all events of the limit were requested and have arrived."""
-        return self._left == 0 and self.outstanding == 0
+        return self._remaining == 0 and self.outstanding == 0

@@ -40,8 +40,8 @@ class ChannelMember:
 
     def equals(self, other: ChannelMember) -> bool:
         """Return whether another member delivers the same events: the order of enriched fields does not matter."""
-        mine, theirs = ({name.lower() for name in one.enriched_fields} for one in (self, other))
-        return (self.entity, self.filter) == (other.entity, other.filter) and mine == theirs
+        own_fields, other_fields = ({name.lower() for name in member.enriched_fields} for member in (self, other))
+        return (self.entity, self.filter) == (other.entity, other.filter) and own_fields == other_fields
 
     def as_dict(self) -> dict[str, Any]:
         """Return the member as a JSON object."""
@@ -60,8 +60,8 @@ def channel_name(text: object) -> str:
     """
     if text == "ChangeEvents":
         raise ConfigurationError(
-            "ChangeEvents is the standard channel: it cannot be created or deleted, and its members are chosen in "
-            f"Setup, under Change Data Capture. Give a custom channel, such as Sales__chn. {_NOTHING}"
+            "ChangeEvents is the standard channel: it cannot be created or deleted, and its members are selected "
+            f"in Setup, under Change Data Capture. Use a custom channel, such as Sales__chn. {_NOTHING}"
         )
     short = text.removesuffix(_SUFFIX) if isinstance(text, str) else ""
     if not isinstance(text, str) or not _CHANNEL.fullmatch(text) or len(short) > _LONGEST_NAME:
@@ -85,21 +85,22 @@ def members_of(
     :raises ConfigurationError: if Salesforce does not support the channel. Nothing was contacted.
     """
     entities = _names("members", members)
-    wrong = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]
-    if wrong or not entities:
+    invalid = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]
+    if invalid or not entities:
+        reason = f"{invalid[0]!r} is not a selected entity" if invalid else "the list is empty"
         raise ConfigurationError(
-            f"members={members!r}: {repr(wrong[0]) if wrong else 'nothing'} is not a selected entity. Give change "
-            "events (AccountChangeEvent, Shipment__ChangeEvent) or platform events (Order__e), at least one: the "
-            f"channel's type follows from them. {_NOTHING}"
+            f"members={members!r}: {reason}. List at least one change event (AccountChangeEvent, "
+            "Shipment__ChangeEvent) or platform event (Order__e): the members determine the type of the channel. "
+            f"{_NOTHING}"
         )
     if len({type_of(name) for name in entities}) > 1:
         raise ConfigurationError(
-            f"members={list(entities)!r}: a channel has change events or platform events, never both. {_NOTHING}"
+            f"members={list(entities)!r}: a channel contains change events or platform events, never both. {_NOTHING}"
         )
     filters, enriched_fields = _by_entity("filters", filters), _by_entity("enriched_fields", enriched_fields)
-    for argument, given in (("filters", filters), ("enriched_fields", enriched_fields)):
-        if unknown := [name for name in given if name not in entities]:
-            raise ConfigurationError(f"{argument} has {unknown[0]!r}, which is not among the members. {_NOTHING}")
+    for argument, settings in (("filters", filters), ("enriched_fields", enriched_fields)):
+        if unknown := [name for name in settings if name not in entities]:
+            raise ConfigurationError(f"{argument} contains {unknown[0]!r}, which is not a member. {_NOTHING}")
     return tuple(_member(name, filters.get(name), enriched_fields.get(name)) for name in entities)
 
 
@@ -129,30 +130,30 @@ def member_name(channel: str, entity: str) -> str:
 def _member(entity: str, expression: object, fields: object) -> ChannelMember:
     if expression is not None and (not isinstance(expression, str) or not expression.strip()):
         raise ConfigurationError(
-            f"filters[{entity!r}] must be an expression such as \"Industry = 'Energy'\"; leave it out for all events. "
+            f"filters[{entity!r}] must be an expression such as \"Industry = 'Energy'\"; omit it for all events. "
             f"{_NOTHING}"
         )
     names = _names(f"enriched_fields[{entity!r}]", () if fields is None else fields)
-    if wrong := [name for name in names if not _FIELD.fullmatch(name)]:
-        raise ConfigurationError(f"enriched_fields[{entity!r}]: {wrong[0]!r} is not the name of a field. {_NOTHING}")
+    if invalid := [name for name in names if not _FIELD.fullmatch(name)]:
+        raise ConfigurationError(f"enriched_fields[{entity!r}]: {invalid[0]!r} is not the name of a field. {_NOTHING}")
     if names and type_of(entity) == "event":
         raise ConfigurationError(
-            f"enriched_fields has {entity!r}: a platform event has all its fields already. {_NOTHING}"
+            f"enriched_fields contains {entity!r}: a platform event already contains all its fields. {_NOTHING}"
         )
     return ChannelMember(entity, expression.strip() if isinstance(expression, str) else None, names)
 
 
-def _names(argument: str, given: object) -> tuple[str, ...]:
-    is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
-    names: tuple[str, ...] = tuple(given) if is_list else ()  # type: ignore[arg-type]
+def _names(argument: str, value: object) -> tuple[str, ...]:
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
+    names: tuple[str, ...] = tuple(value) if is_list else ()  # type: ignore[arg-type]
     if not is_list or not all(isinstance(name, str) for name in names):
-        raise ConfigurationError(f"{argument} must be a list of names, not {given!r}. {_NOTHING}")
-    if twice := [name for name in names if [one.lower() for one in names].count(name.lower()) > 1]:
-        raise ConfigurationError(f"{argument} has {twice[0]!r} twice. {_NOTHING}")
+        raise ConfigurationError(f"{argument} must be a list of names, not {value!r}. {_NOTHING}")
+    if duplicates := [name for name in names if [other.lower() for other in names].count(name.lower()) > 1]:
+        raise ConfigurationError(f"{argument} contains {duplicates[0]!r} twice. {_NOTHING}")
     return names
 
 
-def _by_entity(argument: str, given: object) -> Mapping[str, Any]:
-    if given is not None and not isinstance(given, Mapping):
-        raise ConfigurationError(f"{argument} must be a dict with the members it is about as keys. {_NOTHING}")
-    return given or {}
+def _by_entity(argument: str, value: object) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError(f"{argument} must be a dict with members of the channel as keys. {_NOTHING}")
+    return value or {}

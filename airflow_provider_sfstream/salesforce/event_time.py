@@ -51,14 +51,14 @@ class EventTimeReader:
                 self._prefix_json = json.dumps(prefix)
                 self._prefix = fastavro.parse_schema(prefix)
         except Exception as error:  # any error that invalid fields cause
-            raise SchemaError(f"The text of a record is no Avro schema ({type(error).__name__}).") from error
+            raise SchemaError(f"The schema of a record is not valid Avro ({type(error).__name__}).") from error
 
     def read(self, payload: bytes) -> datetime | None:
         """Return the time of one event, in UTC; ``None`` if it has none or is damaged."""
         return to_datetime(self._read(payload))
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
-        """Return the times of events as milliseconds since the epoch, null where :meth:`read` gives ``None``.
+        """Return the times of events as milliseconds since the epoch, null where :meth:`read` returns ``None``.
 
         Decodes all of them in one step; if that fails, because of a damaged payload or a type that the vectorised
         decoder does not support, reads the batch one by one. Never raises because of a payload.
@@ -128,7 +128,7 @@ def _up_to(fields: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | No
 
 
 def _plain_long(type_: Any) -> Any:
-    """Return ``type_`` without its logical type, which would decode to a timestamp; ``None`` if it is no long."""
+    """Return ``type_`` without its logical type, which would decode to a timestamp; ``None`` if it is not a long."""
     if isinstance(type_, list) and len(type_) == 2 and "null" in type_:
         branches = [branch if branch == "null" else _plain_long(branch) for branch in type_]
         return None if None in branches else branches
@@ -168,7 +168,7 @@ class JsonEventTimeReader:
         return to_datetime(self._read(payload))
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
-        """Return the times of events as milliseconds since the epoch, null where :meth:`read` gives ``None``."""
+        """Return the times of events as milliseconds since the epoch, null where :meth:`read` returns ``None``."""
         return pa.array(map(self._read, payloads), pa.int64())
 
     def _read(self, payload: bytes) -> int | None:

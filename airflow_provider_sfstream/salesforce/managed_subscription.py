@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import CommitError, CommitFailedError,
 _ID = re.compile(r"18x[A-Za-z0-9]{12}(?:[A-Za-z0-9]{3})?")
 _DEVELOPER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*")
 _LONGEST_NAME = 80
-_COMMITS_KEPT = 1_000
+_STORED_COMMITS = 1_000
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class ManagedSubscription:
     subscription_id: str | None = None
 
     def __post_init__(self) -> None:
-        named = [text for text in (self.developer_name, self.subscription_id) if text is not None]
-        valid = len(named) == 1 and (
-            _ID.fullmatch(named[0]) if self.developer_name is None else _is_developer_name(named[0])
+        names = [text for text in (self.developer_name, self.subscription_id) if text is not None]
+        is_valid = len(names) == 1 and (
+            _ID.fullmatch(names[0]) if self.developer_name is None else _is_developer_name(names[0])
         )
-        if not valid:
-            raise _not_a_name(named[0] if len(named) == 1 else None)
+        if not is_valid:
+            raise _invalid_name(names[0] if len(names) == 1 else None)
 
     @classmethod
     def parse(cls, text: str) -> ManagedSubscription:
@@ -41,7 +41,7 @@ class ManagedSubscription:
         :raises ConfigurationError: if it is neither. Nothing was contacted.
         """
         if not isinstance(text, str):
-            raise _not_a_name(text)
+            raise _invalid_name(text)
         return cls(subscription_id=text) if text.startswith("18") else cls(developer_name=text)
 
     @property
@@ -62,9 +62,9 @@ def _is_developer_name(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and _DEVELOPER_NAME.fullmatch(text) is not None
 
 
-def _not_a_name(text: object) -> ConfigurationError:
+def _invalid_name(text: object) -> ConfigurationError:
     return ConfigurationError(
-        f"{text!r} does not name a managed event subscription. Give its developer name (at most 80 letters, digits and "
+        f"{text!r} does not name a managed event subscription. Use its developer name (at most 80 letters, digits and "
         "single underscores, beginning with a letter) or its ID (15 or 18 characters beginning with 18x). "
         "Nothing was contacted."
     )
@@ -90,13 +90,13 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
     refused = any(part in text.lower() for part in _REFUSED)
     error = CommitError if refused else CommitFailedError
     remedy = (
-        "Look for another consumer that commits to it, or a change of it in Salesforce."
+        "Check for another consumer that commits to it, or for a change of the subscription in Salesforce."
         if refused
-        else "Commit again; the events are delivered again until then."
+        else "Commit again. Until then, Salesforce delivers the events again."
     )
     return error(
         f"{subscription.description}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
-        f"committed position stays where it was, and nothing is lost. {remedy}"
+        f"committed position did not change, and no event is lost. {remedy}"
     )
 
 
@@ -127,7 +127,7 @@ class Commits:
         request_id = str(uuid.uuid4())
         self._number += 1
         self._sent[request_id] = _Commit(self._number, replay_id)
-        if len(self._sent) > _COMMITS_KEPT:
+        if len(self._sent) > _STORED_COMMITS:
             del self._sent[next(iter(self._sent))]
         return request_id
 
@@ -150,11 +150,12 @@ class Commits:
 
         :raises CommitError: if the response is an error, or no commit of ``replay_id`` was sent.
         """
-        commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
+        # The last one: a keepalive commits the same replay ID again.
+        commit = next((sent for sent in reversed(self._sent.values()) if sent.replay_id == replay_id), None)
         if commit is None:
             raise CommitError(
                 f"{self.subscription.description}: replay ID {replay_id.hex()} was not committed on this "
-                "stream. Nothing moved."
+                "stream. The committed position did not change."
             )
         if commit.error is not None:
             raise commit.error

@@ -30,8 +30,8 @@ def replay_id_from_text(text: str) -> bytes:
         replay_id = b""
     if not replay_id or len(replay_id) > LONGEST or any(character.isspace() for character in digits):
         raise InvalidReplayIdError(
-            f"{text!r} is not a replay ID. Give it as hex digits, two for each byte, as manifests and the "
-            "replay store show it, for example '00000000005a94f00000'. Nothing was changed."
+            f"{text!r} is not a replay ID. Write it as hex digits, two for each byte, as in manifests and the "
+            "replay store, for example '00000000005a94f00000'. Nothing was changed."
         )
     return replay_id
 
@@ -53,7 +53,7 @@ def replay_id_to_integer(replay_id: bytes) -> int:
     """
     if len(replay_id) != 8:
         raise InvalidReplayIdError(
-            f"Replay ID {replay_id.hex()} is not one of the Streaming API, which has eight bytes (16 hex digits). "
+            f"Replay ID {replay_id.hex()} is not from the Streaming API: those have eight bytes (16 hex digits). "
             "Replay IDs of the Pub/Sub API cannot be used there. Nothing was read or moved."
         )
     return int.from_bytes(replay_id, "big")

@@ -48,7 +48,7 @@ def check(schema: dict[str, Any]) -> None:
     try:
         fastavro.parse_schema(schema)
     except Exception as error:  # any error of fastavro
-        raise SchemaError(f"A text is no Avro schema ({type(error).__name__}: {str(error)[:200]}).") from None
+        raise SchemaError(f"A schema is not valid Avro ({type(error).__name__}: {str(error)[:200]}).") from None
 
 
 class _UnusableError(Exception):
@@ -84,7 +84,7 @@ class _Walk:
         if isinstance(avro, list):
             return self._union(avro, namespace, depth)
         if not isinstance(avro, dict) or not isinstance(avro.get("logicalType", ""), str):
-            raise _UnusableError(f"{_shown(avro)} is no type")
+            raise _UnusableError(f"{_excerpt(avro)} is not a type")
         kind = avro.get("type")
         define = self._definitions.get(kind) if isinstance(kind, str) else None
         return self.type(kind, namespace, depth + 1) if define is None else define(avro, namespace, depth)
@@ -92,7 +92,7 @@ class _Walk:
     def _array(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
         items = self.type(avro.get("items"), namespace, depth + 1)
         if not items.takes_bytes:
-            raise _UnusableError("an array's items take no bytes, so that a payload can have any number of them")
+            raise _UnusableError("the items of an array have no bytes, so a payload could contain any number of them")
         return self._sum((items,), takes_bytes=True)
 
     def _map(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
@@ -105,8 +105,9 @@ class _Walk:
 
     def _fixed(self, avro: dict[str, Any], namespace: str, _: int) -> _Type:
         size = avro.get("size")
+        # Not isinstance: JSON's true is an instance of int.
         if type(size) is not int or not 0 < size <= LARGEST_FIXED:
-            raise _UnusableError(f"a fixed has {_shown(size)} bytes, not 1 to {LARGEST_FIXED}")
+            raise _UnusableError(f"the size of a fixed must be 1 to {LARGEST_FIXED} bytes, not {_excerpt(size)}")
         return self._define(avro, namespace, _Type(1, takes_bytes=True))
 
     def _record(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
@@ -117,39 +118,39 @@ class _Walk:
         _names([field.get("name") for field in fields], f"the fields of {name}")
         self._check_new(name)
         self._open.add(name)
-        found = [self.type(field.get("type"), namespace, depth + 1) for field in fields]
+        types = [self.type(field.get("type"), namespace, depth + 1) for field in fields]
         self._open.discard(name)
-        self._named[name] = self._sum(found, takes_bytes=any(each.takes_bytes for each in found))
+        self._named[name] = self._sum(types, takes_bytes=any(type_.takes_bytes for type_ in types))
         return self._named[name]
 
     def _union(self, branches: list[Any], namespace: str, depth: int) -> _Type:
         if not branches or any(isinstance(branch, list) for branch in branches):
-            raise _UnusableError("a union is empty, or has a union in it")
+            raise _UnusableError("a union is empty, or contains a union")
         return self._sum([self.type(branch, namespace, depth + 1) for branch in branches], takes_bytes=True)
 
     def _reference(self, name: str, namespace: str) -> _Type:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         if full in self._open:
-            raise _UnusableError(f"the record {_shown(full)} contains itself, so that a payload can be of any depth")
+            raise _UnusableError(f"the record {_excerpt(full)} contains itself, so a payload could have any depth")
         if full not in self._named:
-            raise _UnusableError(f"{_shown(full)} is no type, or is defined later")
+            raise _UnusableError(f"{_excerpt(full)} is not a type, or is defined later")
         return self._named[full]
 
-    def _define(self, avro: dict[str, Any], namespace: str, found: _Type) -> _Type:
+    def _define(self, avro: dict[str, Any], namespace: str, type_: _Type) -> _Type:
         name, _ = _full_name(avro, namespace)
         self._check_new(name)
-        self._named[name] = found
-        return found
+        self._named[name] = type_
+        return type_
 
     def _check_new(self, name: str) -> None:
         if name in self._named or name in self._open or name in _PRIMITIVES:
-            raise _UnusableError(f"{_shown(name)} is defined twice")
+            raise _UnusableError(f"{_excerpt(name)} is defined twice")
 
     @staticmethod
     def _sum(types: Iterable[_Type], *, takes_bytes: bool) -> _Type:
-        members = 1 + sum(each.members for each in types)
+        members = 1 + sum(type_.members for type_ in types)
         if members > MOST_MEMBERS:
-            raise _UnusableError(f"it unfolds to more than {MOST_MEMBERS} members")
+            raise _UnusableError(f"it expands to more than {MOST_MEMBERS} members")
         return _Type(members, takes_bytes)
 
 
@@ -157,23 +158,23 @@ def _full_name(avro: dict[str, Any], namespace: str) -> tuple[str, str]:
     """Return the full name of a named type, and the namespace of the names in it."""
     name, own = avro.get("name"), avro.get("namespace", namespace)
     if not isinstance(name, str) or not isinstance(own, str | None) or not _FULL_NAME.fullmatch(name):
-        raise _UnusableError(f"{_shown(name)} is no name")
+        raise _UnusableError(f"{_excerpt(name)} is not a valid name")
     if own and not _FULL_NAME.fullmatch(own):
-        raise _UnusableError(f"{_shown(own)} is no namespace")
+        raise _UnusableError(f"{_excerpt(own)} is not a valid namespace")
     if "." in name:
         return name, name.rpartition(".")[0]
     return (f"{own}.{name}" if own else name), own or ""
 
 
-def _names(names: Any, what: str) -> list[str]:
+def _names(names: Any, owners: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
-        raise _UnusableError(f"{what} have a name that is none")
+        raise _UnusableError(f"{owners} have an invalid name")
     if len(set(names)) < len(names):
-        raise _UnusableError(f"{what} have one name twice")
+        raise _UnusableError(f"{owners} have a duplicate name")
     return names
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     return repr(value)[:80]
 
 
@@ -184,12 +185,12 @@ def parse(schema_json: str) -> dict[str, Any]:
     :raises SchemaError: if it is not JSON, or not the schema of a record, or fails the check.
     """
     if len(schema_json) > LARGEST_SCHEMA:
-        raise SchemaError(f"An Avro schema of {len(schema_json)} characters is none of an event.")
+        raise SchemaError(f"An Avro schema is too large: {len(schema_json)} characters, at most {LARGEST_SCHEMA}.")
     try:
         schema = json.loads(schema_json)
         json.dumps(schema, ensure_ascii=False).encode()  # an unpaired surrogate is not a character
     except (ValueError, RecursionError) as error:
-        raise SchemaError(f"An Avro schema is not readable as JSON: {error}.") from error
+        raise SchemaError(f"An Avro schema is not valid JSON: {error}.") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError(f"An event's Avro schema must be a record, not {str(schema)[:80]!r}.")
     check(schema)
@@ -231,16 +232,16 @@ class SchemaCache:
 
         :raises SchemaError: if the loader's result is not the schema of a record; it is not cached.
         """
-        known = self._schemas.get(schema_id)
-        if known is not None:
-            return known
+        cached = self._schemas.get(schema_id)
+        if cached is not None:
+            return cached
         with self._lock:
             if schema_id not in self._schemas:
-                loaded = self._loader(schema_id)
-                parse(loaded)
+                schema_json = self._loader(schema_id)
+                parse(schema_json)
                 if self._persist is not None:
-                    self._persist(schema_id, loaded)
-                self._schemas[schema_id] = loaded
+                    self._persist(schema_id, schema_json)
+                self._schemas[schema_id] = schema_json
             return self._schemas[schema_id]
 
     def __contains__(self, schema_id: str) -> bool:

@@ -14,7 +14,7 @@ from urllib.parse import quote_plus
 
 LONGEST_SOQL = 100_000
 LONGEST_URL = 16_384
-_BESIDE_THE_QUERY = 4_096
+_RESERVED_BYTES = 4_096
 """Bytes reserved in a request for its host, path and headers, including the access token."""
 
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -52,7 +52,7 @@ def ids_in_url(entity: str, columns: Sequence[str]) -> int:
 
     Salesforce accepts queries of the REST API only in the URL.
     """
-    return _room(entity, columns, LONGEST_URL - _BESIDE_THE_QUERY, lambda text: len(quote_plus(text)))
+    return _room(entity, columns, LONGEST_URL - _RESERVED_BYTES, lambda text: len(quote_plus(text)))
 
 
 def ids_in_body(entity: str, columns: Sequence[str]) -> int:
@@ -62,7 +62,7 @@ def ids_in_body(entity: str, columns: Sequence[str]) -> int:
 
 def fits_in_url(entity: str, columns: Sequence[str]) -> bool:
     """Return whether the query for these columns of all records fits into a URL."""
-    return len(quote_plus(select(entity, columns))) <= LONGEST_URL - _BESIDE_THE_QUERY
+    return len(quote_plus(select(entity, columns))) <= LONGEST_URL - _RESERVED_BYTES
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -73,6 +73,6 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _room(entity: str, columns: Sequence[str], most: int, length: Callable[[str], int]) -> int:
-    one = length(select(entity, columns, [_ANY_ID]))
-    each = length(f",{_ANY_ID!r}")
-    return max((most - one) // each + 1, 0)
+    with_one_id = length(select(entity, columns, [_ANY_ID]))
+    further_id = length(f",{_ANY_ID!r}")
+    return max((most - with_one_id) // further_id + 1, 0)

@@ -71,8 +71,8 @@ class StreamUri:
             raise ConfigurationError(f"subscription={subscription!r} must be a text of 1 to 255 characters.")
         if self._conditions():
             raise ConfigurationError(
-                f"The landed stream of subscription {subscription!r} is not watched, so it takes no "
-                f"{' or '.join(self._conditions())}. Leave out the subscription to watch the topic."
+                f"The landed stream of subscription {subscription!r} is not watched, so it does not support "
+                f"{' or '.join(self._conditions())}. Omit the subscription to watch the topic."
             )
 
     @classmethod
@@ -86,9 +86,11 @@ class StreamUri:
         arguments: dict[str, Any] = {}
         for key, value in _query(text, parts.query):
             if key not in _QUERY:
-                raise _refused(text, f"it has no {key!r}; the query takes {', '.join(sorted(_QUERY))}")
+                raise _refused(
+                    text, f"the query key {key!r} is not supported; supported are {', '.join(sorted(_QUERY))}"
+                )
             if key in arguments:
-                raise _refused(text, f"{key} is given twice")
+                raise _refused(text, f"it contains {key} twice")
             arguments[key] = _QUERY[key](key, value)
         return cls(_decoded(text, parts.netloc), _decoded(text, parts.path), **arguments)
 
@@ -118,8 +120,8 @@ class StreamUri:
         """
         if self.subscription is not None:
             raise ConfigurationError(
-                f"{self} is what subscription {self.subscription!r} has landed; it is not watched. Schedule a DAG "
-                "on it with landed_stream_asset(), or leave out the subscription to watch the topic."
+                f"{self} is the landed stream of subscription {self.subscription!r}, which is not watched. Schedule a "
+                "DAG on it with landed_stream_asset(), or omit the subscription to watch the topic."
             )
         read = {name: _QUERY[name](name, text) for name, text in self._conditions().items()}
         api = {} if self.api is None else {"api": self.api}
@@ -137,13 +139,15 @@ def _split(text: str) -> SplitResult:
     if parts.scheme != SCHEME:
         raise _refused(text, f"it does not begin with {SCHEME}://")
     if "@" in parts.netloc:
-        raise _refused(text, "it takes no user name or password: credentials belong in the Airflow connection")
+        raise _refused(
+            text, "it must not contain a user name or password: credentials belong in the Airflow connection"
+        )
     if not parts.netloc:
-        raise _refused(text, "it names no connection")
+        raise _refused(text, "it has no connection ID")
     if re.search(r"[:\[\]]", parts.netloc):
-        raise _refused(text, "it takes no port. Write ':' in a connection id as %3A")
+        raise _refused(text, "it must not contain a port. Write ':' in a connection id as %3A")
     if parts.fragment or text.endswith("#"):
-        raise _refused(text, "it takes no fragment")
+        raise _refused(text, "it must not contain a fragment")
     return parts
 
 
@@ -166,7 +170,7 @@ def _query(text: str, query: str) -> list[tuple[str, str]]:
 def _refused(text: str, reason: str) -> ConfigurationError:
     remember_user_info(text)
     return ConfigurationError(
-        f"{without_user_info(text)!r} is not a stream: {reason}. Use {SCHEME}://<connection id><topic>, "
+        f"{without_user_info(text)!r} is not a stream URI: {reason}. Use {SCHEME}://<connection id><topic>, "
         f"for example {SCHEME}://salesforce_default/event/Order__e."
     )
 

@@ -174,13 +174,13 @@ def span_of(window: ReplayWindow) -> Span | None:
 
 def union(spans: Iterable[Span]) -> list[Span]:
     """Return the times that are in any of ``spans``. Adjacent spans are merged; every hole stays, even the smallest."""
-    joined: list[Span] = []
+    merged: list[Span] = []
     for span in sorted(spans):
-        if joined and span.start <= joined[-1].end:
-            joined[-1] = Span(joined[-1].start, max(joined[-1].end, span.end))
+        if merged and span.start <= merged[-1].end:
+            merged[-1] = Span(merged[-1].start, max(merged[-1].end, span.end))
         else:
-            joined.append(span)
-    return joined
+            merged.append(span)
+    return merged
 
 
 def clip(spans: Iterable[Span], bounds: Span) -> list[Span]:
@@ -191,16 +191,18 @@ def clip(spans: Iterable[Span], bounds: Span) -> list[Span]:
 
 def subtract(spans: Iterable[Span], taken: Iterable[Span]) -> list[Span]:
     """Return the times that are in any of ``spans`` and in none of ``taken``."""
-    left = union(spans)
+    remaining = union(spans)
     for cut in union(taken):
-        pieces = ((span_between(span.start, min(span.end, cut.start)), span) for span in left)
-        left = [
-            piece
-            for before, span in pieces
-            for piece in (before, span_between(max(span.start, cut.end), span.end))
-            if piece is not None
+        remaining = [
+            part
+            for span in remaining
+            for part in (
+                span_between(span.start, min(span.end, cut.start)),
+                span_between(max(span.start, cut.end), span.end),
+            )
+            if part is not None
         ]
-    return left
+    return remaining
 
 
 def covers(spans: Iterable[Span], span: Span) -> bool:

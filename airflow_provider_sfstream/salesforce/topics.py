@@ -61,7 +61,7 @@ class Topic:
             if _STREAMING.fullmatch(name) and ".." not in name:
                 if api == "pubsub":
                     raise InvalidTopicError(
-                        f"{name} is on the Streaming API only: leave out api='pubsub'. Nothing was read or moved."
+                        f"{name} is on the Streaming API only: omit api='pubsub'. Nothing was read or moved."
                     )
                 return cls(name, "streaming")
         raise InvalidTopicError(
@@ -104,6 +104,7 @@ def slug(text: str) -> str:
     if re.fullmatch(r"/[a-z]+/[A-Za-z0-9_-]{1,110}", text):
         return text[1:].replace("/", ".")
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:100]
+    # surrogatepass: a text from JSON can contain unpaired surrogates, which UTF-8 cannot encode.
     return f"{safe}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
@@ -136,5 +137,5 @@ def check_age(older_than: timedelta) -> None:
     if not isinstance(older_than, timedelta) or older_than < LEAST_WINDOW_AGE:
         raise ConfigurationError(
             f"older_than={older_than!r} must be a timedelta of at least {LEAST_WINDOW_AGE.days} days: until then "
-            "drains look back at windows to tell what was lost from what was quiet. Nothing was removed."
+            "drains read windows to distinguish lost events from a quiet stream. Nothing was deleted."
         )

@@ -69,10 +69,10 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self._least = Reserve.from_value(reserve, "reserve")
         self._hook: SalesforceAllocationHook | None = None
-        self._explained = False
+        self._has_logged_delivered = False
 
     def execute(self, context: Context) -> Any:
-        """Poke until enough remains, here or on the triggerer. Return the remaining amount."""
+        """Wait until enough remains, with pokes or on the triggerer. Return the remaining amount."""
         if not self.deferrable:
             return super().execute(context)
         from airflow_provider_sfstream.triggers.salesforce_allocation import SalesforceAllocationTrigger
@@ -81,7 +81,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
             first = self.poke(context)
         if first.is_done:
             return first.xcom_value
-        self.log.info("%s: waiting on the triggerer, with a look every %g s.", self.allocation, self.poke_interval)
+        self.log.info("%s: waiting on the triggerer, with a poke every %g s.", self.allocation, self.poke_interval)
         return self.defer(
             trigger=SalesforceAllocationTrigger(
                 allocation=self.allocation,
@@ -104,18 +104,18 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         return {name: value for name, value in event.items() if name != "reason"}
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Read the remaining amount once. The next poke repeats it after a transient fault."""
-        if self._hook is None:  # one for all looks of this process, so that they log in once
+        """Read the remaining amount once. After a transient fault the next poke reads it again."""
+        if self._hook is None:  # one hook for all pokes of this process, so that they log in once
             self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
         with airflow_errors(self):
-            found = enough(partial(self._reported, self._hook, context), self.allocation, self._least)
-            if found is None and not self._explained:
-                self._explained = True
+            state = enough(partial(self._read_and_report, self._hook, context), self.allocation, self._least)
+            if state is None and not self._has_logged_delivered:
+                self._has_logged_delivered = True
                 log_delivered(self.allocation, self._hook.delivered)
-        return PokeReturnValue(found is not None, found)
+        return PokeReturnValue(state is not None, state)
 
-    def _reported(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
-        """Return an allocation, and leave it for others to see."""
-        found = hook.get(name)
-        report_allocation(self.salesforce_conn_id, context, found)
-        return found
+    def _read_and_report(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
+        """Return an allocation, and store it as the status of the connection."""
+        allocation = hook.get(name)
+        report_allocation(self.salesforce_conn_id, context, allocation)
+        return allocation

@@ -118,7 +118,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         self.max_event_age = max_event_age
         self.deferrable = deferrable
         self._conditions = wake_up_conditions(min_events, max_event_age, name="max_event_age")
-        self._connected: EventHook | None = None
+        self._event_hook: EventHook | None = None
         if replay_store is not None:
             check_choice("replay_store", replay_store, POSITION_STORES)
         if "{{" not in topic:
@@ -130,13 +130,13 @@ class SalesforceEventSensor(BaseSensorOperator):
         check_choice("start_from", self.start_from, ("earliest", "latest"))
         if self.start_from == "latest" and not self.deferrable:
             raise ConfigurationError(
-                'start_from="latest" needs deferrable=True: a sensor that looks, leaves and comes back would miss '
-                'what comes in between. Set deferrable=True, or start_from="earliest".'
+                'start_from="latest" requires deferrable=True: a sensor that pokes would miss the events that are '
+                'published between two pokes. Set deferrable=True, or start_from="earliest".'
             )
 
     @property
     def stream_uri(self) -> str:
-        """The URI of the asset of the stream whose drain comes after it.
+        """The URI of the asset of the stream that a later drain lands.
 
         :raises ConfigurationError: if the arguments do not name one.
         """
@@ -168,18 +168,18 @@ class SalesforceEventSensor(BaseSensorOperator):
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Count the events once, for some seconds. The next poke repeats it after a transient fault."""
+        """Count the events once, for some seconds. After a transient fault the next poke counts them again."""
         from airflow_provider_sfstream.streams.watch.payload import payload
 
         with airflow_errors(self):
             topic = self._checked_topic()
             try:
-                wake_up = self._look(topic, self._start(topic))
+                wake_up = self._count(topic, self._start(topic))
                 stream = self._stream(topic)
             except SalesforceStreamError as error:
                 if not error.retriable or error.invalidates_token:
                     raise
-                self.log.warning("%s: this look failed; the next one tries again. %s", self.topic, error)
+                self.log.warning("%s: this poke failed; the next poke retries. %s", self.topic, error)
                 return PokeReturnValue(False)
         if wake_up is None:
             return PokeReturnValue(False)
@@ -188,14 +188,14 @@ class SalesforceEventSensor(BaseSensorOperator):
         report_section(self.stream_uri, "wait", context, document)
         return PokeReturnValue(True, document)
 
-    def _look(self, topic: Topic, after: bytes | StartFrom) -> WakeUp | None:
-        """Look with one client; once more if the session has expired since the last look."""
+    def _count(self, topic: Topic, after: bytes | StartFrom) -> WakeUp | None:
+        """Count the events with one client; once more if the session has expired since the last poke."""
         from airflow_provider_sfstream.exceptions import SessionExpiredError
         from airflow_provider_sfstream.streams.watch.look import look
 
-        with ExitStack() as opened:
-            client: Any = opened.enter_context(self._hook(topic).get_conn())
-            source = client if self.managed_subscription is None else opened.enter_context(self._managed(client))
+        with ExitStack() as stack:
+            client: Any = stack.enter_context(self._hook(topic).get_conn())
+            source = client if self.managed_subscription is None else stack.enter_context(self._managed(client))
             try:
                 return look(source, topic.name, after, self._conditions)
             except SessionExpiredError:
@@ -210,7 +210,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)
 
     def _start(self, topic: Topic) -> bytes | StartFrom:
-        """Return where to wait from: the replay ID, else the position, else ``start_from``."""
+        """Return the start of the wait: ``after``, else the stored position, else ``start_from``."""
         if self.managed_subscription is not None:
             return StartFrom.COMMITTED
         if self.after:
@@ -226,16 +226,16 @@ class SalesforceEventSensor(BaseSensorOperator):
         return StartFrom(self.start_from)
 
     def _stream(self, topic: Topic) -> Stream:
-        """Return the stream, in the org that the connection leads to. Logs in if needed."""
+        """Return the stream, in the org of the connection. Logs in if necessary."""
         return Stream(self._hook(topic).org_id, topic.api, topic.name, self.subscription)
 
     def _hook(self, topic: Topic) -> EventHook:
-        """Return one hook for all looks of this process, so that they log in once."""
-        if self._connected is None:
-            self._connected = event_hook(topic.api, self.salesforce_conn_id)
-        return self._connected
+        """Return one hook for all pokes of this process, so that they log in once."""
+        if self._event_hook is None:
+            self._event_hook = event_hook(topic.api, self.salesforce_conn_id)
+        return self._event_hook
 
     def _checked_topic(self) -> Topic:
-        """Check the rendered templates."""
+        """Return the topic after checking the rendered templates."""
         self._check_start_from()
         return Topic.parse(self.topic, self.api)

@@ -29,7 +29,8 @@ seconds or more."""
 class Cursor:
     """Position of a reader. Its next subscription begins at ``position``.
 
-    ``through`` is the replay ID of the last event taken, or one that an empty response named; ``None`` before either.
+    ``through`` is the replay ID of the last event that the reader took, or one that an empty response named; ``None``
+    before either.
     ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at`` and
     ``contact_at`` are upper bounds of Salesforce's time when that replay ID, and the last answer, were received;
     ``None`` where Salesforce's time was not measured. ``is_answered`` is true after the first answer.
@@ -47,8 +48,8 @@ class Cursor:
         self.pinned_at: datetime | None = None
         self.contact_at: datetime | None = None
         self.is_answered = False
-        self._silent_since = self._opened = clock()
-        self._proven: float | None = None
+        self._silent_since = self._opened_at = clock()
+        self._answered_at: float | None = None
 
     @property
     def is_pinned(self) -> bool:
@@ -57,11 +58,11 @@ class Cursor:
 
     def opened(self) -> None:
         """Record that a subscription is about to open: answers to earlier subscriptions are no evidence for it."""
-        self._opened, self._proven = self._clock(), None
+        self._opened_at, self._answered_at = self._clock(), None
 
     def answered(self) -> None:
         """Record an answer of the server: of the subscription, or of a call on its connection."""
-        self.is_answered, self._proven, self.contact_at = True, self._clock(), self.latest_time()
+        self.is_answered, self._answered_at, self.contact_at = True, self._clock(), self.latest_time()
 
     def latest_time(self) -> datetime | None:
         """Return an upper bound of Salesforce's time now, ``None`` if it was not measured."""
@@ -87,7 +88,7 @@ class Cursor:
 
     def advance(self, response: EventBatch) -> None:
         """Move to the position that an empty response with pending requests names."""
-        if response.pending > 0 and response.latest_replay_id:
+        if response.confirms_position:
             self._pin(response.latest_replay_id)
             self.position = self.through = response.latest_replay_id
 
@@ -102,15 +103,15 @@ class Cursor:
 
     def is_idle(self, seconds: float) -> bool:
         """Return whether this subscription received no event for ``seconds``, followed by an answer."""
-        return self._proven is not None and self._proven >= self._quiet_since + seconds
+        return self._answered_at is not None and self._answered_at >= self._quiet_since + seconds
 
     def wants_proof(self, seconds: float) -> bool:
         """Return whether to request an answer: for :meth:`is_idle`, or because the last answer is too old."""
         now = self._clock()
-        if self._proven is None or self._proven < self._quiet_since + seconds:
+        if self._answered_at is None or self._answered_at < self._quiet_since + seconds:
             return now >= self._quiet_since + min(seconds, PROOF_EVERY)
-        return now >= self._proven + PROOF_EVERY
+        return now >= self._answered_at + PROOF_EVERY
 
     @property
     def _quiet_since(self) -> float:
-        return max(self._silent_since, self._opened)
+        return max(self._silent_since, self._opened_at)

@@ -55,7 +55,7 @@ class EndOfStream:
 
     @property
     def has_event(self) -> bool:
-        """Return whether the second subscription received an event, after which it is not needed."""
+        """Return whether the second subscription received its event, so that it is not needed any more."""
         return self._first_event is not None
 
     @property
@@ -72,7 +72,7 @@ class EndOfStream:
 
     def reader_answered(self, response: EventBatch) -> None:
         """Record an empty response of the reader's subscription."""
-        if response.pending > 0 and response.latest_replay_id:
+        if response.confirms_position:
             self._reader_empty = self._position = response.latest_replay_id
             self._compare(())
 
@@ -142,8 +142,8 @@ class TipProbe:
 
     def reopen(self, server_time: ServerTime | None) -> None:
         """Open the subscription again if it failed at least 5 seconds ago, before it received a replay ID."""
-        waited = self._failed_at is not None and self._clock() >= self._failed_at + _REOPEN_SECONDS
-        if waited and self._evidence is not None and not self._evidence.has_reference:
+        is_due = self._failed_at is not None and self._clock() >= self._failed_at + _REOPEN_SECONDS
+        if is_due and self._evidence is not None and not self._evidence.has_reference:
             self.open(server_time)
 
     def took(self, replay_ids: Sequence[bytes]) -> None:
@@ -218,21 +218,21 @@ async def reference(
     if server_time is None or not source.confirms_positions:
         yield None
         return
-    found = Reference(EndOfStream(), server_time.earliest(clock()))
+    end = Reference(EndOfStream(), server_time.earliest(clock()))
 
     async def read() -> None:
         subscription = source.subscribe(topic, StartFrom.LATEST, limit=1, silence_timeout=silence_timeout)
         try:
             async with aclosing(subscription) as responses:
                 async for response in responses:
-                    found.evidence.reference_answered(response)
+                    end.evidence.reference_answered(response)
         except SalesforceStreamError as error:
             log.info("%s: the subscription that looks for the end of the stream failed: %s", topic, error)
 
-    reading = asyncio.create_task(read())
+    task = asyncio.create_task(read())
     try:
-        yield found
+        yield end
     finally:
-        reading.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await reading
+            await task

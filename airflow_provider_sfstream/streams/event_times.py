@@ -77,9 +77,9 @@ class StreamEventTimes:
             return self._read(schema_ids[0], payloads)
         times: list[int | None] = [None] * len(payloads)
         for schema_id in distinct:
-            places = [place for place, id_ in enumerate(schema_ids) if id_ == schema_id]
-            for place, time in zip(places, self._read(schema_id, [payloads[at] for at in places]), strict=True):
-                times[place] = time
+            indexes = [index for index, id_ in enumerate(schema_ids) if id_ == schema_id]
+            for index, time in zip(indexes, self._read(schema_id, [payloads[index] for index in indexes]), strict=True):
+                times[index] = time
         return times
 
     def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
@@ -92,16 +92,16 @@ class EventTimeBounds:
     """Smallest and largest event time of many events, in milliseconds since the epoch; ``None`` without a known time.
 
     :meth:`add` collects payloads and :meth:`settle` reads them, thousands in one step. A step for each small batch
-        would cost several times as much and block the thread that receives the stream. If a schema is still unavailable
-        then, its events are skipped, and its ID is added to ``unread``. ``untimed`` counts the events without a known
-        time.
+    would cost several times as much and block the thread that receives the stream. If a schema is still unavailable
+    when :meth:`settle` is called, its events are skipped, and its ID is added to ``unread``. ``untimed`` counts the
+    events without a known time.
 
     :param readers: the readers of the stream.
     """
 
     def __init__(self, readers: TimeReaders) -> None:
         self._readers = readers
-        self._gathered: dict[str, list[bytes]] = {}
+        self._payloads: dict[str, list[bytes]] = {}
         self.first: int | None = None
         self.last: int | None = None
         self.unread: set[str] = set()
@@ -110,16 +110,16 @@ class EventTimeBounds:
     def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
         """Collect events for the next :meth:`settle`."""
         for schema_id in set(schema_ids):
-            gathered = self._gathered.setdefault(schema_id, [])
+            schema_payloads = self._payloads.setdefault(schema_id, [])
             if schema_ids.count(schema_id) == len(payloads):
-                gathered += payloads
+                schema_payloads += payloads
             else:
-                chosen = zip(schema_ids, payloads, strict=True)
-                gathered += [payload for id_, payload in chosen if id_ == schema_id]
+                events = zip(schema_ids, payloads, strict=True)
+                schema_payloads += [payload for id_, payload in events if id_ == schema_id]
 
     def settle(self) -> None:
         """Read the collected events, then discard them."""
-        for schema_id, payloads in self._gathered.items():
+        for schema_id, payloads in self._payloads.items():
             if not payloads:
                 continue
             reader = self._readers.reader_of(schema_id)
@@ -127,10 +127,10 @@ class EventTimeBounds:
                 self.unread.add(schema_id)
                 self.untimed += len(payloads)
             else:
-                self._take(reader.read_many(payloads))
+                self._include(reader.read_many(payloads))
             payloads.clear()
 
-    def _take(self, times: pa.Int64Array) -> None:
+    def _include(self, times: pa.Int64Array) -> None:
         self.untimed += times.null_count
         bounds = pc.min_max(times).as_py()
         if bounds["min"] is not None:

@@ -25,7 +25,7 @@ OnInvalidReplay = Literal["fail", "earliest", "latest"]
 _FIRST_PAUSE = 0.25
 _FIRST_PAUSE_THROTTLED = 5.0
 _LONGEST_PAUSE = 30.0
-_MOST_DOUBLINGS = 10  # already exceeds the longest pause; after a thousand, the product would overflow a float
+_MOST_DOUBLINGS = 10  # already exceeds the longest pause; a thousand doublings would overflow a float
 _MOST_LOSSES = 3
 
 
@@ -33,8 +33,8 @@ def check_on_invalid_replay(value: str) -> None:
     """Raise :class:`ConfigurationError` unless ``value`` is one of :data:`OnInvalidReplay`."""
     if value not in get_args(OnInvalidReplay):
         raise ConfigurationError(
-            f"on_invalid_replay={value!r} must be 'fail' (stop, nothing moved), 'earliest' (go on with the oldest "
-            "retained event) or 'latest' (go on with new events); the last two record a gap."
+            f"on_invalid_replay={value!r} must be 'fail' (stop; the position is not moved), 'earliest' (continue with "
+            "the oldest retained event) or 'latest' (continue with new events). The last two record a gap."
         )
 
 
@@ -70,8 +70,8 @@ class Retries:
         self.failures += 1
         if self.most is not None and self.failures > self.most:
             raise ServiceUnavailableError(
-                f"{self.topic}: gave up after {self.most} faults in a row without an event between them. {self.kept} "
-                f"The last fault: {error}"
+                f"{self.topic}: stopped after {self.most} consecutive faults without an event between them. "
+                f"{self.kept} The last fault: {error}"
             ) from error
         if error.invalidates_token:
             if self.session_renewed:
@@ -106,29 +106,30 @@ class ReplayLosses:
         """
         if not isinstance(after, bytes):  # no replay ID was sent, so no policy applies
             raise error
-        known = f" (of {since.isoformat()} or later)" if since else ""
-        lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
+        age = f" (of {since.isoformat()} or later)" if since else ""
+        summary = f"{self.topic}: replay ID {after.hex()}{age} cannot be read: it aged out, or the stream was reset"
         if self.policy == "fail":
-            refused = ReplayIdLostError(
-                f"{lost}. To go on, run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="
+            lost_error = ReplayIdLostError(
+                f"{summary}. To continue, run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="
                 '"earliest" (from the oldest retained event) or "latest" (new events only); each records the gap. '
-                "Nothing was stored and the position was not moved. Salesforce said: "
-                f"{error.happened}"
+                f"Nothing was stored and the position was not moved. Salesforce reported: {error.happened}"
             )
-            refused.replay_id = after
-            raise refused from error
+            lost_error.replay_id = after
+            raise lost_error from error
         self._count += 1
         if self._count > _MOST_LOSSES:
             raise ReplayIdLostError(
-                f"{lost}, for the {self._count}th time in one drain. The position was not moved. Something resets this "
-                f"stream; find out what before trying again. Salesforce said: {error.happened}"
+                f"{summary}, for the {self._count}th time in one drain. The position was not moved. The stream is "
+                f"reset repeatedly: find the cause before you run the task again. Salesforce reported: {error.happened}"
             ) from error
         reason = f"replay ID invalid, on_invalid_replay={self.policy!r}"
-        first = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)
-        self.gap = replace(first, resumed_at=None, uncertain=False, reason=reason)
+        base_gap = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)
+        self.gap = replace(base_gap, resumed_at=None, uncertain=False, reason=reason)
         log.warning(
-            "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
-            "on_invalid_replay says. %s",
+            "%s: events may be lost: replay ID %s cannot be read. The drain continues from %r and records the gap, "
+            "as on_invalid_replay requires. %s",
+            self.topic,
+            after.hex(),
             self.policy,
             error.happened,
         )

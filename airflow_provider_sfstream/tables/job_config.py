@@ -32,10 +32,10 @@ def check_characters(output_url: str) -> None:
     :raises ConfigurationError: if it has an unsafe character. The error does not quote the URL, because a signature may
         follow ``?``.
     """
-    if found := _UNSAFE.search(output_url):
+    if unsafe := _UNSAFE.search(output_url):
         raise ConfigurationError(
-            f"output_url has the character {found[0]!r}. Delta tables cannot be in a folder whose name has #, ?, %, a "
-            "backslash or a control character. Give another folder. Nothing was written."
+            f"output_url contains the character {unsafe[0]!r}. The folder of Delta tables must not have #, ?, %, a "
+            "backslash or a control character in its name. Nothing was written. Use another folder."
         )
 
 
@@ -63,9 +63,9 @@ class JobConfig:
 
         It is one flat object, because YARN replaces two braces in a row in an argument of a driver.
         """
-        known = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.repr}
-        given = {name: value for name, (value, default) in known.items() if value != default}
-        return json.dumps(given, default=datetime.isoformat)
+        arguments = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.repr}
+        differing = {name: value for name, (value, default) in arguments.items() if value != default}
+        return json.dumps(differing, default=datetime.isoformat)
 
     def to_arguments(self) -> list[str]:
         """Return the JSON as arguments of a command. A long one is compressed: Linux accepts 128 KiB in an argument and
@@ -91,8 +91,8 @@ class JobConfig:
     def from_json(cls, text: str) -> Self:
         """Return the config of JSON from :meth:`to_json`, or from a user.
 
-        :raises ConfigurationError: it is not a JSON object with ``output_url``, or it has an argument that the job does
-            not have, or cannot use. Nothing was written.
+        :raises ConfigurationError: if it is not a JSON object with ``output_url``, or an argument is unknown or
+            invalid. Nothing was written.
         """
         try:
             document = json.loads(text)
@@ -111,16 +111,16 @@ class JobConfig:
         defaults = {each.name: each.default for each in fields(cls) if each.repr}
         if unknown := sorted(document.keys() - defaults.keys()):
             raise ConfigurationError(
-                f"The job does not have the argument {unknown[0]}. It has {', '.join(defaults)}. Nothing was written."
+                f"The job has no argument {unknown[0]}. It accepts {', '.join(defaults)}. Nothing was written."
             )
         arguments: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
         }
         for name, value in arguments.items():
             kind = str if defaults[name] in (None, MISSING) else type(defaults[name])
-            texts = not isinstance(value, tuple) or all(isinstance(each, str) for each in value)
-            if not texts or not isinstance(value, kind | int if kind is float else kind | datetime):
-                raise ConfigurationError(f"{name}={value!r} is not of the type {kind.__name__}. Nothing was written.")
+            has_texts = not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
+            if not has_texts or not isinstance(value, kind | int if kind is float else kind | datetime):
+                raise ConfigurationError(f"{name}={value!r} must be of the type {kind.__name__}. Nothing was written.")
         return cls(**arguments)
 
 

@@ -1,4 +1,4 @@
-"""Small things that both sides of the trigger need."""
+"""Functions of both the trigger and its shared watch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def described(after: bytes | StartFrom) -> str:
-    """Return where a subscription begins, for a log line."""
+    """Return the start of a subscription as text for a log."""
     return f"replay ID {after.hex()}" if isinstance(after, bytes) else f"the {after.value}"
 
 
 async def imported(module: str) -> Any:
-    """Return a module whose import (gRPC, Arrow) takes long enough to hold up an event loop."""
+    """Import a module in a thread: the import of gRPC or Arrow would block the event loop for too long."""
     return await asyncio.to_thread(importlib.import_module, module)

@@ -1,4 +1,4 @@
-"""The trigger that waits until enough of an allocation of the org remains."""
+"""Trigger that waits until enough of an allocation of the org remains."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ class SalesforceAllocationTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire once: when enough remains, or with the error that no waiting can mend."""
+        """Fire once: when enough remains, or with a permanent error."""
         from airflow_provider_sfstream.streams.watch.payload import error_payload
 
         try:
-            event = {"reason": "enough", **await self._waited_for()}
+            event = {"reason": "enough", **await self._wait()}
         except SalesforceStreamError as error:
             self.log.error("%s: waiting ended, nothing was read or moved: %s", self.allocation, error)  # noqa: TRY400
             event = error_payload(error)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
-    async def _waited_for(self) -> dict[str, Any]:
+    async def _wait(self) -> dict[str, Any]:
         reserve = Reserve.from_value(self.reserve, "reserve")
         hook = SalesforceAllocationHook(self.salesforce_conn_id)
-        await hook.asettings()  # the threads below would ask for the connection in a way that the triggerer has not
+        await hook.asettings()  # read here, because the threads below cannot read a connection in the triggerer
         while True:
-            # A look takes a second every few minutes: too little for a client of its own that needs no thread.
-            found = await asyncio.to_thread(enough, hook.get, self.allocation, reserve)
-            if found is not None:
-                return found
+            # One request every few minutes does not justify an asynchronous client.
+            allocation = await asyncio.to_thread(enough, hook.get, self.allocation, reserve)
+            if allocation is not None:
+                return allocation
             await asyncio.sleep(self.poke_interval)

@@ -1,4 +1,4 @@
-"""The trigger that waits on a Salesforce topic: once for a deferred task, for ever for an asset watcher."""
+"""Trigger that waits for events of a topic: once for a deferred task, without end for an asset watcher."""
 
 from __future__ import annotations
 
@@ -125,13 +125,13 @@ class SalesforceEventTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire once: when the conditions are met, or with the error that no waiting can mend.
+        """Fire once: when the conditions are met, or with a permanent error.
 
-        :raises ConfigurationError: of a watcher of an asset, before Airflow 3.3; the triggerer logs it.
+        :raises ConfigurationError: for a watcher of an asset, before Airflow 3.3; the triggerer logs it.
         """
         from airflow_provider_sfstream.streams.watch.payload import error_payload, payload
 
-        if self.trigger_id is not None and self.task_instance is None:  # the triggerer's, and no task's
+        if self.trigger_id is not None and self.task_instance is None:  # a watcher: the triggerer runs it for no task
             require_shared_streams()
         try:
             self._check()
@@ -159,7 +159,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Return the watch that stands behind all watchers of one key."""
+        """Return the watch that all watchers of one key share."""
         from airflow_provider_sfstream.triggers.topic_watch import TopicWatch
 
         return TopicWatch(cls(**kwargs))
@@ -202,11 +202,11 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 
     def stream(self, org_id: str) -> Stream:
-        """Return the stream that is waited on, in the org that the connection led to."""
+        """Return the awaited stream, in the org of the connection."""
         return Stream(org_id, Topic.parse(self.topic, self.api).api, self.topic, self.subscription)
 
     async def start(self, stream: Stream) -> bytes | StartFrom:
-        """Return where to begin: the given replay ID, else the stored position, else ``start_from``.
+        """Return the start of the wait: ``after``, else the stored position, else ``start_from``.
 
         :raises ReplayStoreError: if the position cannot be read.
         """
@@ -215,14 +215,13 @@ class SalesforceEventTrigger(BaseEventTrigger):
         if self.after is not None:
             return replay_id_from_text(self.after)
         if self.replay_store is not None:
-            # Variables and databases have no asyncio form here; the thread is the pool's, and only for this.
+            # In a thread, because the replay stores have no asynchronous methods.
             position = await asyncio.to_thread(self._stored_position, stream)
             if position is not None:
                 return position
         return StartFrom(self.start_from)
 
     def _stored_position(self, stream: Stream) -> bytes | None:
-
         assert self.replay_store is not None  # noqa: S101 - narrowed by the caller
         store = open_replay_store(self.replay_store, self.replay_store_conn_id)
         try:
@@ -236,8 +235,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
             ManagedSubscription.parse(self.managed_subscription)
             if topic.api != "pubsub" or self.after is not None:
                 raise ConfigurationError(
-                    f"{self.topic}: a managed_subscription is on the Pub/Sub API, and says itself where it goes on: "
-                    "leave out after, and api='streaming'."
+                    f"{self.topic}: a managed_subscription requires the Pub/Sub API and has its own position. Remove "
+                    "after and api='streaming'."
                 )
         if self.after is not None:
             replay_id_from_text(self.after)

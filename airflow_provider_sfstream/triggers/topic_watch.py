@@ -1,14 +1,14 @@
 """Shared watch of the asset watchers of a topic: one subscription, and a position over the events that Airflow stored.
 
 Guarantee: every event after the watch position is reported to every watcher of that time, at least once,
-and the position advances over a wake-up only when Airflow has stored what all of them made of it. What can
-repeat a wake-up: a triggerer that ends between storing it and the position, and Airflow's own restart of a
-watcher whose wake-up was not stored in time. A watcher that joins a running watch is notified once that there may
-be something, because it was not there before. None of this can lose an event: the drain reads from its own position.
+and the position advances over a wake-up only when Airflow has stored the events of all watchers for it. A wake-up is
+repeated if the triggerer ends between storing it and storing the position, or if Airflow restarts a watcher whose
+wake-up was not stored in time. A watcher that joins a running watch fires once, because there may be events from before
+it joined. None of this can lose an event: the drain reads from its own position.
 
-A topic on which nothing comes for a day (half a day, if its events are kept for 24 hours only) wakes its DAGs once, so
-that their drains record how far they have seen. Salesforce forgets a replay ID with its event, also if nothing was
-published since.
+A topic without events for a day (half a day, if its events are retained for 24 hours only) wakes its DAGs once, so that
+their drains record a newer position. Salesforce deletes a replay ID with its event, also if no event was published
+since.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STATE_KEY = "sfstream_watch_position"
-"""Where the asset's state holds the watch position: ``org_id``, ``replay_id`` (hex) and ``fired_at`` (ISO 8601)."""
+"""Key of the watch position in the asset's state: ``org_id``, ``replay_id`` (hex) and ``fired_at`` (ISO 8601)."""
 
 LONGEST_QUIET = timedelta(hours=24)
-"""After which a quiet topic wakes its DAGs, for their positions' sake; after half of its retention if that is less."""
+"""A quiet topic wakes its DAGs after this time, or after half of its retention if that is less, so that their positions
+do not age out."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
 """Seconds between attempts after a permanent error, doubling."""
@@ -80,13 +81,13 @@ class _Group:
     org_id: str | None = None
 
     def states(self) -> list[Any]:
-        """Return the states of the watched assets. Airflow before 3.3.2 has none that an event loop may use."""
+        """Return the states of the watched assets. Before Airflow 3.3.2, they have no asynchronous methods."""
         states = [watcher.asset_state_store for watcher in self.watchers]
         return [state for state in states if hasattr(state, "aset")]
 
 
 _groups: dict[Hashable, _Group] = {}
-# Airflow gives the asset's state to the watchers and the events to the producer; both meet here.
+# Airflow sets the asset's state on the watchers, and passes the events to the producer: the groups connect the two.
 
 
 async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
@@ -97,9 +98,9 @@ async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIte
     try:
         if group.org_id is not None:
             yield payload(trigger.stream(group.org_id), WakeUp(WakeUpReason.STARTED))
-        async for watched in shared_stream:
-            if watched.fires:
-                yield payload(trigger.stream(watched.stream.org_id), watched.wake_up)
+        async for state in shared_stream:
+            if state.fires:
+                yield payload(trigger.stream(state.stream.org_id), state.wake_up)
     finally:
         group.watchers.remove(trigger)
         if not group.watchers:
@@ -108,7 +109,7 @@ async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIte
 
 @dataclass(frozen=True)
 class _WakeUpState:
-    """A wake-up, whether it fires, and when the last one did that fired (this one included)."""
+    """A wake-up, whether it fires, and the time of the last one that fired (this one included)."""
 
     stream: Stream
     wake_up: WakeUp
@@ -120,7 +121,7 @@ class TopicWatch(SharedStreamProducer):
     """One subscription to a topic, for all watchers of one key.
 
     :param trigger: one of the watchers, for the arguments that they have in common.
-    :param now: the time of day, aware.
+    :param now: returns the current time, with its time zone.
     """
 
     def __init__(self, trigger: Watcher, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -129,10 +130,10 @@ class TopicWatch(SharedStreamProducer):
         self._group = _groups.get(trigger.shared_stream_key(), _Group())
         self._fired_at = now()
         self._resume: tuple[Stream, bytes | StartFrom] | None = None
-        self._announced = False
+        self._has_announced = False
 
     async def open_stream(self) -> AsyncIterator[tuple[_WakeUpState, _WakeUpState]]:
-        """Yield wake-ups without end; Airflow passes each to :meth:`advance` once it is stored."""
+        """Yield wake-ups without end; Airflow passes each to :meth:`advance` after storing it."""
         topic = self._trigger.topic
         pause = FIRST_PAUSE
         while True:
@@ -141,17 +142,17 @@ class TopicWatch(SharedStreamProducer):
                     async for stream, wake_up in wake_ups:
                         if wake_up.through is not None:
                             pause = FIRST_PAUSE
-                        watched = self._state_after(stream, wake_up)
-                        yield watched, watched
+                        state = self._state_after(stream, wake_up)
+                        yield state, state
             except SalesforceStreamError as error:
-                log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
+                log.error("%s: retrying the watch in %.0f s. Cause: %s", topic, pause, error)  # noqa: TRY400
             except Exception:  # a watch has no task to fail, and nothing would start it again
-                log.exception("%s: the watch failed. Trying again in %.0f s.", topic, pause)
+                log.exception("%s: the watch failed; retrying in %.0f s.", topic, pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _state_after(self, stream: Stream, wake_up: WakeUp) -> _WakeUpState:
-        """Return the message of ``wake_up``, and store the position for another begin of the watch."""
+        """Return the state after ``wake_up``, and set the position for a restart of the watch."""
         if wake_up.through is not None:
             self._resume = stream, wake_up.through
         elif wake_up.reason is WakeUpReason.REPLAY_LOST:
@@ -166,9 +167,9 @@ class TopicWatch(SharedStreamProducer):
             retention = retention_by_kind(self._trigger.topic) or LONG_RETENTION
             return self._now() - self._fired_at >= min(LONGEST_QUIET, retention / 2)
         if wake_up.through is None:
-            # Possible events are reported once, not with every attempt at a topic that cannot be watched.
-            again, self._announced = self._announced, True
-            return not again or wake_up.event_count > 0
+            # Possible events are reported once, not with each attempt to watch an unreadable topic.
+            is_repeated, self._has_announced = self._has_announced, True
+            return not is_repeated or wake_up.event_count > 0
         return True
 
     async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
@@ -177,22 +178,22 @@ class TopicWatch(SharedStreamProducer):
         async with trigger.hook().async_client() as client:
             stream = trigger.stream(await client.org_id())
             after = await self._start(stream)
-            if after is StartFrom.LATEST and self._announced and not client.confirms_positions:
+            if after is StartFrom.LATEST and self._has_announced and not client.confirms_positions:
                 after = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(after))
-            async with aclosing(wake_ups.wake_ups(client, trigger.topic, after, trigger.conditions)) as found:
-                async for wake_up in found:
+            async with aclosing(wake_ups.wake_ups(client, trigger.topic, after, trigger.conditions)) as received:
+                async for wake_up in received:
                     yield stream, wake_up
 
     async def _start(self, stream: Stream) -> bytes | StartFrom:
-        """Return the begin of the watch: after the last wake-up, else after the watch position, else of the trigger."""
+        """Return the start of the watch: after the last wake-up, else after the watch position, else of the trigger."""
         if self._resume is not None and self._resume[0] == stream:
             return self._resume[1]
         for state in self._group.states():
-            saved = await _saved(state, stream)
-            if saved is not None:
-                replay_id, self._fired_at = saved
+            position = await _read_position(state, stream)
+            if position is not None:
+                replay_id, self._fired_at = position
                 return replay_id
         return await self._trigger.start(stream)
 
@@ -201,41 +202,40 @@ class TopicWatch(SharedStreamProducer):
 
         :raises WakeUpNotStoredError: if one was not stored, so that Airflow starts the watchers again before it.
         """
-        clean = list(takewhile(lambda item: item.outcome.is_clean, batch))
-        known = [(item.broker_payload, item.broker_payload.wake_up.through) for item in clean]
-        saved = [(watched, replay_id) for watched, replay_id in known if replay_id is not None]
-        if saved:
-            await self._save(*saved[-1])
-        if len(clean) < len(batch):
+        stored = list(takewhile(lambda item: item.outcome.is_clean, batch))
+        states = [item.broker_payload for item in stored if item.broker_payload.wake_up.through is not None]
+        if states:
+            await self._save(states[-1], states[-1].wake_up.through)
+        if len(stored) < len(batch):
             raise WakeUpNotStoredError(
-                f"{self._trigger.topic}: Airflow did not store a wake-up in time. The watch begins again after the "
-                "last one that it stored; nothing is lost. If this keeps happening, look at the load of the triggerer "
-                "and of Airflow's database."
+                f"{self._trigger.topic}: Airflow did not store a wake-up in time. The watch restarts after the last "
+                "stored wake-up; no event is lost. If this error repeats, check the load of the triggerer and of "
+                "Airflow's database."
             )
 
-    async def _save(self, watched: _WakeUpState, replay_id: bytes) -> None:
-        fired_at = watched.fired_at.isoformat()
-        value = {"org_id": watched.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
-        for state in self._group.states():
+    async def _save(self, state: _WakeUpState, replay_id: bytes) -> None:
+        fired_at = state.fired_at.isoformat()
+        value = {"org_id": state.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
+        for asset_state in self._group.states():
             try:
-                await asyncio.wait_for(state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
+                await asyncio.wait_for(asset_state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
             except Exception as error:
-                log.warning("%s: the watch position was not saved (%s); %s.", watched.stream.topic, error, _WITHOUT)
+                log.warning("%s: the watch position was not saved (%s). %s", state.stream.topic, error, _CONSEQUENCE)
 
 
-_WITHOUT = "without it a watch that starts again wakes its DAGs once, to be sure"
+_CONSEQUENCE = "Without it, a restarted watch wakes its DAGs once, because there may be unread events."
 
 
-async def _saved(state: Any, stream: Stream) -> tuple[bytes, datetime] | None:
-    """Return the watch position in an asset's state, and when the watch fired last.
+async def _read_position(state: Any, stream: Stream) -> tuple[bytes, datetime] | None:
+    """Return the watch position in an asset's state, and the time at which the watch last fired.
 
-    ``None`` if there is none for this org, or it cannot be read.
+    ``None`` if the state has no position of this org, or cannot be read.
     """
     try:
-        saved = await asyncio.wait_for(state.aget(STATE_KEY), _SECONDS_FOR_STATE)
-        if saved is None or saved["org_id"] != stream.org_id:
+        value = await asyncio.wait_for(state.aget(STATE_KEY), _SECONDS_FOR_STATE)
+        if value is None or value["org_id"] != stream.org_id:
             return None
-        return replay_id_from_text(saved["replay_id"]), datetime.fromisoformat(saved["fired_at"])
+        return replay_id_from_text(value["replay_id"]), datetime.fromisoformat(value["fired_at"])
     except Exception as error:
-        log.warning("%s: the watch position could not be read (%s); %s.", stream.topic, error, _WITHOUT)
+        log.warning("%s: the watch position could not be read (%s). %s", stream.topic, error, _CONSEQUENCE)
         return None

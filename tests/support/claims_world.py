@@ -253,7 +253,7 @@ class World:
             with self.open_source() as source:
                 seen = wait_for_end(source, self.stream.topic, position)
             self.time.skew = worker
-            outcome = self._interval(replace(request, end_seen=seen))
+            outcome = self._interval(replace(request, confirmed_end=seen))
         own = [each.manifest for each in outcome.windows if each.origin == "bus"]
         late_before = {each.window.window_id: each.late_before for each in own if each.window.kind == "live"}
         self.load([window.manifest for window in outcome.windows], interval, late_before)

@@ -48,7 +48,7 @@ class _StreamingApi(EventSourceAdapter):
     idle_ends = ("forgotten",)
     low_prefetch_options = {"max_pending_count": 50}
     prefetch_range = (0, 150)
-    idle_end_error = r"forgotten this client.*resume"
+    idle_end_error = r"discarded the session of this client.*resume"
     lost_replay_id = b"\x7f" + bytes(7)
     invalid_replay_id = bytes(10)
     unsupported_topics = ("/nowhere/x",)

@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault(
-        "spark_gone", "good", "event_log", ("SparkJobError: spark-submit to spark://127.0.0.1", "windows stay landed")
+        "spark_gone", "good", "event_log", ("SparkJobError: spark-submit to spark://127.0.0.1", "windows remain landed")
     ),
     Fault(
         "wrong_secret", "wrong_secret", "drain", ("refused the login", "salesforce_wrong_secret", "Time left 72 hours")

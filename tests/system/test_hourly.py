@@ -101,7 +101,7 @@ def test_a_run_waits_for_its_confirmation_on_the_triggerer(
         system_org.knobs(keepalive_seconds=1)
     result = airflow.xcom(CONFIRMED, run_id, "drain")
     log = airflow.task_log(CONFIRMED, run_id, "drain")
-    assert "waiting on the triggerer for Salesforce to say that this is the end of the stream" in log
+    assert "waiting on the triggerer for Salesforce to confirm the end of the stream" in log
     assert "Woken by 'quiet'" in log
     assert datetime.fromisoformat(result["confirmed_at"]) >= this_hour
     given = {replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])}

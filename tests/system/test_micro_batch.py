@@ -94,7 +94,7 @@ def test_preflight_checks_all_requirements_of_the_runs(airflow: AirflowStack, sy
     assert airflow.wait_for_run("sfstream_preflight", run) == "success"
     found = airflow.xcom("sfstream_preflight", run, "preflight")
     names = [TOPIC, "clock", "allocations", "landing", "replay store", "Spark connection spark_default"]
-    assert [(each["what"], each["works"]) for each in found] == [(name, True) for name in names]
+    assert [(each["check"], each["works"]) for each in found] == [(name, True) for name in names]
     log = airflow.task_log("sfstream_preflight", run, "preflight")
     assert all(f"works  {name}: " in log for name in names)
     system_org.reset_knobs()

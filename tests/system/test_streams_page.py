@@ -311,10 +311,10 @@ def test_page_shows_loading_state_and_reason_for_an_empty_list(server: PageServe
         expect(page.get_by_role("rowheader")).to_have_count(0)
         log_in(page, server, None)
         refresh.click()
-        expect(state).to_contain_text("You are not logged in to Airflow any more")
+        expect(state).to_contain_text("You are no longer logged in to Airflow")
         assert page.get_by_role("link", name="Log in").get_attribute("href") == f"{server.url}/"
         log_in(page, server, "olga")
         open_page(page, server, "?dag=others")
         expect(state).to_have_text("No task of this DAG has reported a stream yet.")
         open_page(page, server, "?stream=sfstream%3A%2F%2Fx%2Fevent%2FNone__e")
-        expect(state).to_contain_text("There is no such stream, or you may not read it")
+        expect(state).to_contain_text("The stream does not exist, or you may not read it")

@@ -103,7 +103,7 @@ class DrainConfig(ConsumerConfig):
         if self.min_events == 0:
             if self.max_wait is None:
                 return None
-            raise ConfigurationError("max_wait says when to drain fewer than min_events; set min_events above 0 too.")
+            raise ConfigurationError("max_wait applies to fewer events than min_events. Set min_events above 0.")
         return wake_up_conditions(self.min_events, self.max_wait)
 
     @property
@@ -144,21 +144,21 @@ class DrainConfig(ConsumerConfig):
         """Refuse arguments that the API of the topic does not support."""
         is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
         if self.wait_for_confirmation and is_streaming:
-            remedy = "leave it out, and drain often enough that nothing ages out"
+            remedy = "remove it, and drain often enough that no event expires"
             if is_on_pubsub(self.topic):
-                remedy = "leave out api='streaming' to drain over the Pub/Sub API, or leave out wait_for_confirmation"
+                remedy = "remove api='streaming' to drain over the Pub/Sub API, or remove wait_for_confirmation"
             raise ConfigurationError(
                 f"wait_for_confirmation=True cannot be fulfilled for {self.topic} on the Streaming API, which never "
                 f"confirms the end of a stream: {remedy}. Nothing was read or moved."
             )
         if self.accept_quiet_aging and not is_streaming:
             raise ConfigurationError(
-                f"accept_quiet_aging=True is for the Streaming API. Leave it out for {self.topic} on the Pub/Sub API, "
-                "where the position of a quiet stream does not age out. Nothing was read or moved."
+                f"accept_quiet_aging=True applies to the Streaming API. Remove it for {self.topic} on the Pub/Sub API, "
+                "where the position of a quiet stream does not expire. Nothing was read or moved."
             )
 
     def _check_combinations(self) -> None:
-        """Refuse arguments that do not go together, when the DAG is parsed."""
+        """Refuse arguments that contradict each other, when the DAG is parsed."""
         if isinstance(self.fail_on, str):
             raise ConfigurationError(f"fail_on={self.fail_on!r} must be a list: fail_on=[{self.fail_on!r}].")
         for each in self.fail_on:
@@ -180,15 +180,15 @@ class DrainConfig(ConsumerConfig):
                 "mode",
                 self.mode,
                 "incremental",
-                "Salesforce keeps one position. Backfills of this DAG are intervals all the same",
+                "Salesforce stores one position. Backfills of this DAG still drain intervals",
             ),
-            ("advance", self.advance, "automatic", "Salesforce is told of a window by the task that drained it"),
+            ("advance", self.advance, "automatic", "the task that drained a window commits it to Salesforce"),
         ):
             if value != default:
-                raise ConfigurationError(f"{name}={value!r} goes with no managed_subscription: {reason}.")
+                raise ConfigurationError(f"{name}={value!r} cannot be combined with managed_subscription: {reason}.")
         if self.api == "streaming":
             raise ConfigurationError(
-                "Managed event subscriptions are on the Pub/Sub API only: leave out api='streaming'."
+                "Managed event subscriptions exist only on the Pub/Sub API. Remove api='streaming'."
             )
         if not is_template(managed_subscription):
             ManagedSubscription.parse(managed_subscription)
@@ -204,8 +204,7 @@ class DrainConfig(ConsumerConfig):
             refused.append('advance="manual"')
         if refused:
             raise ConfigurationError(
-                f'mode="interval" drains all of an interval when it has ended, and records it. Leave out: '
-                f"{', '.join(refused)}."
+                f'mode="interval" drains a whole interval after its end, and records it. Remove: {", ".join(refused)}.'
             )
 
 

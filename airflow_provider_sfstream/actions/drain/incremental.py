@@ -114,8 +114,8 @@ def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> Man
         return None
     if record.topic_name != stream.topic:
         raise ConfigurationError(
-            f"Managed event subscription {subscription} is one of {record.topic_name}, and this task drains "
-            f"{stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
+            f"Managed event subscription {subscription} belongs to {record.topic_name}, but this task drains "
+            f"{stream.topic}. Correct the topic or the subscription. Nothing was read or moved."
         )
     before = CommittedWindows(stream, drain.landed.catalog).subscription_id()
     if before not in (None, record.id):

@@ -62,7 +62,7 @@ def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
     if interval.end > now + _SCHEDULER_AHEAD:
         raise ConfigurationError(
             f"The interval {interval} of run {run.run_id} has not ended yet. Run it after its end; with "
-            "CronPartitionTimetable, run_offset=-1 gives a run the partition that has just ended. Nothing was read or "
+            "CronPartitionTimetable, run_offset=-1 assigns the last ended partition to a run. Nothing was read or "
             "moved."
         )
     return interval
@@ -119,12 +119,12 @@ def drain_run_interval(
     context: Context,
     defer: Defer,
     *,
-    end_seen: ConfirmedEnd | None,
+    confirmed_end: ConfirmedEnd | None,
     give_up_at: datetime | None,
 ) -> DrainResult:
     """Return the windows that have the interval of a run; drain missing parts, if the reserve allows it.
 
-    :param end_seen: end of the stream that the triggerer has seen.
+    :param confirmed_end: end of the stream that a trigger confirmed.
     :param give_up_at: when to stop deferring for a confirmed end of the stream; ``None``: the wait has not begun.
     :raises SalesforceStreamError: if the drain fails. Events that are landed are not lost.
     """
@@ -138,7 +138,7 @@ def drain_run_interval(
         defers = drain.landed.position().replay_id is not None
         waits = not defers
     if backfill and config.incremental_limits:
-        log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(config.incremental_limits))
+        log.info("Backfill of %s: %s are not applied.", interval, ", ".join(config.incremental_limits))
 
     def admit(least_events: int) -> None:
         # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
@@ -162,7 +162,7 @@ def drain_run_interval(
             accept_quiet_aging=config.accept_quiet_aging,
             on_expired=config.on_expired,
             reuse=config.reuses,
-            end_seen=end_seen,
+            confirmed_end=confirmed_end,
         ),
         open_source=drain.hook.get_conn,
         admit=admit if config.reserve else None,
@@ -206,13 +206,13 @@ def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
     )
     if outcome.confirmed_at is None:
         log.info(
-            "There is no evidence yet that these are all events of %s: nothing is recorded for it. An event that "
-            "Salesforce delivers later is returned by the run that lands it. With wait_for_confirmation=True a run "
-            "waits for that evidence, on the Pub/Sub API.",
+            "Salesforce has not confirmed that these are all events of %s, so the interval is not recorded. The run "
+            "that lands a later event of it returns that event. On the Pub/Sub API, wait_for_confirmation=True waits "
+            "for the confirmation.",
             outcome.interval,
         )
     if outcome.missing:
-        log.warning("Lost of interval %s: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
+        log.warning("Events of interval %s are lost: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
 
 
 def _window(window: IntervalWindow) -> dict[str, Any]:

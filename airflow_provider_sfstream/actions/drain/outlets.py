@@ -1,4 +1,4 @@
-"""Asset events of a drain: for the landed stream, and for the topic if the drain leaves events behind.
+"""Asset events of a drain: for the landed stream, and for the topic if events remain on the topic.
 
 The watcher of a topic emits one event for each event on the topic. A run that a watched topic started and that stops
 at ``max_events``, ``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is used up. It therefore emits

@@ -170,8 +170,8 @@ def _check_fail_on(config: DrainConfig, lost: object, changes: SchemaChanges | N
         also = "" if changed is None else f" Beside that, {changed.happened}"
         were_lost = "possible loss, nothing is known to be lost," if is_uncertain else "events were lost"
         raise EventsLostError(
-            f"{config.topic}: {were_lost} before this run, which is done: what is there is stored and recorded, with "
-            f"the gap {lost}. Clear the task to go on: it gives its result again and succeeds.{also}"
+            f"{config.topic}: {were_lost} before this run. The run is complete: the retained events are stored and "
+            f"recorded, with the gap {lost}. Clear the task to continue: it returns the same result and succeeds.{also}"
         )
     if changed is not None:
         raise changed
@@ -184,7 +184,7 @@ def _schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> Sche
     try:
         changes = schema_changes(landed, manifests)
     except SalesforceStreamError as error:  # the windows are stored and recorded
-        log.warning("%s: whether schemas changed is not known: %s", landed.stream, error)
+        log.warning("%s: schema changes could not be determined: %s", landed.stream, error)
         return None
     for change in changes:
         log.warning(
@@ -198,9 +198,9 @@ def schema_change_error(topic: str, changes: SchemaChanges | None) -> SchemaChan
 
     :param changes: ``schema_changes`` of the result.
     """
-    done = "All events are stored. Clear the task to go on: it gives its result again and succeeds."
+    done = "All events are stored. Clear the task to continue: it returns the same result and succeeds."
     if changes is None:
-        return SchemaChangedError(f"{topic}: whether schemas changed could not be seen. {done}")
+        return SchemaChangedError(f"{topic}: schema changes could not be determined. {done}")
     if not changes:
         return None
     return SchemaChangedError(f"{topic}: schemas changed ({'; '.join(map(_change_text, changes))}). {done}")

@@ -84,7 +84,7 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
         return
     drain.landed.store.close()
     log.info(
-        "%s: waiting on the triggerer for Salesforce to say that this is the end of the stream, until %s at most.",
+        "%s: waiting on the triggerer for Salesforce to confirm the end of the stream, until %s at most.",
         drain.landed.stream,
         give_up_at.isoformat(),
     )
@@ -96,7 +96,7 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
     )
 
 
-def end_seen(event: dict[str, Any], after: str) -> ConfirmedEnd | None:
+def confirmed_end_from(event: dict[str, Any], after: str) -> ConfirmedEnd | None:
     """Return the end of a stream that a wake-up confirms after a replay ID (hex text); ``None``: there are events."""
     from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
@@ -118,18 +118,18 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
     position = landed.known_position(run)
     after = drain.start_from if position.replay_id is None else position.replay_id
     if landed.already_drained(run, position):
-        log.info("%s: not waiting for events, because %s already has its window.", stream, run)
+        log.info("%s: not waiting for events, because the window of %s is landed.", stream, run)
         return
     if is_to_be_confirmed(position, landed.retention, datetime.now(UTC)):
         log.info(
-            "%s: not waiting for events, because the position was last recorded at %s and could age "
-            "out; draining records how far the stream was seen.",
+            "%s: not waiting for events, because the position was last recorded at %s and could expire. "
+            "The drain records how far the stream was read.",
             stream,
             position.updated_at,
         )
         return
     if after is StartFrom.LATEST or (position.replay_id is None and config.managed_subscription is not None):
-        log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
+        log.info("%s: not waiting for events, because the first drain determines its start position.", stream)
         return
     landed.store.close()  # a wait may be long
     log.info("%s: waiting for %s.", stream, awaited(conditions, after))
@@ -142,7 +142,9 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
         log_wake_up(payload(stream, wake_up))
     elif not waited_long_enough(config.topic, config.execution_timeout):
         # Airflow's own alarm, but an event loop may have swallowed it.
-        raise AirflowTaskTimeout(f"{stream}: too few events arrived within {longest}; nothing was read or moved.")
+        raise AirflowTaskTimeout(
+            f"{stream}: too few events arrived within {longest}. No event was read and the position was not moved."
+        )
 
 
 def waited_long_enough(topic: str, execution_timeout: timedelta | None) -> bool:
@@ -165,7 +167,7 @@ def wait_in_worker(
     Outlasts faults that pass, like the trigger. The connection is looked up first, because the worker's way to Airflow
     is not for event loops.
 
-    :raises SalesforceStreamError: a fault that no waiting can mend.
+    :raises SalesforceStreamError: a fault that a retry cannot resolve.
     """
     from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
 

@@ -83,5 +83,5 @@ class EmbeddedJobOperator(WindowsOperator, BaseOperator):
                 elsewhere=self._spark_operator,
             )
             self.metrics = asdict(run(engine, config))
-        self.log.info("The job's metrics: %s", self.metrics)
+        self.log.info("Job metrics: %s", self.metrics)
         return self.metrics

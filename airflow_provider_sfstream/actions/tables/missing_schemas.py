@@ -1,4 +1,4 @@
-"""Fetch the schemas that could not be had when windows landed, into the landing's folder of schemas."""
+"""Fetch the schemas that were not available when windows landed, into the landing's folder of schemas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fetch_missing_schemas(
 ) -> list[str]:
     """Fetch the missing schemas of the manifests, unless they exist by now; log and return their ids.
 
-    Salesforce is called only if one is not. One that it refuses is left, with a warning. Safe to repeat.
+    Salesforce is called only for a missing schema. A refused schema is skipped with a warning. Safe to repeat.
 
     :raises ConfigurationError: if the windows are of another org than the connection. Nothing was fetched.
     :raises LandingError: if a manifest cannot be read, or a schema not be written.
@@ -44,8 +44,8 @@ def fetch_missing_schemas(
         for stream in {each.stream for each in of_api}:
             if stream.org_id != hook.known_org_id:
                 raise ConfigurationError(
-                    f"The windows of {stream} cannot get their schemas from org {hook.known_org_id}. Give the "
-                    f"connection that they were drained with: salesforce_conn_id={salesforce_conn_id!r} is another one."
+                    f"The schemas of the windows of {stream} are not in org {hook.known_org_id}, to which "
+                    f"salesforce_conn_id={salesforce_conn_id!r} connects. Set the connection of their drain."
                 )
         with hook.get_conn() as client:
             fetched += [each.schema_id for each in of_api if _fetch(each, client, landing_conn_id)]
@@ -63,11 +63,11 @@ def _missing(manifest_url: str, landing_conn_id: str | None) -> Iterator[_Missin
         try:
             text = storage_path(manifest_url, landing_conn_id).read_bytes()
         except FileNotFoundError:
-            raise ManifestError(f"{manifest_url} does not exist. Give what the drain returned.") from None
+            raise ManifestError(f"{manifest_url} does not exist. Set the result of the drain.") from None
         manifest = Manifest.from_json(text, manifest_url)
         for schema_id, each in manifest.missing_schemas.items():
             if each.file is None:
-                log.warning("%s: %s, and so none can be fetched for them.", manifest_url, each.reason)
+                log.warning("%s: %s, so no schema can be fetched for these events.", manifest_url, each.reason)
                 continue
             url = manifest.url_of(Landing.schema_reference(schema_id))
             if not storage_path(url, landing_conn_id).exists():
@@ -82,12 +82,12 @@ def _fetch(missing: _Missing, client: Any, landing_conn_id: str | None) -> bool:
     try:
         schema = client.schema(missing.schema_id)
         if schema is None:
-            raise SchemaError("Salesforce does not give it.")
+            raise SchemaError("Salesforce did not return it.")
         parse(schema)
     except SalesforceStreamError as error:
         if error.retriable:
             raise
-        log.warning("%s: schema %r cannot be had: %s", missing.stream, missing.schema_id, error)
+        log.warning("%s: schema %r cannot be fetched: %s", missing.stream, missing.schema_id, error)
         return False
     path = storage_path(missing.url, landing_conn_id)
     with storage_errors(f"{missing.url} could not be written", "Check the landing and landing_conn_id"):

@@ -78,7 +78,7 @@ class ReplicaRefresh:
             with airflow_errors(task):
                 self.fetched = self._fetch(plans, files, snapshot.number, rules)
             if not self.fetched:
-                raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
+                raise AirflowSkipException("The connection's user may not read any of the values to fetch.")
             with airflow_errors(task):
                 metrics = job(self.config.job_config(files.url)) or {}
         finally:
@@ -91,7 +91,7 @@ class ReplicaRefresh:
         return {"snapshot": metrics.get("snapshot"), "tables": tables, "seconds": seconds}
 
     def _rules_of(self, plan: RefreshPlan) -> FieldRules:
-        """Return the rules for fields that a table is kept by, with the key of its hashes."""
+        """Return the field rules of a table, with the key of its hashes."""
         rules = plan.table.rules.with_key(hash_key(self.hash_conn_id))
         rules.check_keep(plan.table.rules, f"The table {plan.name} of {self.output_url}")
         return rules

@@ -35,13 +35,15 @@ def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapsho
     try:
         return read_snapshot(output_url, output_conn_id)
     except Exception as error:  # the job is Spark's, which may read where the worker may not
-        log.info("The replica at %s cannot be read here: %s", output_url, quoted(str(error)))
+        log.info("The worker cannot read the replica at %s: %s", output_url, quoted(str(error)))
         return None
 
 
 def holds_events(output_url: str, output_conn_id: str | None) -> bool:
-    """Tell whether the replica holds events back until the rest of their transaction comes. An empty window may
-    complete it. ``True`` where the worker cannot read the replica: the job can."""
+    """Return whether the replica holds events of incomplete transactions, which an empty window may complete.
+
+    ``True`` if the worker cannot read the replica: the job can.
+    """
     snapshot = snapshot_if_readable(output_url, output_conn_id)
     return snapshot is None or any(stream.held for stream in snapshot.streams.values())
 
@@ -102,7 +104,7 @@ class RefreshConfig:
         """Return the tables to fetch, and which of their records.
 
         :param tables: tables to consider, ``None`` for all.
-        :raises ConfigurationError: if one was made with another choice for deleted records, or is not there.
+        :raises ConfigurationError: if a table was created with another ``deletes``, or does not exist.
         """
         from airflow_provider_sfstream.tables.replica.snapshots import check_deletes
 
@@ -127,8 +129,8 @@ class RefreshConfig:
 
         :param refresh_url: URL of the document of the refresh.
         """
-        given = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
-        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
+        arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return ReplicaConfig(output_url="", refresh_url=refresh_url, keep_snapshots=self.keep_snapshots, **arguments)
 
     def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
@@ -139,9 +141,9 @@ class RefreshConfig:
         if self.scope == "computed":
             return {"differed": merged.get("differed")}
         if self.verify:
-            found = merged.get("reconciliation") or {}
+            reconciliation = merged.get("reconciliation") or {}
             names = ("records", "as_of", "ranges", "differing_ranges", "report")
-            return {"flag": merged.get("flag"), **{name: found.get(name) for name in names}}
+            return {"flag": merged.get("flag"), **{name: reconciliation.get(name) for name in names}}
         return {"still_dirty": merged.get("dirty"), "flag": merged.get("flag")}
 
 
@@ -153,6 +155,6 @@ def table_names(tables: Any) -> Collection[str] | None:
     if tables is None or (isinstance(tables, list | tuple) and all(isinstance(name, str) for name in tables)):
         return tables
     raise ConfigurationError(
-        f"tables={tables!r} must be a list of the names of tables. Where it is templated, the DAG needs "
-        "render_template_as_native_obj=True. Nothing was fetched."
+        f"tables={tables!r} must be a list of table names. If it is a template, set "
+        "render_template_as_native_obj=True in the DAG. Nothing was fetched."
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
 _LAST_LINES = 500
-"""Lines of the driver's log that are kept for its error: the cause precedes long traces."""
+"""Lines of the driver's log to store for its error: the cause precedes long traces."""
 _APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
 
 
@@ -64,7 +64,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         if {"application", "application_args"} & kwargs.keys():
-            raise ConfigurationError("application and application_args are set by this operator; leave them out.")
+            raise ConfigurationError("This operator sets application and application_args. Remove these arguments.")
         super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, **_resuming(durable), **kwargs)
         self.output_url = output_url
         self.output_conn_id = output_conn_id
@@ -74,12 +74,12 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     """ID of the application in its driver's log."""
     _task_instance: Any = None
     _hash_key: str | None = None
-    """The key of hashes that the driver is to be given."""
+    """The key of hashes for the driver."""
 
     def submit(self, context: Context, config: JobConfig, hash_conn_id: str | None = None) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
-        :param config: of the job, which the application is given as JSON.
+        :param config: of the job; the application receives it as JSON.
         :param hash_conn_id: Airflow connection whose password is the key of hashes; ``None``: the driver has it from
             elsewhere.
         :raises SalesforceStreamError: the driver ended with an error; :class:`SparkJobError` if that is not ours.
@@ -117,10 +117,10 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     def spark_application(self) -> str | None:
         """The id of the Spark application; ``None`` while it is unknown: a driver on the worker logs it when it
         begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
-        found: Any = self._begun or (self.metrics or {}).get("application_id")
-        if not found and self._hook is not None:
-            found = self._hook._yarn_application_id or self._hook._kubernetes_application_id
-        return found or None
+        application_id: Any = self._begun or (self.metrics or {}).get("application_id")
+        if not application_id and self._hook is not None:
+            application_id = self._hook._yarn_application_id or self._hook._kubernetes_application_id
+        return application_id or None
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
         import json
@@ -128,7 +128,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         try:
             metrics: dict[str, Any] = json.loads(storage_path(url, self.output_conn_id).read_text())
         except Exception as error:  # the job has succeeded; a failure to read its report must not fail the task
-            self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
+            self.log.warning("The job succeeded, but the worker cannot read its metrics at %s: %s", url, error)
             return None
         if self._hook._connection["deploy_mode"] == "cluster":  # else the driver's last line, in this log, has them
             self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
@@ -138,16 +138,18 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         if self._has_connection():
             hook = super()._get_hook()
         else:
-            self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
+            self.log.warning(
+                "Connection %r does not exist. Running Spark on this worker, with master local[*].", self._conn_id
+            )
             with _local_connection(self._conn_id):  # the hook would fall back to YARN
                 hook = super()._get_hook()
         if self._hash_key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
-                "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
-                "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
-                f"environment variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
+                "hash_conn_id passes the key of hashes only to a driver on the worker. This driver runs on a cluster, "
+                "where the key would be a readable argument. Remove hash_conn_id, and set the driver's environment "
+                f"variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
             )
-        # Hooks of older providers keep no lines; newer ones drop the lines before the first exception.
+        # Hooks of older providers store no lines; newer ones drop the lines before the first exception.
         read_log = hook._process_spark_submit_log
         hook._process_spark_submit_log = lambda lines: read_log(self._read(lines))
         if hook._connection["master"].startswith("local"):
@@ -193,8 +195,8 @@ def _resuming(durable: bool) -> dict[str, bool]:
     name = next((name for name in ("durable", "reconnect_on_retry") if name in known), None)
     if name is None and durable:
         raise ConfigurationError(
-            "durable=True needs a newer apache-airflow-providers-apache-spark: this one never goes on with an earlier "
-            "driver. Upgrade it, or leave durable out."
+            "durable=True requires a newer apache-airflow-providers-apache-spark: the installed version cannot "
+            "reconnect to an earlier driver. Upgrade the provider, or remove durable."
         )
     return {} if name is None else {name: durable}
 

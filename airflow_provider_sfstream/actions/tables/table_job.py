@@ -60,11 +60,11 @@ def check_output(output_url: Any) -> None:
     :raises ConfigurationError: if it is empty, carries a password, or has a character that no table's folder may have.
     """
     if not isinstance(output_url, str) or not output_url.strip():
-        raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
+        raise ConfigurationError("output_url is empty. Set the URL of the folder for the tables.")
     if has_credentials(output_url):
         raise ConfigurationError(
-            "output_url carries a password or a signature. Leave it out and give the credentials to Spark, or to the "
-            "connection of the storage; nothing was written."
+            "output_url contains a password or a signature. Remove it, and set the credentials in Spark's settings or "
+            "in the connection of the storage. Nothing was written."
         )
     check_characters(output_url)
 
@@ -92,8 +92,8 @@ def hash_key(hash_conn_id: str | None) -> str | None:
         connection: Any = Connection.get(hash_conn_id)
     except AirflowNotFoundException:
         raise ConfigurationError(
-            f"There is no Airflow connection hash_conn_id={hash_conn_id!r}, whose password is the key of hashes. Make "
-            "it; nothing was written."
+            f"The Airflow connection hash_conn_id={hash_conn_id!r} does not exist. Create it, with the key of hashes "
+            "as its password. Nothing was written."
         ) from None
     password: str | None = connection.password
     return password

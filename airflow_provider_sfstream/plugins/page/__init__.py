@@ -1,1 +1,1 @@
-"""The page of streams: what tasks left of them, for who may read their DAGs and connections."""
+"""Page of streams: the status that tasks stored, for users who may read their DAGs and connections."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADERS = {
-    # Nothing but the page's own files, and in no frame but Airflow's: a name from Salesforce could do nothing if it got
-    # into the page as markup.
+    # Only the page's own files, and no frame but Airflow's: a name from Salesforce that became markup of the page could
+    # load and run nothing.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -56,7 +56,7 @@ def build_app() -> FastAPI:
     """Return the application.
 
     Each route requires a login and the permission to view plugins in Airflow's UI. Mounted applications and Starlette's
-    own routes would require neither, so there are none.
+    own routes would require neither, so this application has none.
     """
     app = FastAPI(
         title="Salesforce streams",
@@ -71,21 +71,21 @@ def build_app() -> FastAPI:
     @app.get("/")
     def page(request: Request) -> Response:
         """Return the page."""
-        return page_files["index.html"].answer(request)
+        return page_files["index.html"].response(request)
 
     @app.get("/files/{name}")
     def file(name: str, request: Request) -> Response:
         """Return a file of the page."""
         if name not in page_files:
-            raise HTTPException(404, "There is no such file")
-        return page_files[name].answer(request)
+            raise HTTPException(404, "The file does not exist")
+        return page_files[name].response(request)
 
     @app.get("/api/streams")
     def streams(user: GetUserDep, session: SessionDep, dag: str | None = None) -> Response:
         """Return all streams, or those of a DAG."""
-        read, readable = _readable(user, session)
-        hidden = len(readable) < len(read.statuses)
-        return _json(overview(readable, datetime.now(UTC), dag) | {"hidden": hidden, "unreadable": read.unreadable})
+        loaded, readable = _readable(user, session)
+        hidden = len(readable) < len(loaded.statuses)
+        return _json(overview(readable, datetime.now(UTC), dag) | {"hidden": hidden, "unreadable": loaded.unreadable})
 
     @app.get("/api/stream")
     def stream(user: GetUserDep, session: SessionDep, uri: Annotated[str, Query()]) -> Response:
@@ -94,10 +94,10 @@ def build_app() -> FastAPI:
         try:
             details = stream_details(readable, uri, datetime.now(UTC))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            log.exception("The status of %s cannot be read", uri)
-            raise HTTPException(500, "Its status documents cannot be read") from error
+            log.exception("The status documents of %s are invalid", uri)
+            raise HTTPException(500, "The status documents of this stream cannot be read") from error
         if details is None:
-            raise HTTPException(404, "There is no such stream, or you may not read it")
+            raise HTTPException(404, "The stream does not exist, or you may not read it")
         return _json(details)
 
     return app
@@ -110,7 +110,7 @@ class _File:
     content: bytes
     media_type: str
 
-    def answer(self, request: Request) -> Response:
+    def response(self, request: Request) -> Response:
         """Return the file; status 304 without it if the browser has this content."""
         tag = f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -120,7 +120,7 @@ class _File:
 
 
 def _read_files() -> dict[str, _File]:
-    """Return the files by their names, read once: a name that is not among them leads to no path."""
+    """Return the files by name. They are read once, so that no requested name becomes a path."""
     folder = files("airflow_provider_sfstream.plugins.page") / "static"
     return {
         path.name: _File(path.read_bytes(), _MEDIA_TYPES[path.name.rpartition(".")[2]])
@@ -132,20 +132,20 @@ def _read_files() -> dict[str, _File]:
 def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[LoadedStatuses, list[Status]]:
     """Return all documents, and those that the user may read."""
     try:
-        read = read_statuses(session, windows_of)
+        loaded = read_statuses(session, windows_of)
     except Exception as error:  # a missing connection or database, or a network fault
         log.exception("The status of streams cannot be read")
         raise HTTPException(503, "The status of the streams cannot be read; see the log of the API server.") from error
-    return read, reader_of(user, read.statuses, session).readable(read.statuses)
+    return loaded, reader_of(user, loaded.statuses, session).readable(loaded.statuses)
 
 
 def _json(document: Document) -> Response:
-    # FastAPI would look at each value of it first, which takes longer than all the rest.
+    # Encoded here, because FastAPI would first validate each value, which takes longer than the rest of a request.
     return Response(msgspec.json.encode(document), media_type="application/json")
 
 
 class _Headers:
-    """Add the headers to every answer, errors too."""
+    """Middleware that adds the headers to every response, also to errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -153,42 +153,42 @@ class _Headers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name.lower() for name, _ in message["headers"]}
-                more = {**HEADERS, "Cache-Control": "no-store"}
-                pairs = [(name.lower().encode(), value.encode()) for name, value in more.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in pairs if pair[0] not in own)]
+                present = {name.lower() for name, _ in message["headers"]}
+                defaults = {**HEADERS, "Cache-Control": "no-store"}
+                pairs = [(name.lower().encode(), value.encode()) for name, value in defaults.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in pairs if pair[0] not in present)]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
 def reader_of(user: BaseUser, statuses: Iterable[Status], session: Session) -> Reader:
-    """Return which of the DAGs and connections that documents name a user may read.
+    """Return the reader with those DAGs and connections of the documents that the user may read.
 
-    Only these are asked for: an Airflow can have thousands of others. Of a DAG that is gone, and of a connection that
-    is kept elsewhere than in the database, Airflow knows no team.
+    Only these are checked, because an Airflow can have thousands of others. A deleted DAG, and a connection that is not
+    in Airflow's database, have no team.
     """
     statuses = list(statuses)
     manager: Any = get_auth_manager()
     dag_ids = all_dag_ids(statuses)
-    teams = dag_teams(dag_ids, session)
     dags = _allowed(
-        dag_ids, teams, lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, **of_team(team))
+        dag_ids,
+        dag_teams(dag_ids, session),
+        lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, **of_team(team)),
     )
-    connections = {each for status in statuses if (each := connection_of(status.subject)) is not None}
-    teams = connection_teams(connections, session)
-    allowed = _allowed(
-        connections,
-        teams,
+    conn_ids = {conn_id for status in statuses if (conn_id := connection_of(status.subject)) is not None}
+    connections = _allowed(
+        conn_ids,
+        connection_teams(conn_ids, session),
         lambda ids, team: authorized_connections(manager, ids, user, team),
     )
-    return Reader(dags, allowed)
+    return Reader(dags, connections)
 
 
 def _allowed(
-    names: set[str], teams: dict[str, str | None], ask: Callable[[set[str], str | None], set[str]]
+    names: set[str], teams: dict[str, str | None], authorized: Callable[[set[str], str | None], set[str]]
 ) -> frozenset[str]:
     by_team: dict[str | None, set[str]] = defaultdict(set)
     for name in names:
         by_team[teams.get(name)].add(name)
-    return frozenset().union(*(ask(of_team, team) for team, of_team in by_team.items()))
+    return frozenset().union(*(authorized(members, team) for team, members in by_team.items()))

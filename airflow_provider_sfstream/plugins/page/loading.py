@@ -46,20 +46,20 @@ class Reader:
         sections of hidden DAGs are hidden. Sections without a task (``windows``, ``tables``) are visible if another
         section of their subject is.
         """
-        theirs = [status for status in statuses if self._may_connect(status.subject)]
-        signed = [status for status in theirs if "task" in status.document]
-        hidden = {s.subject for s in signed if s.section == "drain" and not self.may_read(s.document["task"])}
-        shown = [s for s in signed if s.subject not in hidden and self.may_read(s.document["task"])]
+        permitted = [status for status in statuses if self._may_connect(status.subject)]
+        with_task = [status for status in permitted if "task" in status.document]
+        hidden = {s.subject for s in with_task if s.section == "drain" and not self.may_read(s.document["task"])}
+        shown = [s for s in with_task if s.subject not in hidden and self.may_read(s.document["task"])]
         subjects = {status.subject for status in shown}
-        shown += [s for s in theirs if "task" not in s.document and s.subject in subjects]
-        return [self._without_others(status) for status in shown]
+        shown += [s for s in permitted if "task" not in s.document and s.subject in subjects]
+        return [self._without_hidden_tasks(status) for status in shown]
 
     def _may_connect(self, subject: str) -> bool:
         connection_id = connection_of(subject)
         return connection_id is None or connection_id in self.connection_ids
 
-    def _without_others(self, status: Status) -> Status:
-        """Return a status whose lines name no task of a DAG that is not for them, nor where it wrote."""
+    def _without_hidden_tasks(self, status: Status) -> Status:
+        """Return a status whose lines name neither the task of a hidden DAG nor the manifest that it wrote."""
 
         def shown(line: Document) -> Document:
             return line if self.may_read(line.get("task")) else {**line, "task": None, "manifest_url": None}
@@ -73,12 +73,12 @@ class Reader:
 
 
 _LISTS = {"drain": ("gaps",), "windows": ("windows",)}
-"""The lists of lines that each name a task."""
+"""Names of the lists whose lines name a task, by section."""
 
 
 @lru_cache(maxsize=10_000)
 def parsed(uri: str) -> StreamUri:
-    """Return the stream of a URI. Each is asked for many times, and is the same each time."""
+    """Return the stream of a URI. Cached, because each request parses the same URIs many times."""
     return StreamUri.parse(uri)
 
 
@@ -105,16 +105,16 @@ class LoadedStatuses:
 
 
 def read_statuses(session: Session, windows_of: str | None = None) -> LoadedStatuses:
-    """Return all status documents but the lists of windows, which are most of all that is kept.
+    """Return all status documents except the lists of windows, which are most of the stored data.
 
     :param session: of Airflow's metadata database.
-    :param windows_of: the stream of which the windows are read too.
+    :param windows_of: URI of a stream whose list of windows is read too.
     :raises ReplayStoreError: if the database of ``[sfstream] status_conn_id`` cannot be read.
     """
     conn_id = status_conn_id()
-    read = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)
-    valid = [status for status in read.statuses if is_valid(status)]
-    return LoadedStatuses(valid, read.unreadable + len(read.statuses) - len(valid))
+    loaded = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)
+    valid = [status for status in loaded.statuses if is_valid(status)]
+    return LoadedStatuses(valid, loaded.unreadable + len(loaded.statuses) - len(valid))
 
 
 def is_valid(status: Status) -> bool:
@@ -126,14 +126,14 @@ def is_valid(status: Status) -> bool:
     try:
         if connection_of(status.subject) is not None:
             parsed(status.subject)
-        named = [document.get("output_url", ""), *document.get("streams", ())]
+        names = [document.get("output_url", ""), *document.get("streams", ())]
         pages = [task_page(task) for task in tasks_of(status)]
         at = document.get("at")
-        zone = at is None or datetime.fromisoformat(at).utcoffset()
+        utc_offset = at is None or datetime.fromisoformat(at).utcoffset()
     except (ConfigurationError, ValueError, TypeError, KeyError, AttributeError):
         return False
-    has_names = all(isinstance(name, str) for name in named)
-    return has_names and zone is not None and (status.section != "failed" or bool(at and pages))
+    has_names = all(isinstance(name, str) for name in names)
+    return has_names and utc_offset is not None and (status.section != "failed" or bool(at and pages))
 
 
 def _from_table(conn_id: str, windows_of: str | None) -> LoadedStatuses:
@@ -154,30 +154,30 @@ def _from_variables(session: Session, windows_of: str | None) -> LoadedStatuses:
     from airflow.models.variable import Variable
     from sqlalchemy import or_, select
 
-    # Not as ORM objects: making one decrypts its value, to mask it in logs, and decrypts it again to read it.
+    # Not as ORM objects: each would decrypt its value when it is loaded, to mask it in logs, and again when it is read.
     variables = Variable.__table__.c
-    wanted = ~variables.key.endswith(".windows", autoescape=True)
+    keys = ~variables.key.endswith(".windows", autoescape=True)
     if windows_of is not None:
-        wanted = or_(wanted, variables.key == variable_key(windows_of, "windows"))
+        keys = or_(keys, variables.key == variable_key(windows_of, "windows"))
     query = select(variables.key, variables.val, variables.is_encrypted)
-    rows = session.execute(query.where(variables.key.startswith(PREFIX, autoescape=True), wanted)).all()
-    # Lists of windows are large, and seldom asked for twice.
-    found = [(_decrypted if key.endswith(".windows") else _remembered)(key, *value) for key, *value in rows]
-    statuses = [status for status in found if status is not None]
+    rows = session.execute(query.where(variables.key.startswith(PREFIX, autoescape=True), keys)).all()
+    # Lists of windows are not cached: they are large, and rarely requested twice.
+    decrypted = [(_decrypted if key.endswith(".windows") else _cached)(key, *value) for key, *value in rows]
+    statuses = [status for status in decrypted if status is not None]
     return LoadedStatuses(statuses, len(rows) - len(statuses))
 
 
 def _decrypted(key: str, value: str, is_encrypted: bool) -> Status | None:
-    """Return the status that a Variable holds; ``None`` if it holds none."""
+    """Return the status in a Variable; ``None`` if the Variable is invalid."""
     from airflow.models.crypto import get_fernet
 
     try:
         text = get_fernet().decrypt(value.encode()).decode() if is_encrypted else value
         return status_from_text(text, f"Variable {key}")
-    except Exception as error:  # of another key or program: the others are shown
-        log.warning("Variable %s holds no status that can be read: %s: %s", key, type(error).__name__, error)
+    except Exception as error:  # of another Fernet key or program: it must not hide the other statuses
+        log.warning("Variable %s: the status cannot be read: %s: %s", key, type(error).__name__, error)
         return None
 
 
-_remembered = lru_cache(maxsize=2_000)(_decrypted)
-"""Decrypting takes longest, and between two looks few of the values have changed."""
+_cached = lru_cache(maxsize=2_000)(_decrypted)
+"""Decryption takes longest of a request, and few values change between two requests."""

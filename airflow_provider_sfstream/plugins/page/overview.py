@@ -21,11 +21,12 @@ _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 def overview(statuses: Iterable[Status], now: datetime, dag_id: str | None = None) -> Document:
     """Return the page's data of all streams.
 
-    :param dag_id: only those that this DAG has to do with; ``None`` for all.
+    :param dag_id: only streams with a status of a task of this DAG; ``None`` for all.
     """
-    known = ReportedStatus(statuses)
-    rows = [stream_row(known, uri, now) for uri in known.streams() if dag_id is None or dag_id in known.dag_ids(uri)]
-    folders = [failure_of(known, subject) for subject in known.failed_folders()] if dag_id is None else []
+    reported = ReportedStatus(statuses)
+    uris = [uri for uri in reported.streams() if dag_id is None or dag_id in reported.dag_ids(uri)]
+    rows = [stream_row(reported, uri, now) for uri in uris]
+    folders = [failure_of(reported, subject) for subject in reported.failed_folders()] if dag_id is None else []
     return {"now": now.isoformat(), "streams": [row for *_, row in sorted(map(_by_worst, rows))], "folders": folders}
 
 
@@ -34,13 +35,13 @@ def stream_row(known: ReportedStatus, uri: str, now: datetime) -> Document:
     try:
         return _row(known, uri, now)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
-        # Anybody who may write Variables may have written this one: the others are shown all the same.
-        concern = {"level": "warning", "text": "Its status documents cannot be read"}
+        # Anyone who may write Variables may have written this document: it must not hide the other streams.
+        concern = {"level": "warning", "text": "The status documents cannot be read"}
         return {"uri": uri, "topic": uri, "level": "warning", "concerns": [concern]}
 
 
 def failure_of(known: ReportedStatus, subject: str) -> Document | None:
-    """Return the failure of a subject that nothing has mended yet."""
+    """Return the last failure of a subject; ``None`` after a later success."""
     failed = known.failure(subject)
     if failed is None:
         return None
@@ -49,16 +50,16 @@ def failure_of(known: ReportedStatus, subject: str) -> Document | None:
     return {"subject": subject, **facts, "task_id": task["task_id"], "page": task_page(task)}
 
 
-def _row(known: ReportedStatus, uri: str, now: datetime) -> Document:
+def _row(reported: ReportedStatus, uri: str, now: datetime) -> Document:
     parts = parsed(uri)
-    drain = known.section(uri, "drain")
-    dag_ids = known.dag_ids(uri)
-    tables = replica_tables(known, uri)
-    subjects = (uri, *known.folders(uri), parts.salesforce_conn_id)
-    found = [each for subject in subjects for each in findings_of(known, subject, HealthLimits(), now)]
-    # Failed tasks first, and what several tables or event logs have in common once.
-    found.sort(key=lambda each: (LEVELS.index(each.level), each.kind != "failure"))
-    concerns = dict.fromkeys((each.level, each.text) for each in found if each.level != "good")
+    drain = reported.section(uri, "drain")
+    dag_ids = reported.dag_ids(uri)
+    tables = replica_tables(reported, uri)
+    subjects = (uri, *reported.folders(uri), parts.salesforce_conn_id)
+    findings = [finding for subject in subjects for finding in findings_of(reported, subject, HealthLimits(), now)]
+    findings.sort(key=lambda finding: (LEVELS.index(finding.level), finding.kind != "failure"))
+    # Several tables or event logs of a stream can have equal findings: each text is shown once.
+    concerns = dict.fromkeys((finding.level, finding.text) for finding in findings if finding.level != "good")
     headroom = Headroom.from_drain(drain, now) if "retention" in drain else None
     return {
         "uri": uri,
@@ -69,16 +70,16 @@ def _row(known: ReportedStatus, uri: str, now: datetime) -> Document:
         "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT_RETENTION).total_seconds()),
         "drained_at": drain.get("at"),
         **{name: drain.get(name) for name in _OF_DRAIN},
-        "certainty": known.certainty(uri),
+        "certainty": reported.certainty(uri),
         "hours": hourly(drain.get("hours", {}), now),
         "gaps": len(drain.get("gaps", [])),
         "missing": drain.get("missing", []),
-        "quarantined": sum(_set_aside(document) for document in known.event_logs(uri)),
+        "quarantined": sum(_set_aside(document) for document in reported.event_logs(uri)),
         "dirty": sum(table["dirty"] for table in tables),
         "flagged": sum(table["flag"] is not None for table in tables),
-        "failures": [failure for subject in subjects if (failure := failure_of(known, subject))],
+        "failures": [failure for subject in subjects if (failure := failure_of(reported, subject))],
         "allocations": [
-            {"name": name, "used": used, "maximum": maximum} for name, used, maximum in known.allocations(uri)
+            {"name": name, "used": used, "maximum": maximum} for name, used, maximum in reported.allocations(uri)
         ],
         "dags": [{"dag_id": dag_id, "page": dag_page(dag_id)} for dag_id in dag_ids],
         "headroom": headroom
@@ -86,9 +87,9 @@ def _row(known: ReportedStatus, uri: str, now: datetime) -> Document:
             "known": _seconds(headroom.known),
             "assumed": _seconds(headroom.assumed),
             "best": _seconds(headroom.best),
-            "level": worst([each for each in found if each.kind in ("time_left", "end")]),
+            "level": worst([finding for finding in findings if finding.kind in ("time_left", "end")]),
         },
-        "level": worst(found),
+        "level": worst(findings),
         "concerns": [{"level": level, "text": text} for level, text in concerns],
     }
 
@@ -103,18 +104,18 @@ def replica_tables(known: ReportedStatus, uri: str) -> list[Document]:
 
 
 def hourly(hours: dict[str, int], now: datetime) -> list[int]:
-    """Return how many events were drained in each of the last hours, the running one last."""
+    """Return the number of events drained in each of the last hours, the current hour last."""
     return [hours.get(hour, 0) for hour in _hours_until(now.replace(minute=0, second=0, microsecond=0))]
 
 
 @lru_cache(maxsize=2)
 def _hours_until(hour: datetime) -> list[str]:
-    """Return the names of the last hours: spelling a time takes longer than all else that is done for a stream."""
+    """Return the names of the last hours. Cached, because formatting times takes longest of the data of a stream."""
     return [f"{hour - timedelta(hours=ago):%Y-%m-%dT%H}" for ago in range(HOURS - 1, -1, -1)]
 
 
 def _set_aside(event_log: Document) -> int:
-    """Return the rows that the last run which had any put into quarantine."""
+    """Return the number of rows in the last quarantine of an event log."""
     return int((event_log.get("set_aside") or {}).get("rows", 0))
 
 

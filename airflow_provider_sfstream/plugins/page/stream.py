@@ -12,26 +12,26 @@ from airflow_provider_sfstream.monitoring.status import Document, Status
 from airflow_provider_sfstream.plugins.page.overview import replica_tables, stream_row
 
 DAYS = 7
-"""At most so many are drawn."""
+"""Maximum number of days in the drawing."""
 Span = tuple[datetime, datetime]
 
 
 def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:
     """Return the page's data of a stream; ``None`` if it has no status."""
-    known = ReportedStatus(statuses)
-    if uri not in known.streams():
+    reported = ReportedStatus(statuses)
+    if uri not in reported.streams():
         return None
-    drain, windows = known.section(uri, "drain"), known.section(uri, "windows").get("windows", [])
+    drain, windows = reported.section(uri, "drain"), reported.section(uri, "windows").get("windows", [])
     gaps = drain.get("gaps", [])
     return {
         "now": now.isoformat(),
-        **stream_row(known, uri, now),
+        **stream_row(reported, uri, now),
         "org_id": drain.get("stream", {}).get("org_id"),
         "position": drain.get("position"),
         "timeline": timeline(windows, gaps, now),
         "gap_list": [{**gap, "page": task_page(gap["task"])} for gap in reversed(gaps)],
         "schema_changes": list(reversed(drain.get("schema_changes", []))),
-        "tables": replica_tables(known, uri),
+        "tables": replica_tables(reported, uri),
         "event_logs": [
             {
                 "url": document["output_url"],
@@ -40,15 +40,15 @@ def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Docum
                 "set_aside": document.get("set_aside"),
                 "page": task_page(document["task"]),
             }
-            for document in known.event_logs(uri)
+            for document in reported.event_logs(uri)
         ],
-        "waiting": known.section(uri, "wait") or None,
+        "waiting": reported.section(uri, "wait") or None,
         "actions": _actions(drain),
     }
 
 
 def _actions(drain: Document) -> list[Document]:
-    """Return the buttons. They lead to Airflow's own forms, which take nothing from a link: they are opened there."""
+    """Return the links to pages of Airflow, with a hint to their forms: a link cannot open or fill in a form."""
     task = drain.get("task")
     if task is None:
         return []
@@ -62,13 +62,13 @@ def _actions(drain: Document) -> list[Document]:
         {
             "name": f"Backfill {task['dag_id']}",
             "page": backfills_page(task["dag_id"]),
-            "hint": "Press Trigger there, choose Backfill, and give the dates below",
+            "hint": "Press Trigger there, choose Backfill, and enter the dates below",
         },
     ]
 
 
 def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetime) -> Document:
-    """Return the windows, newest first, when the drawing begins, and the spans of it that no window covers.
+    """Return the windows, newest first, the start of the drawing, and its spans that no window covers.
 
     :param windows: the lines of the section ``windows``, the newest last.
     """
@@ -76,14 +76,13 @@ def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetim
     oldest = min((datetime.fromisoformat(line["from"]) for line in lines), default=now)
     start = max(oldest, now - timedelta(days=DAYS))
     covered = [span for line in windows if (span := _covered(line))]
-    lost = [(since, _at(gap["detected_at"]), gap) for gap in gaps if (since := _since(gap))]
     uncovered = [{"from": a.isoformat(), "until": b.isoformat()} for a, b in between(covered, start, now)]
-    spans: list[Document] = [
-        {"from": a.isoformat(), "until": b.isoformat(), "uncertain": bool(gap.get("uncertain"))}
-        for a, b, gap in lost
-        if b > start
+    lost: list[Document] = [
+        {"from": since.isoformat(), "until": detected_at.isoformat(), "uncertain": bool(gap.get("uncertain"))}
+        for gap in gaps
+        if (since := _since(gap)) and (detected_at := _at(gap["detected_at"])) > start
     ]
-    return {"start": start.isoformat(), "windows": lines[::-1], "not_covered": uncovered, "lost": spans}
+    return {"start": start.isoformat(), "windows": lines[::-1], "not_covered": uncovered, "lost": lost}
 
 
 def window_on_timeline(line: Document) -> Document:
@@ -106,13 +105,13 @@ def window_on_timeline(line: Document) -> Document:
 
 
 def between(covered: Iterable[Span], start: datetime, end: datetime) -> list[Span]:
-    """Return the spans from ``start`` to ``end`` that no covered span has."""
-    found, reached = [], start
+    """Return the spans from ``start`` to ``end`` that no covered span contains."""
+    uncovered, reached = [], start
     for begin, until in sorted(covered):
         if begin > reached:
-            found.append((reached, min(begin, end)))
+            uncovered.append((reached, min(begin, end)))
         reached = max(reached, until)
-    return [*found, *([(reached, end)] if reached < end else [])]
+    return [*uncovered, *([(reached, end)] if reached < end else [])]
 
 
 def _covered(line: Document) -> Span | None:

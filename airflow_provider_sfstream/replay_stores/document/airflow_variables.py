@@ -60,14 +60,14 @@ class AirflowVariables:
             return None
         if keys is None and self._must_be_certain:
             raise ReplayStoreError(
-                f"The Variable {key!r} does not exist or could not be read just now; Airflow before 3.3 does not say "
-                "which. Nothing was read from Salesforce or moved. If it never existed, say so once: airflow variables "
-                f"set {key} {NEW}. Else try again. replay_store='landing' and 'table' need no such step."
+                f"The Variable {key!r} does not exist or could not be read; Airflow before 3.3 does not report which. "
+                "Nothing was read from Salesforce or moved. If the Variable never existed, confirm that once: airflow "
+                f"variables set {key} {NEW}. Otherwise retry. replay_store='landing' and 'table' do not need this step."
             )
         if keys is not None and key in keys:
             raise ReplayStoreError(
-                f"The Variable {key!r} exists but could not be read just now (Airflow logs why). Nothing was read from "
-                "Salesforce or moved. Try again; if it persists, check the API server and the secrets backends."
+                f"The Variable {key!r} exists but could not be read (Airflow logs the cause). Nothing was read from "
+                "Salesforce or moved. Retry; if the error persists, check the API server and the secrets backends."
             )
         return value
 
@@ -80,8 +80,8 @@ class AirflowVariables:
             keys = variable_keys(prefix)
         if keys is None:
             raise ReplayStoreError(
-                f"The Variables that begin with {prefix!r} cannot be listed: Airflow has this from 3.3 on. Keep status "
-                "in a table: [sfstream] status_conn_id. Nothing was read from Salesforce or moved."
+                f"The Variables that begin with {prefix!r} cannot be listed: this requires Airflow 3.3 or later. "
+                "Store status in a table: set [sfstream] status_conn_id. No position was moved."
             )
         return keys
 
@@ -100,7 +100,7 @@ def _variable_errors(verb: str, key: str) -> Iterator[None]:
         yield
     except Exception as error:  # the SDK passes on any exception of its transport, backends and models
         raise ReplayStoreError(
-            f"Could not {verb} the Variable {key!r} ({type(error).__name__}: {error}). The next try finds out whether "
-            "the position moved, and goes on from where it is. The store works inside a task and at the command line "
-            "of sfstream only: check that this is one, and that it may use Variables."
+            f"Could not {verb} the Variable {key!r} ({type(error).__name__}: {error}). The next try reads the "
+            "position, which may have moved, and continues from it. The store works only inside a task and at the "
+            "command line of sfstream: check that the code runs there, and that it has access to Variables."
         ) from error

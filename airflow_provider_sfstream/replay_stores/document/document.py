@@ -65,7 +65,7 @@ class PositionDocument:
         document = _parsed(text, FORMAT, stream)
         try:
             fence, window_id = document["fence"], document["window_id"]
-            if type(fence) is not int or fence < 1:
+            if type(fence) is not int or fence < 1:  # not isinstance(): a boolean is an int
                 raise ValueError(f"its fence is {fence!r}, not a whole number above 0")
             if not (window_id is None or (isinstance(window_id, str) and window_id)):
                 raise ValueError(f"its window_id is {window_id!r}, not text")
@@ -78,15 +78,15 @@ class PositionDocument:
                     updated_at=_time(document["updated_at"]),
                     updated_by=str(document["updated_by"]),
                     # Documents of earlier versions do not have these fields.
-                    contact_at=_known_time(document.get("contact_at")),
-                    confirmed_at=_known_time(document.get("confirmed_at")),
+                    contact_at=_optional_time(document.get("contact_at")),
+                    confirmed_at=_optional_time(document.get("confirmed_at")),
                 ),
                 run=_run_from_document(document["run"]),
                 gaps=tuple(_gap_from_document(gap) for gap in document["gaps"]),
                 resets=tuple(_reset_from_document(reset) for reset in document["resets"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it lacks or mistypes a field ({type(error).__name__}: {error})") from error
+            raise ValueError(f"a field is missing or has the wrong type ({type(error).__name__}: {error})") from error
 
 
 def gaps_to_json(stream: Stream, gaps: tuple[Gap, ...]) -> str:
@@ -104,7 +104,7 @@ def gaps_from_json(text: str, stream: Stream) -> tuple[Gap, ...]:
     try:
         return tuple(_gap_from_document(gap) for gap in document["gaps"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it lacks or mistypes a field ({type(error).__name__}: {error})") from error
+        raise ValueError(f"a field is missing or has the wrong type ({type(error).__name__}: {error})") from error
 
 
 def _parsed(text: str, expected_format: str, stream: Stream) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _parsed(text: str, expected_format: str, stream: Stream) -> dict[str, Any]:
         raise ValueError(f"it is not a document of format {expected_format!r}")
     if document.get("version") != VERSION:
         raise ValueError(
-            f"it is of version {document.get('version')!r}, and this package reads version {VERSION} "
+            f"its version is {document.get('version')!r}, but this package reads version {VERSION} "
             "(if a newer airflow-provider-sfstream wrote it, upgrade this worker)"
         )
     if document.get("stream") != asdict(stream):
@@ -139,7 +139,7 @@ def _gap_from_document(document: dict[str, Any]) -> Gap:
     return Gap(
         after=_bytes(document["after"]),
         resumed_at=_bytes(document["resumed_at"]),
-        since=_known_time(document["since"]),
+        since=_optional_time(document["since"]),
         detected_at=_time(document["detected_at"]),
         reason=str(document["reason"]),
         uncertain=bool(document.get("uncertain", False)),
@@ -190,7 +190,7 @@ def _iso(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
 
 
-def _known_time(text: str | None) -> datetime | None:
+def _optional_time(text: str | None) -> datetime | None:
     return None if text is None else _time(text)
 
 

@@ -86,8 +86,8 @@ class DocumentReplayStore:
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", prefix):
             raise ConfigurationError(
-                f"prefix={prefix!r} cannot begin the key of a Variable here: use 1 to 100 letters, digits, '_', '-' "
-                "and '.'. Nothing was read or moved."
+                f"prefix={prefix!r} is not a valid prefix for the keys of Variables: use 1 to 100 letters, digits, "
+                "'_', '-' and '.'. Nothing was read or moved."
             )
         self._catalog = catalog
         self._index = None if catalog is None else ChainIndex(catalog)
@@ -128,24 +128,24 @@ class DocumentReplayStore:
         if not follows:
             raise ConfigurationError(
                 f"{stream}: window {window.window_id} names {window.previous_window_id} as the window before it, but "
-                f"the position stands on {current.window_id}. It was not recorded and the position was not moved: "
-                "drain again from the stored position."
+                f"the position refers to {current.window_id}. The window was not recorded and the position was not "
+                "moved. Drain again from the stored position."
             )
-        moved = advanced(current, window, self._clock())
+        new_position = advanced(current, window, self._clock())
         gaps = document.gaps
         if window.gap is not None and window.gap not in gaps:
             gaps = self._bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))
-        written = replace(document, position=moved, run=window.run, gaps=gaps)
-        self._store(self.key(stream), written.to_json())
-        after = self._load(stream).position
+        new_document = replace(document, position=new_position, run=window.run, gaps=gaps)
+        self._store(self.key(stream), new_document.to_json())
+        stored_position = self._load(stream).position
         # Another try of the run may have recorded the same window, at another time.
-        if (after.replay_id, after.fence, after.window_id) != (moved.replay_id, moved.fence, moved.window_id):
-            raise PositionConflictError(conflict_message(stream, expected, after, window))
+        if _identity(stored_position) != _identity(new_position):
+            raise PositionConflictError(conflict_message(stream, expected, stored_position, window))
         if self._index is not None:
             self._index.extend(stream, window.window_id)
             if window.previous_window_id is None:
-                self._windows(stream, written).begin_index()
-        return after
+                self._windows(stream, new_document).begin_index()
+        return stored_position
 
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
         """Check that the window's manifest, which is its record, is in the landing; record its gap.
@@ -158,7 +158,7 @@ class DocumentReplayStore:
         if manifest is None:
             raise ReplayStoreError(
                 f"{stream}: backfill window {window.window_id} has no manifest in the landing, so it cannot be "
-                "recorded. The position was not moved. Drain it again, to the landing that this store was given."
+                "recorded. The position was not moved. Drain the window again, to the landing that this store reads."
             )
         catalog.backfills.add(manifest)  # an earlier version of this package wrote manifests without entries
         if window.gap is not None:
@@ -198,16 +198,17 @@ class DocumentReplayStore:
         try:
             document = self._load(stream)
         except ReplayStoreCorruptError as error:
-            log.warning("%s: replacing a record that could not be read. %s", stream, error)
-            reason = f"{reason} (the value before was unreadable: {error.__cause__})"
+            log.warning("%s: the reset replaces a position record that cannot be read. %s", stream, error)
+            reason = f"{reason} (the previous value was unreadable: {error.__cause__})"
             # The fence is lost too: begin above every fence that was in use.
             document = PositionDocument(stream, Position(fence=int(now.timestamp())))
-        before = document.position
-        moved = Position(replay_id, before.fence + 1, None, now, updated_by)
-        record = RecordedReset(PositionReset(now, updated_by, reason, before.replay_id, replay_id), before.window_id)
+        previous = document.position
+        new_position = Position(replay_id, previous.fence + 1, None, now, updated_by)
+        reset = PositionReset(now, updated_by, reason, previous.replay_id, replay_id)
+        record = RecordedReset(reset, previous.window_id)
         resets = self._bounded((*document.resets, record), RESETS_KEPT, "audit record of a reset", self.key(stream))
-        self._store(self.key(stream), replace(document, position=moved, run=None, resets=resets).to_json())
-        return moved
+        self._store(self.key(stream), replace(document, position=new_position, run=None, resets=resets).to_json())
+        return new_position
 
     def resets(self, stream: Stream) -> list[PositionReset]:
         """Return the most recent audit records of resets (see :data:`RESETS_KEPT`), oldest first."""
@@ -229,8 +230,8 @@ class DocumentReplayStore:
             return PositionDocument.from_json(text, stream)
         except ValueError as error:
             remedy = (
-                "Restore what it held, or set the position with ResetReplayPositionOperator; the manifests of landed "
-                "windows show each window's replay IDs."
+                "Restore its previous value, or set the position with ResetReplayPositionOperator; the manifests of "
+                "landed windows show each window's replay IDs."
             )
             raise self._corrupt(stream, key, error, remedy) from error
 
@@ -240,7 +241,7 @@ class DocumentReplayStore:
         try:
             return () if text is None else gaps_from_json(text, stream)
         except ValueError as error:
-            remedy = "Restore what it held, or delete it: it holds no position."
+            remedy = "Restore its previous value, or delete it: it stores no position."
             raise self._corrupt(stream, key, error, remedy) from error
 
     def _store(self, key: str, text: str) -> None:
@@ -249,9 +250,9 @@ class DocumentReplayStore:
         self._variables.set(key, text, _DESCRIPTION)
         if self._variables.get(key) == before != text:
             raise ReplayStoreError(
-                f"{self._variables.name(key)} was written, but the old value is still what is read. Where it is a "
-                "Variable, an environment variable or a secrets backend that comes before Airflow's database defines "
-                "it too: remove it there, then try again. No event is lost."
+                f"{self._variables.name(key)} was written, but a read still returns the old value. If it is a "
+                "Variable, an environment variable or a secrets backend with precedence over Airflow's database also "
+                "defines it: remove it there, then retry. No event is lost."
             )
 
     def _is_recorded(self, stream: Stream, document: PositionDocument, window: ReplayWindow) -> bool:
@@ -268,24 +269,30 @@ class DocumentReplayStore:
     def _windows(self, stream: Stream, document: PositionDocument) -> LandedWindows:
         heads: list[tuple[str | None, datetime | None]] = [(document.position.window_id, None)]
         heads += [(recorded.from_window_id, recorded.reset.reset_at) for recorded in reversed(document.resets)]
-        known = [Head(window_id, left_at) for window_id, left_at in heads if window_id is not None]
-        return LandedWindows(self._required_catalog(stream), stream, known, self._clock(), self._index)
+        chain_heads = [Head(window_id, left_at) for window_id, left_at in heads if window_id is not None]
+        return LandedWindows(self._required_catalog(stream), stream, chain_heads, self._clock(), self._index)
 
     def _required_catalog(self, stream: Stream) -> LandingCatalog:
         if self._catalog is None:
             raise ConfigurationError(
-                f"{stream}: this store finds windows in the landing, and was not given one. "
-                "Give it the landing that the stream is drained to. Nothing was read or moved."
+                f"{stream}: this store reads windows from the landing, but no landing is configured. "
+                "Configure the landing that the stream is drained to. Nothing was read or moved."
             )
         return self._catalog
 
-    def _bounded(self, entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tuple[_Entry, ...]:
-        for dropped in entries[:-kept]:
-            log.warning("%s keeps %d; dropping the oldest %s: %s", self._variables.name(key), kept, what, dropped)
-        return entries[-kept:]
+    def _bounded(self, entries: tuple[_Entry, ...], limit: int, noun: str, key: str) -> tuple[_Entry, ...]:
+        for entry in entries[:-limit]:
+            log.warning(
+                "%s stores at most %d; deleting the oldest %s: %s", self._variables.name(key), limit, noun, entry
+            )
+        return entries[-limit:]
 
     def _corrupt(self, stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:
         return ReplayStoreCorruptError(
-            f"{stream}: {self._variables.name(key)} does not hold what this package wrote: {error}. Nothing was read "
-            f"from Salesforce and nothing was moved. {remedy}"
+            f"{stream}: {self._variables.name(key)} has no valid document of this package: {error}. Nothing was "
+            f"read from Salesforce and nothing was moved. {remedy}"
         )
+
+
+def _identity(position: Position) -> tuple[bytes | None, int, str | None]:
+    return position.replay_id, position.fence, position.window_id

@@ -33,13 +33,13 @@ def engine_for(engine_or_url: Engine | URL | str) -> Engine:
     """
     if isinstance(engine_or_url, Engine):
         engine = engine_or_url
-        _refuse_memory(engine.url)
+        _reject_memory(engine.url)
     else:
         engine = _create(engine_or_url)
     if engine.dialect.name != "sqlite":
         return engine.execution_options(isolation_level="READ COMMITTED")
     if not event.contains(engine, "begin", _begin_sqlite):
-        event.listen(engine, "connect", _leave_transactions_to_us)
+        event.listen(engine, "connect", _disable_driver_transactions)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -55,7 +55,7 @@ def describe(url: URL) -> str:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """Yield a connection for reads. After a statement ends it holds no lock that blocks a writer."""
-    with _translated(engine), engine.connect() as connection:
+    with _translate_errors(engine), engine.connect() as connection:
         yield connection
 
 
@@ -66,7 +66,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     :raises IntegrityError: if another transaction inserted the same key meanwhile; nothing was written.
     """
     with (
-        _translated(engine),
+        _translate_errors(engine),
         engine.connect().execution_options(**{_WRITES: True}) as connection,
         connection.begin(),
     ):
@@ -88,7 +88,7 @@ def _prepare(connection: Connection) -> None:
 
 
 @contextmanager
-def _translated(engine: Engine) -> Iterator[None]:
+def _translate_errors(engine: Engine) -> Iterator[None]:
     try:
         yield
     except IntegrityError:
@@ -97,9 +97,9 @@ def _translated(engine: Engine) -> Iterator[None]:
         cause = getattr(error, "orig", None) or error
         text = " ".join(str(cause).split())
         raise ReplayStoreError(
-            f"The replay store could not use the {describe(engine.url)} ({type(cause).__name__}: {text}). "
-            "The position was not moved by this call unless a later read shows it; trying again is safe. Check that "
-            "the server is up and reachable from this worker, and that the login of the store's connection may use it."
+            f"The replay store could not access the {describe(engine.url)} ({type(cause).__name__}: {text}). "
+            "This call did not move the position, unless a later read shows it; a retry is safe. Check that the server "
+            "runs and is reachable from this worker, and that the login of the connection has access to the database."
         ) from error
 
 
@@ -107,7 +107,7 @@ def _create(url: URL | str) -> Engine:
     try:
         parsed = make_url(url)
         remember_secrets(None if parsed.password is None else str(parsed.password))
-        _refuse_memory(parsed)
+        _reject_memory(parsed)
         backend = parsed.get_backend_name()
         seconds = "timeout" if backend == "sqlite" else "connect_timeout"
         arguments: dict[str, Any] = {} if seconds in parsed.query else {seconds: CONNECT_SECONDS}
@@ -118,7 +118,7 @@ def _create(url: URL | str) -> Engine:
     except (ArgumentError, ValueError):
         # The messages of these errors repeat parts of the URL, and so may show the password.
         raise ConfigurationError(
-            "The replay store's database URL is malformed (its text is withheld: it may hold a password). "
+            "The replay store's database URL is malformed (it is not shown, because it may contain a password). "
             "Use dialect+driver://user:password@host:port/database. Nothing was read or moved."
         ) from None
     except (NoSuchModuleError, ImportError) as error:
@@ -129,15 +129,15 @@ def _create(url: URL | str) -> Engine:
         ) from error
 
 
-def _refuse_memory(url: URL) -> None:
+def _reject_memory(url: URL) -> None:
     if url.get_backend_name() == "sqlite" and (url.database or ":memory:") == ":memory:":
         raise ConfigurationError(
-            "A replay store in a SQLite database in memory forgets every position when the task ends. "
-            "Give the absolute path of a file, or use PostgreSQL. Nothing was read or moved."
+            "A replay store in a SQLite database in memory loses every position when the task ends. "
+            "Use the absolute path of a file, or PostgreSQL. Nothing was read or moved."
         )
 
 
-def _leave_transactions_to_us(connection: Any, record: object) -> None:
+def _disable_driver_transactions(connection: Any, record: object) -> None:
     # The driver begins a transaction only at the first write, after the reads that the write depends on.
     connection.isolation_level = None
 

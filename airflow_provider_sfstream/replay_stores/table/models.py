@@ -240,7 +240,7 @@ def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
     """
     end = row.contact_at or row.last_event_time
     if end is None:
-        raise ValueError(f"window {row.window_id} ends nowhere")
+        raise ValueError(f"window {row.window_id} has neither a time of contact nor an event time")
     return end, row.fence is not None, row.fence or 0, row.window_id
 
 

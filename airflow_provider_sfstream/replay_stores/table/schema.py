@@ -23,7 +23,7 @@ VERSION_TABLE = "sfstream_alembic_version"
 _LOCK = 0x7366_7374_7265_616D  # "sfstream", as the bigint that PostgreSQL's advisory locks take
 _LOCK_SECONDS = 60
 # Alembic keeps the running migration in module globals.
-_one_at_a_time = threading.Lock()
+_upgrade_lock = threading.Lock()
 
 
 def head() -> str:
@@ -47,10 +47,10 @@ def upgrade(engine: Engine) -> str:
     :raises ReplayStoreError: if the database has a newer revision than this package, or cannot be changed.
     """
     newest = head()
-    with _one_at_a_time, writing(engine) as connection, _locked(connection):
+    with _upgrade_lock, writing(engine) as connection, _locked(connection):
         revision = _revision(connection)
         if revision != newest:
-            _refuse_newer(engine, revision)
+            _reject_newer(engine, revision)
             config = _config()
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -64,23 +64,23 @@ def require_current(engine: Engine) -> None:
     """
     revision = current(engine)
     if revision != head():
-        _refuse_newer(engine, revision)
-        found = "missing" if revision is None else f"of revision {revision}"
+        _reject_newer(engine, revision)
+        state = "missing" if revision is None else f"of revision {revision}"
         raise ReplayStoreError(
-            f"The tables of the replay store in the {describe(engine.url)} are {found}; this version needs {head()}. "
-            "Upgrade them with "
-            "'python -m airflow_provider_sfstream.replay_stores.table upgrade --url-env NAME', or let the store do it "
-            "(migrate=True). Nothing was read or moved."
+            f"The tables of the replay store in the {describe(engine.url)} are {state}; this version requires "
+            f"{head()}. Upgrade them with "
+            "'python -m airflow_provider_sfstream.replay_stores.table upgrade --url-env NAME', or set migrate=True, so "
+            "that the store upgrades them. Nothing was read or moved."
         )
 
 
-def _refuse_newer(engine: Engine, revision: str | None) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision is not None and revision not in known:
+def _reject_newer(engine: Engine, revision: str | None) -> None:
+    revisions = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision is not None and revision not in revisions:
         raise ReplayStoreError(
-            f"The tables of the replay store in the {describe(engine.url)} are of revision {revision}, which this "
-            "version of airflow-provider-sfstream does not know: a newer version upgraded them. Upgrade the package on "
-            "this worker. Nothing was read or moved."
+            f"The tables of the replay store in the {describe(engine.url)} are of revision {revision}, which is "
+            "unknown to this version of airflow-provider-sfstream: a newer version upgraded them. Upgrade the package "
+            "on this worker. Nothing was read or moved."
         )
 
 
@@ -115,8 +115,8 @@ def _mysql_lock(connection: Connection) -> Iterator[None]:
     name = "CONCAT('sfstream_schema_', MD5(DATABASE()))"  # these locks belong to the server, not to the database
     if connection.execute(text(f"SELECT GET_LOCK({name}, :seconds)"), {"seconds": _LOCK_SECONDS}).scalar() != 1:
         raise ReplayStoreError(
-            "Another task has been upgrading the tables of the replay store for a minute; this one gave up "
-            "waiting. Nothing was changed by it. Try again."
+            "Another task has been upgrading the tables of the replay store for a minute; this task "
+            "stopped waiting and changed nothing. Retry the task."
         )
     try:
         yield

@@ -59,7 +59,7 @@ class TableReplayStore:
         self._migrate = migrate
         self._clock = clock
         self._is_checked = False
-        self._checking = threading.Lock()
+        self._check_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"TableReplayStore({describe(self._engine.url)})"
@@ -79,15 +79,15 @@ class TableReplayStore:
             recorded = _position_if_recorded(session, stream, window)
             if recorded is not None:
                 return recorded
-            moved = advanced(expected, window, self._clock())
-            if not _compare_and_set(session, stream, expected, moved):
+            new_position = advanced(expected, window, self._clock())
+            if not _compare_and_set(session, stream, expected, new_position):
                 # Another try of the same run may have recorded the window first.
                 recorded = _position_if_recorded(session, stream, window)
                 if recorded is None:
                     raise PositionConflictError(conflict_message(stream, expected, _position(session, stream), window))
                 return recorded
-            self._add_window(session, stream, window, fence=moved.fence)
-            return moved
+            self._add_window(session, stream, window, fence=new_position.fence)
+            return new_position
 
         return self._write(stream, step)
 
@@ -107,17 +107,17 @@ class TableReplayStore:
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
         """Return the recorded windows that cover a part of ``[start, end)`` or may contain an event of it."""
-        answers = and_(
+        covered = and_(
             WindowRow.covered_from < end,
             WindowRow.covered_until > start,
             WindowRow.covered_from < WindowRow.covered_until,
         )
-        counts = and_(WindowRow.contact_at >= start, or_(WindowRow.counts_from.is_(None), WindowRow.counts_from < end))
-        happened = and_(
+        counted = and_(WindowRow.contact_at >= start, or_(WindowRow.counts_from.is_(None), WindowRow.counts_from < end))
+        occurred = and_(
             WindowRow.contact_at.is_(None), WindowRow.first_event_time < end, WindowRow.last_event_time >= start
         )
-        holds = and_(WindowRow.event_count > 0, or_(counts, happened))
-        return self._windows(stream, or_(answers, holds))
+        has_event = and_(WindowRow.event_count > 0, or_(counted, occurred))
+        return self._windows(stream, or_(covered, has_event))
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
@@ -127,8 +127,8 @@ class TableReplayStore:
         by_events = _last(stream, WindowRow.last_event_time, no_contact)
 
         def step(session: Session) -> ReplayWindow | None:
-            found = [(row, gap) for query in (by_contact, by_events) for row, gap in session.execute(query)]
-            return models.window_from_row(*max(found, key=lambda pair: models.end_order(pair[0]))) if found else None
+            rows = [(row, gap) for query in (by_contact, by_events) for row, gap in session.execute(query)]
+            return models.window_from_row(*max(rows, key=lambda pair: models.end_order(pair[0]))) if rows else None
 
         return self._read(step)
 
@@ -147,24 +147,24 @@ class TableReplayStore:
 
         def step(session: Session) -> Position:
             row = session.get(PositionRow, stream.key, with_for_update=True)
-            before = models.position_from_row(row)
-            moved = Position(replay_id, before.fence + 1, None, self._clock(), updated_by)
-            if not _compare_and_set(session, stream, before, moved):
+            previous = models.position_from_row(row)
+            new_position = Position(replay_id, previous.fence + 1, None, self._clock(), updated_by)
+            if not _compare_and_set(session, stream, previous, new_position):
                 raise ReplayStoreError(
                     f"{stream}: the position moved during the reset; nothing was changed. Try again."
                 )
             session.add(
                 ResetRow(
                     **models.stream_columns(stream),
-                    fence=moved.fence,
-                    from_replay_id=before.replay_id,
+                    fence=new_position.fence,
+                    from_replay_id=previous.replay_id,
                     to_replay_id=replay_id,
                     reason=reason,
-                    reset_at=moved.updated_at,
+                    reset_at=new_position.updated_at,
                     reset_by=updated_by,
                 )
             )
-            return moved
+            return new_position
 
         return self._write(stream, step)
 
@@ -175,13 +175,13 @@ class TableReplayStore:
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
         """Delete the rows of windows, in one transaction, but never the window that the position refers to."""
-        remove = delete(WindowRow).where(WindowRow.stream_key == stream.key, WindowRow.window_id.in_(window_ids))
+        deletion = delete(WindowRow).where(WindowRow.stream_key == stream.key, WindowRow.window_id.in_(window_ids))
 
         def step(session: Session) -> None:
             # Locked, so that the position cannot move to one of them meanwhile.
             row = session.get(PositionRow, stream.key, with_for_update=True)
             require_not_at_position(stream, models.position_from_row(row), window_ids)
-            session.execute(remove.execution_options(synchronize_session=False))
+            session.execute(deletion.execution_options(synchronize_session=False))
 
         self._write(stream, step)
 
@@ -190,6 +190,7 @@ class TableReplayStore:
         self._engine.dispose()
 
     def _windows(self, stream: Stream, condition: ColumnElement[bool]) -> list[ReplayWindow]:
+        # Only live windows have a fence, so they precede backfill windows, as the contract requires.
         query = _select(stream, condition).order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
         return self._read(lambda session: [models.window_from_row(row, gap) for row, gap in session.execute(query)])
 
@@ -213,15 +214,15 @@ class TableReplayStore:
                     session.flush()
                 return result
             except IntegrityError as error:
-                refused = error.orig
+                cause = error.orig
         raise ReplayStoreError(
             f"{stream}: the {describe(self._engine.url)} refused the record {_ATTEMPTS} times "
-            f"({type(refused).__name__}). Nothing was recorded or moved. Try again; if it persists, check that the "
+            f"({type(cause).__name__}). Nothing was recorded or moved. Try again; if it persists, check that the "
             "sfstream_ tables were not changed by hand."
         )
 
     def _check_tables(self) -> None:
-        with self._checking:
+        with self._check_lock:
             if self._is_checked:
                 return
             if not self._migrate:
@@ -265,16 +266,16 @@ def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow
     return position
 
 
-def _compare_and_set(session: Session, stream: Stream, expected: Position, moved: Position) -> bool:
+def _compare_and_set(session: Session, stream: Stream, expected: Position, new_position: Position) -> bool:
     """Move the position in one statement if it is still ``expected``, and return whether it was."""
     values: dict[str, Any] = {
-        "replay_id": moved.replay_id,
-        "fence": moved.fence,
-        "window_id": moved.window_id,
-        "updated_at": moved.updated_at,
-        "updated_by": moved.updated_by,
-        "contact_at": moved.contact_at,
-        "confirmed_at": moved.confirmed_at,
+        "replay_id": new_position.replay_id,
+        "fence": new_position.fence,
+        "window_id": new_position.window_id,
+        "updated_at": new_position.updated_at,
+        "updated_by": new_position.updated_by,
+        "contact_at": new_position.contact_at,
+        "confirmed_at": new_position.confirmed_at,
     }
     statement = (
         update(PositionRow)

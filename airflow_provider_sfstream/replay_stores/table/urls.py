@@ -84,7 +84,7 @@ def sqlalchemy_url(
     driver = _DRIVERS.get(conn_type.lower())
     if driver is None:
         raise ConfigurationError(
-            f"A connection of type {conn_type!r} cannot hold replay positions. "
+            f"A connection of type {conn_type!r} cannot store replay positions. "
             "Use one of type postgres, mysql or sqlite. Nothing was read or moved."
         )
     if driver == "sqlite":
@@ -107,16 +107,17 @@ def _database_of_url(host: str | None, port: int | None, schema: str | None) -> 
         url = make_url(host or "")
     if url is None:
         raise ConfigurationError(
-            "The connection of the replay store is of type 'generic'. Airflow stores that in the place of postgres, "
-            "mysql and sqlite where the provider of that type is not installed. Give the database as a URL in its host "
-            "field, such as postgresql://db.example.com:5432/positions, with login and password in their own fields; "
-            "or set it with AIRFLOW_CONN_...; or install the provider (for example apache-airflow-providers-postgres) "
-            "and make the connection again. Nothing was read or moved."
+            "The connection of the replay store is of type 'generic', and its host field is not the URL of a database. "
+            "Airflow stores this type instead of postgres, mysql or sqlite if the provider of that type is not "
+            "installed. Set the host field to a URL such as postgresql://db.example.com:5432/positions, with login and "
+            "password in their own fields; or define the connection with AIRFLOW_CONN_...; or install the provider "
+            "(for example apache-airflow-providers-postgres) and create the connection again. Nothing was read or "
+            "moved."
         )
     if url.username or url.password or url.query:
         raise ConfigurationError(
             "The host field of the replay store's generic connection has a login, a password or options in its URL. "
-            "Put them into the fields login, password and extra. Nothing was read or moved."
+            "Move them to the fields login, password and extra. Nothing was read or moved."
         )
     if url.get_backend_name() == "sqlite":
         return "sqlite", url.database, None, ""
@@ -141,8 +142,8 @@ def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:
     trusted = {"ssl_ca", "ssl_capath"} & {*options, *(name for name in extra if extra[name])}
     if mode not in _SSL_MODES or (mode.startswith("VERIFY") and not trusted):
         raise ConfigurationError(
-            f"The extra field 'ssl_mode' of the replay store's mysql connection is {mode!r}. It is one of "
-            f"{', '.join(_SSL_MODES)}; the last two need the authority's certificate too (ssl_ca). "
+            f"The extra field 'ssl_mode' of the replay store's mysql connection is {mode!r}. Valid values are "
+            f"{', '.join(_SSL_MODES)}; the last two also require the certificate of the authority (ssl_ca). "
             "Nothing was read or moved."
         )
     if mode == "DISABLED":
@@ -157,7 +158,7 @@ def _sqlite_file(host: str | None, schema: str | None) -> str:
     path = host or schema or ""
     if (host and schema) or not PurePath(path).is_absolute():
         raise ConfigurationError(
-            "The sqlite connection of the replay store must give the absolute path of its file, in the host field "
-            "alone: a relative one would be another file on another worker. Nothing was read or moved."
+            "The sqlite connection of the replay store must have the absolute path of its file, in the host field "
+            "only: a relative path would be another file on another worker. Nothing was read or moved."
         )
     return path

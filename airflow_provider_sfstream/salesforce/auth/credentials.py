@@ -118,7 +118,7 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
     flow = fields.get("auth_flow") or _inferred_flow(fields)
     if flow not in _FLOWS:
         raise ConfigurationError(
-            f"auth_flow {quoted_setting(flow)} is unknown; it is one of {', '.join(_FLOWS)}, or left empty."
+            f"auth_flow {quoted_setting(flow)} is invalid. Use one of {', '.join(_FLOWS)}, or leave it empty."
         )
     required, _ = _FLOWS[flow]
     missing = [name for name in required if not fields.get(name)]
@@ -126,8 +126,8 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
         missing.append("private_key (or private_key_file_path)")
     if missing:
         raise ConfigurationError(
-            f"The Salesforce connection lacks {', '.join(missing)} for the login flow {flow!r}. Fill them in, or "
-            "choose another flow with auth_flow. Nothing was contacted."
+            f"The Salesforce connection lacks {', '.join(missing)} for the login flow {flow!r}. Set them, or "
+            "select another flow with auth_flow. Nothing was contacted."
         )
     if flow == "access_token":
         instance_url = checked_origin("instance_url", fields.get("instance_url") or "", allow_insecure=allow_insecure)
@@ -148,13 +148,13 @@ _FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
 
 def _inferred_flow(fields: Fields) -> str:
     present = {**fields, "private_key": fields.get("private_key") or fields.get("private_key_file_path")}
-    asked = [flow for flow, (_, telltale) in _FLOWS.items() if telltale and present.get(telltale)]
-    if len(asked) > 1:
+    flows = [flow for flow, (_, selector) in _FLOWS.items() if selector and present.get(selector)]
+    if len(flows) > 1:
         raise ConfigurationError(
-            f"The Salesforce connection has fields of several login flows ({', '.join(asked)}). Say which one with "
-            "auth_flow, or remove the others' fields. Nothing was contacted."
+            f"The Salesforce connection has fields of several login flows ({', '.join(flows)}). Select one with "
+            "auth_flow, or remove the fields of the other flows. Nothing was contacted."
         )
-    return asked[0] if asked else "client_credentials"
+    return flows[0] if flows else "client_credentials"
 
 
 def _credentials(flow: str, fields: Fields, login_url: str) -> Credentials:
@@ -182,11 +182,11 @@ def login_url_from(fields: Fields) -> str:
     ``https://{label}.salesforce.com``, as in Airflow's Salesforce provider.
     """
     for name in ("login_url", "domain", "instance_url", "instance"):
-        given = (fields.get(name) or "").strip()
-        value = given.rstrip("/")
+        setting = (fields.get(name) or "").strip()
+        value = setting.rstrip("/")
         if not value:
             continue
-        if "://" in given:
+        if "://" in setting:
             return value
         bare_host = name == "login_url" or value.endswith(".com") or ":" in value
         return f"https://{value}" if bare_host else f"https://{value}.salesforce.com"
@@ -197,15 +197,18 @@ def _private_key(fields: Fields) -> str:
     """Return the PEM text of the RSA key, from the field or the file."""
     pem, path = fields.get("private_key"), fields.get("private_key_file_path")
     if pem and path:
-        raise ConfigurationError("Both private_key and private_key_file_path are set. Keep one; nothing was contacted.")
+        raise ConfigurationError(
+            "Both private_key and private_key_file_path are set. Set only one. Nothing was contacted."
+        )
     if path:
         try:
             pem = Path(path).expanduser().read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"private_key_file_path {quoted_setting(path)} cannot be read ({type(error).__name__}). It must be the "
-                "name of a file that exists where the task runs; PEM text goes into private_key. Nothing was contacted."
+                "path of a file on the worker of the task; PEM text belongs in private_key. Nothing was contacted."
             ) from None  # the cause quotes the field, which may be the key itself
+    # A key on one line, as in a JSON text or an environment variable, has "\n" in place of its line breaks.
     text = (pem or "").replace("\\n", "\n").strip() + "\n"
     try:
         key = load_pem_private_key(text.encode("ascii"), password=None)

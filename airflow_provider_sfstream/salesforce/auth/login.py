@@ -42,11 +42,8 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "not supported on this domain",
         "Log in at the org's My Domain host: set domain (for example 'mycompany.my') or login_url.",
     ),
-    ("client_id", "Check consumer_key. An external client app that was just created is known after about ten minutes."),
-    (
-        "client identifier",
-        "Check consumer_key. An external client app that was just created is known after about ten minutes.",
-    ),
+    ("client_id", "Check consumer_key. A new external client app can be used after about ten minutes."),
+    ("client identifier", "Check consumer_key. A new external client app can be used after about ten minutes."),
     ("invalid_client", "Check consumer_key and consumer_secret."),
     ("no client credentials user", "Choose a Run-As user for the client credentials flow of the external client app."),
     ("approved this consumer", "Pre-authorize the external client app for the user's profile or permission set."),
@@ -54,10 +51,10 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "audience",
         "Set domain or login_url to the org's own host; sandboxes use 'test' (the JWT's audience follows it).",
     ),
-    ("expired authorization code", "The JWT's times were refused: set this machine's clock right."),
+    ("expired authorization code", "The JWT's times were refused: correct this machine's clock."),
     (
         "expired access/refresh token",
-        "The refresh token is expired or revoked: log in by hand again and store the new one.",
+        "The refresh token is expired or revoked: log in interactively again and store the new one.",
     ),
     (
         "assertion",
@@ -65,7 +62,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     ("user is locked", "Unlock the user in Salesforce."),
     ("inactive_user", "Activate the user in Salesforce."),
-    ("inactive_org", "The org is not active; ask Salesforce."),
+    ("inactive_org", "The org is not active; contact Salesforce."),
     ("unsupported_grant_type", "Enable this login flow for the external client app, or choose another with auth_flow."),
     (
         "authentication failure",
@@ -127,17 +124,17 @@ def _steps(
         AccessToken(value, instance_url, "")  # raises for a token that is invalid in a header
         url = f"{instance_url}/services/oauth2/userinfo"
         response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
-        org_id, user_id = _user(response, given=isinstance(credentials, GivenAccessToken))
+        org_id, user_id = _user(response, from_connection=isinstance(credentials, GivenAccessToken))
     return AccessToken(value, instance_url, org_id, user_id)
 
 
-def _checked_instance(instance_url: str, answered: str, allow_insecure: bool) -> str:
+def _checked_instance(instance_url: str, address: str, allow_insecure: bool) -> str:
     """Return the origin that the token may be sent to."""
     try:
         return checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
     except ConfigurationError as error:
         raise AuthenticationError(
-            f"{answered} answered with an instance_url that is not used, and the token was not sent to it: {error}"
+            f"{address} returned an invalid instance_url. The token was not sent to it. {error}"
         ) from None
 
 
@@ -169,29 +166,29 @@ def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePa
     return {"grant_type": "password", **form, "username": credentials.username, "password": credentials.password}
 
 
-def _identity(url: str, answered: str) -> tuple[str, str | None]:
+def _identity(url: str, address: str) -> tuple[str, str | None]:
     """Return org id and user id from ``https://host/id/{org id}/{user id}``; an empty org id for another URL.
 
-    :param answered: the address that returned it, for the error.
+    :param address: the address that returned it, for the error.
     :raises IdentityError: if it is no URL, or its ids are not valid Salesforce ids.
     """
     try:
         parts = urlsplit(url).path.strip("/").split("/")
     except ValueError:  # without its text: a host with a malformed URL is not Salesforce's
         raise IdentityError(
-            f"{answered} answered with an identity URL that cannot be read. Check that domain or login_url is a "
+            f"{address} returned an identity URL that cannot be parsed. Check that domain or login_url is a "
             "Salesforce login host, and any proxy on the way."
         ) from None
     if len(parts) < 3 or parts[-3] != "id":
         return "", None
-    return _checked_ids(parts[-2], parts[-1], answered)
+    return _checked_ids(parts[-2], parts[-1], address)
 
 
-def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str | None]:
+def _checked_ids(org_id: str, user_id: object, address: str) -> tuple[str, str | None]:
     """Return the valid ids, which become headers and folder names; the user's is ``None`` if it is invalid."""
     if not _ORG_ID.fullmatch(org_id):
         raise IdentityError(
-            f"{answered} answered with an invalid organization ID: it has 15 or 18 characters from 00D on. Check "
+            f"{address} returned an invalid organization ID: expected 15 or 18 characters that begin with 00D. Check "
             "that domain or login_url is a Salesforce login host, and any proxy on the way."
         )
     return org_id, user_id if isinstance(user_id, str) and _ID.fullmatch(user_id) else None
@@ -226,21 +223,26 @@ def _token_document(response: httpx.Response) -> dict[str, Any]:
     if "error" in document:
         raise AuthenticationError(_refusal(_address(response), document))
     raise AuthenticationError(
-        f"{_address(response)} answered HTTP {response.status_code} and no OAuth answer. Check that domain or "
+        f"{_address(response)} answered HTTP {response.status_code} without an OAuth response. Check that domain or "
         "login_url is a Salesforce login host."
     )
 
 
-def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
-    """Return org id and user id from a userinfo response. ``given``: the token is from the connection."""
+def _user(response: httpx.Response, *, from_connection: bool) -> tuple[str, str | None]:
+    """Return org id and user id from a userinfo response.
+
+    :param from_connection: whether the token is from the connection.
+    """
     document = _json_object(response)
     org_id = str(document.get("organization_id") or "")
     if response.status_code == 200 and org_id:
         return _checked_ids(org_id, document.get("user_id"), _address(response))
-    refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
+    cause = "the token lacks"
+    if from_connection:
+        cause = "the access token of the connection is expired, revoked, of another org, or lacks"
     raise IdentityError(
-        f"{_address(response)} has no organization ID (HTTP {response.status_code}): {refused} lacks the "
-        "scope 'id'. Renew the token, or add the scope to the external client app."
+        f"{_address(response)} returned no organization ID (HTTP {response.status_code}): {cause} the scope 'id'. "
+        "Renew the token, or add the scope to the external client app."
     )
 
 

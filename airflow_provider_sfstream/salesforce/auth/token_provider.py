@@ -69,7 +69,7 @@ class OAuthTokenProvider:
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
         self._login: Future[AccessToken] | None = None
-        self._given_token_refused = False
+        self._connection_token_refused = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._credentials!r})"
@@ -80,38 +80,38 @@ class OAuthTokenProvider:
         :raises AuthenticationError: if the login failed; :class:`LoginUnavailableError` if that is temporary.
         """
         while True:
-            waiting, leads = self._join()
-            if leads:
-                return self._lead(waiting)
+            login, is_owner = self._join()
+            if is_owner:
+                return self._log_in(login)
             try:
-                return waiting.result(_LONGEST_LOGIN)
+                return login.result(_LONGEST_LOGIN)
             except _AbandonedError:
                 continue
             except TimeoutError:
-                raise self._too_slow() from None
+                raise self._timeout_error() from None
 
     async def atoken(self) -> AccessToken:
         """Do what :meth:`token` does, without blocking the event loop."""
         while True:
-            waiting, leads = self._join()
-            if leads:
-                return await self._alead(waiting)
+            login, is_owner = self._join()
+            if is_owner:
+                return await self._alog_in(login)
             try:
-                return await asyncio.wait_for(asyncio.wrap_future(waiting), _LONGEST_LOGIN)
+                return await asyncio.wait_for(asyncio.wrap_future(login), _LONGEST_LOGIN)
             except _AbandonedError:
                 continue
             except TimeoutError:
-                raise self._too_slow() from None
+                raise self._timeout_error() from None
 
     def invalidate(self, token: AccessToken) -> None:
         """Invalidate ``token``, which Salesforce refused. Do nothing if another token has replaced it."""
         with self._lock:
             if self._token is not None and self._token.value == token.value:
                 self._token = self._login = None
-                self._given_token_refused = isinstance(self._credentials, GivenAccessToken)
+                self._connection_token_refused = isinstance(self._credentials, GivenAccessToken)
 
     def _join(self) -> tuple[Future[AccessToken], bool]:
-        """Return the login to wait for, and whether the caller has to perform it."""
+        """Return the shared login, and whether the caller has to perform it; other callers wait for it."""
         with self._lock:
             if self._login is not None:
                 return self._login, False
@@ -120,35 +120,35 @@ class OAuthTokenProvider:
             self._login.set_running_or_notify_cancel()
             return self._login, True
 
-    def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
-        """Do what :meth:`_alead` does, on a separate event loop, where a login can be cancelled at its time limit."""
-        done: Future[AccessToken] = Future()
+    def _log_in(self, login: Future[AccessToken]) -> AccessToken:
+        """Do what :meth:`_alog_in` does, on a separate event loop, where a login can be cancelled at its time limit."""
+        result: Future[AccessToken] = Future()
 
         def run() -> None:
             try:
-                done.set_result(asyncio.run(self._alead(waiting)))
+                result.set_result(asyncio.run(self._alog_in(login)))
             except BaseException as error:
-                done.set_exception(error)
+                result.set_exception(error)
 
         try:
             threading.Thread(target=run, name="sfstream-login", daemon=True).start()
         except BaseException as error:  # interrupted before the login: the next caller logs in
-            raise self._fail(waiting, error) from None
-        return done.result()
+            raise self._fail(login, error) from None
+        return result.result()
 
-    async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
+    async def _alog_in(self, login: Future[AccessToken]) -> AccessToken:
         try:
             try:
-                token = await self._alog_in()
+                token = await self._asend_login()
             except AuthenticationError as error:
                 if not await asyncio.to_thread(self._changed_since, error):
                     raise
-                token = await self._alog_in()
-            return self._succeed(waiting, token)
+                token = await self._asend_login()
+            return self._succeed(login, token)
         except BaseException as error:
-            raise self._fail(waiting, error) from None
+            raise self._fail(login, error) from None
 
-    async def _alog_in(self) -> AccessToken | None:
+    async def _asend_login(self) -> AccessToken | None:
         login = self._new_login()
         try:
             async with asyncio.timeout(_LONGEST_LOGIN):
@@ -160,14 +160,14 @@ class OAuthTokenProvider:
                         answer = await client.send(login.request, stream=True)
                         login.answer(await aread(answer, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN))
         except TimeoutError:
-            raise self._too_slow() from None
+            raise self._timeout_error() from None
         return login.token
 
     def _new_login(self) -> Login:
-        if self._given_token_refused:
+        if self._connection_token_refused:
             raise AuthenticationError(
                 "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
-                "in access_token, or use a login flow that renews itself."
+                "in access_token, or use a login flow that can renew its token."
             )
         return Login(self._credentials, self._now(), allow_insecure=self._allow_insecure)
 
@@ -177,17 +177,20 @@ class OAuthTokenProvider:
             return False
         try:
             current = self._read_again()
-        except Exception as unreadable:
+        except Exception as fault:
             # Without its text, which may quote a secret.
-            log.warning("A login was refused, and its connection cannot be read again (%s).", type(unreadable).__name__)
+            log.warning(
+                "Salesforce refused a login, and the connection could not be read again (%s).",
+                type(fault).__name__,
+            )
             return False
         if current == self._credentials:
             return False
-        log.info("A login was refused; logging in with the credentials as the connection has them now.")
-        self._credentials, self._given_token_refused = current, False
+        log.info("Salesforce refused a login; logging in again with the changed credentials of the connection.")
+        self._credentials, self._connection_token_refused = current, False
         return True
 
-    def _too_slow(self) -> LoginUnavailableError:
+    def _timeout_error(self) -> LoginUnavailableError:
         return LoginUnavailableError(
             f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
         )
@@ -198,29 +201,29 @@ class OAuthTokenProvider:
         proxy = proxy_for(url, self._proxies)
         return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
 
-    def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
+    def _succeed(self, login: Future[AccessToken], token: AccessToken | None) -> AccessToken:
         if token is None:
             raise AssertionError("A login ended without a token and without an error.")
         expected = self._organization_id
-        # Ids of 15 and 18 characters name the same org; the last three are a checksum.
+        # IDs of 15 and 18 characters name the same org; the last three are a checksum.
         if expected and expected[:15] != token.org_id[:15]:
             raise AuthenticationError(
-                f"The login leads to org {token.org_id}, but the connection says organization_id "
-                f"{quoted_setting(expected)}. Correct the one that is wrong; nothing was read."
+                f"The login is to org {token.org_id}, but the connection has organization_id "
+                f"{quoted_setting(expected)}. Correct the wrong one. Nothing was read."
             )
         with self._lock:
             self._token = token
-        waiting.set_result(token)
+        login.set_result(token)
         return token
 
-    def _fail(self, waiting: Future[AccessToken], error: BaseException) -> BaseException:
+    def _fail(self, login: Future[AccessToken], error: BaseException) -> BaseException:
         """Let the next caller log in again, pass the error to the waiting callers, and return the error to raise."""
         if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
             error = self._unreachable(error)
         with self._lock:
             self._login = None
-        # The interruption of a leader is no result of the login: a waiting caller logs in instead.
-        waiting.set_exception(error if isinstance(error, Exception) else _AbandonedError())
+        # The interruption of the caller that logs in is not a result of the login: a waiting caller logs in instead.
+        login.set_exception(error if isinstance(error, Exception) else _AbandonedError())
         return error
 
     def _unreachable(self, error: Exception) -> AuthenticationError:
@@ -228,13 +231,13 @@ class OAuthTokenProvider:
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, UnusableAnswerError):
             return AuthenticationError(
-                f"{url} does not answer as a login host does ({error}). Check domain or login_url, and any proxy on "
-                "the way."
+                f"{url} returned no valid login response ({error}). Check domain or login_url, and any proxy on the "
+                "way."
             )
         if _is_tls_fault(error):
             return AuthenticationError(
-                f"TLS with {url} failed ({reason}). Check tls_ca: it must hold the certificate authority of the login "
-                "host, or of a proxy on the way. Nothing was sent."
+                f"TLS with {url} failed ({reason}). Check tls_ca: it must contain the certificate authority of the "
+                "login host, or of a proxy on the way. Nothing was sent."
             )
         return LoginUnavailableError(
             f"{url} cannot be reached ({reason}). Check domain or login_url, the network and its proxy."

@@ -33,7 +33,7 @@ class AccessToken:
         # Checked here, because libraries quote an invalid header, and with it the token, in their errors.
         if not self.value or not self.value.isascii() or not self.value.isprintable() or " " in self.value:
             raise AuthenticationError(
-                "The access token is empty or not one line of printable ASCII. Check where it comes from."
+                "The access token is empty, or not one line of printable ASCII. Check its source."
             )
 
 

@@ -72,63 +72,63 @@ class Rule(NamedTuple):
     ) -> SalesforceStreamError:
         """Return the error for an HTTP response, or for a missing one (``status`` is ``None``)."""
         text = quoted(message) if message and message.strip() else None
-        reported = [each for each in (None if status is None else f"HTTP {status}", code, text) if each]
+        reported = [detail for detail in (None if status is None else f"HTTP {status}", code, text) if detail]
         return self.report(subject, reported or ["no answer"])
 
 
 _RESUME = "Nothing that was received is lost: resume from the last replay ID."
-_PERMISSION = "Give the user read access to the event object or channel in Salesforce (permission set), then run again."
-_REPORT = "The request is refused as it is; check the arguments, and report it if they are right."
+_PERMISSION = "Grant the user read access to the event object or channel in Salesforce (permission set), then retry."
+_REPORT = "A retry cannot succeed: check the arguments, and report the error if they are correct."
 _LOST = (
     "Events after the stored position may be lost. Nothing was moved. on_invalid_replay='earliest' continues with the "
     "oldest retained event, 'latest' with new ones; both record a gap."
 )
 
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _RESUME)
 _RESTART = Rule(ServiceUnavailableError, "the event bus ended the stream", _RESUME)
 _REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
 _SESSION = Rule(
     SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
 )
-_DENIED = Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
-_THROTTLED = Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_DENIED = Rule(AccessDeniedError, "the user has no access to it", _PERMISSION)
+_THROTTLED = Rule(ThrottledError, "the service requires fewer or slower requests", "Resume after a pause.")
 _REPLAY_LOST = Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST)
 _UNKNOWN_TOPIC = Rule(
     TopicNotFoundError,
-    "Salesforce does not know it, or hides it from this user",
+    "it does not exist, or is hidden from this user",
     "Check the name (upper and lower case matter), that the event or channel is deployed, and the user's permissions.",
 )
 _UNKNOWN_MANAGED = Rule(
     TopicNotFoundError,
-    "Salesforce does not know the managed subscription",
-    "Check its name, and that it was not deleted (its stored position is gone then). One that was just created or "
-    "changed is visible after about two minutes.",
+    "Salesforce did not find the managed subscription",
+    "Check its name, and that it was not deleted (which discards its stored position). A new or changed one is "
+    "visible after about two minutes.",
 )
 _DELETED_MANAGED = Rule(
     TopicNotFoundError,
     "the managed subscription was deleted in Salesforce, and its stored position with it",
     "Create the subscription again on the same topic and clear the task: the drain continues after its own recorded "
-    "position, wherever the subscription begins, and nothing is lost while Salesforce retains the events.",
+    "position, independent of the start of the subscription. No event is lost while Salesforce retains it.",
 )
 _BUSY_MANAGED = Rule(
     SubscriptionBusyError,
-    "another stream holds the managed subscription, which has room for one",
-    "Look for another run, trigger or program that uses it: each consumer needs a managed subscription of its own. "
-    "Salesforce frees the place within 15 seconds after a clean end, and about 15 minutes after a connection was lost. "
-    "Nothing is lost; try again then.",
+    "another stream uses the managed subscription, which supports one stream at a time",
+    "Find the other run, trigger or program that uses it: each consumer needs its own managed subscription. "
+    "Salesforce releases the subscription within 15 seconds after a clean end, and about 15 minutes after a lost "
+    "connection. No event is lost. Retry then.",
 )
 _STOPPED_MANAGED = Rule(
     SubscriptionStoppedError,
-    "the managed subscription is stopped, and its stored position is gone",
+    "the managed subscription is stopped, and Salesforce discarded its stored position",
     "Set its state to RUN in Salesforce and clear the task: the drain continues after its own recorded position, "
-    "wherever the subscription begins, and nothing is lost while Salesforce retains the events.",
+    "independent of the start of the subscription. No event is lost while Salesforce retains it.",
 )
 _UNCOMMITTED_MANAGED = Rule(
     ServiceUnavailableError,
-    "Salesforce ended the stream, since nothing was committed on it for too long (1800 seconds)",
-    "Nothing is lost: events after the committed position are delivered again.",
+    "Salesforce ended the stream, because it received no commit for 1,800 seconds",
+    "No event is lost: events after the committed position are delivered again.",
 )
-_SCHEMA_DENIED = Rule(AccessDeniedError, "the schema is unknown or hidden from this user", _PERMISSION)
+_SCHEMA_DENIED = Rule(AccessDeniedError, "the schema does not exist, or is hidden from this user", _PERMISSION)
 
 _BY_CODE: dict[str, Rule] = {
     "service.unavailable": _UNAVAILABLE,
@@ -140,7 +140,7 @@ _BY_CODE: dict[str, Rule] = {
         "Check organization_id and instance_url of the connection, and that the token belongs to that org.",
     ),
     "service.tenant.license": Rule(
-        AccessDeniedError, "the org is not licensed for it", "Ask Salesforce for the Pub/Sub API on this org."
+        AccessDeniedError, "the org is not licensed for it", "Ask Salesforce to license the Pub/Sub API for this org."
     ),
     "service.protection.triggered": _THROTTLED,
     "service.protection.stream.limit.triggered": _THROTTLED,
@@ -162,14 +162,14 @@ _BY_CODE: dict[str, Rule] = {
     "subscription.fetch.requested.events.invalid": _REJECTED,
     "subscription.fetch.topic.mismatch": _REJECTED,
     "subscription.fetch.overflow": Rule(
-        ThrottledError, "more events were asked for than were read", "Resume from the last replay ID after a pause."
+        ThrottledError, "the client requested more events than it read", "Resume from the last replay ID after a pause."
     ),
     "subscription.fetch.replay.repeated": _RESTART,
     "subscription.fetch.request.invalid": _REJECTED,
     "subscription.limit.exceeded": Rule(
         QuotaExceededError,
         "the org's event delivery allocation of the last 24 hours is used up",
-        "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
+        "Wait until it refills, or buy more; an immediate retry cannot succeed. Retained events remain available.",
     ),
     "subscription.internal.error": _RESTART,
     "publish.event.count.invalid": _REJECTED,
@@ -177,7 +177,7 @@ _BY_CODE: dict[str, Rule] = {
     "publish.topic.validation.empty": _REJECTED,
     "publish.auth.refresh.invalid": _REJECTED,
     "publish.stream.sweeper.timeout": Rule(
-        ServiceUnavailableError, "the publish stream was idle for too long", "Open it again and go on publishing."
+        ServiceUnavailableError, "the publish stream was idle for too long", "Open it again and continue to publish."
     ),
     "managed.subscription.already.active": _BUSY_MANAGED,
     "managed.subscription.config.stopped": _STOPPED_MANAGED,
@@ -193,7 +193,7 @@ _BY_CODE: dict[str, Rule] = {
 }
 
 _WRONG_SERVICE = Rule(
-    ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
+    ConfigurationError, "the endpoint does not serve the Pub/Sub API", "Check pubsub_endpoint of the connection."
 )
 _TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
 _NO_ANSWER = Rule(
@@ -214,7 +214,7 @@ _BY_STATUS: dict[str, Rule] = {
     "UNAVAILABLE": Rule(
         ServiceUnavailableError,
         "the endpoint cannot be reached or dropped the connection",
-        f"{_RESUME} If it never works: check pubsub_endpoint, the network and its proxy.",
+        f"{_RESUME} If it always fails: check pubsub_endpoint, the network and its proxy.",
     ),
 }
 
@@ -222,7 +222,7 @@ _TLS = Rule(
     ConfigurationError,
     "TLS with the endpoint failed",
     "Check tls_ca (the certificate authority of the endpoint or of a proxy on the way) and that the port of "
-    "pubsub_endpoint speaks TLS. Nothing was read.",
+    "pubsub_endpoint uses TLS. Nothing was read.",
 )
 _TOO_LARGE = Rule(RequestRejectedError, "a message is larger than this client accepts", _REPORT)
 _BY_DETAILS: tuple[tuple[str, str, Rule], ...] = (
@@ -254,7 +254,7 @@ _BY_RESULT: tuple[tuple[str, Rule], ...] = (
         "PLATFORM_EVENT_PUBLISHING_UNAVAILABLE",
         Rule(
             ServiceUnavailableError,
-            "the event was not published, since the service is unavailable for the moment",
+            "the event was not published, because the service is temporarily unavailable",
             "Publish it again.",
         ),
     ),
@@ -292,7 +292,7 @@ def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
     :param text: of the error in the event's result.
     """
     rule = next((rule for part, rule in _BY_RESULT if part in text), _REFUSED)
-    return rule.report(topic, [quoted(text or "no reason given")])
+    return rule.report(topic, [quoted(text or "no reason reported")])
 
 
 def _status_name(status: str | int | None) -> str:

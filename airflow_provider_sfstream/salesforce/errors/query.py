@@ -20,57 +20,57 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
-_AGAIN = "Run the task again: it begins anew, and the replica is as it was."
+_AGAIN = "Run the task again: it starts from the beginning. The replica is unchanged."
 
 _SESSION = Rule(SessionExpiredError, "the session is no longer valid, also after a new login", _AGAIN)
 _DENIED = Rule(
     AccessDeniedError,
-    "the user may not do this",
-    "Give the user the permission 'API Enabled', and 'View All' for the object. The replica is as it was.",
+    "the user lacks a permission",
+    "Grant the user the permission 'API Enabled', and 'View All' for the object. The replica is unchanged.",
 )
 _HIDDEN = Rule(
     AccessDeniedError,
-    "the org does not have this object, or hides it from the user",
-    "Give the user the permission 'View All' for the object, or leave its table out. The replica is as it was.",
+    "the object does not exist in the org, or is hidden from the user",
+    "Grant the user the permission 'View All' for the object, or exclude its table. The replica is unchanged.",
 )
 _TOO_LONG = Rule(
     ServiceUnavailableError,
-    "the query took longer than Salesforce lets it",
+    "the query exceeded Salesforce's time limit",
     f"{_AGAIN} If it happens again, lower bulk_threshold, so that the Bulk API is used.",
 )
-_CHANGED = Rule(ServiceUnavailableError, "a field of the object went away while records were fetched", _AGAIN)
-_CURSOR = Rule(ServiceUnavailableError, "Salesforce dropped the query's further pages", _AGAIN)
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
-_THROTTLED = Rule(ThrottledError, "the org asks for fewer requests at a time", "Run the task again after a pause.")
+_CHANGED = Rule(ServiceUnavailableError, "a field of the object became unavailable while records were fetched", _AGAIN)
+_CURSOR = Rule(ServiceUnavailableError, "Salesforce discarded the remaining pages of the query", _AGAIN)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _AGAIN)
+_THROTTLED = Rule(ThrottledError, "the org requires fewer concurrent requests", "Run the task again after a pause.")
 _TRANSPORT = Rule(
     ServiceUnavailableError,
     "the connection failed",
-    f"{_AGAIN} If it never works: check the connection's instance or login host, the network and its proxy.",
+    f"{_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
 )
 _REJECTED = Rule(
     RequestRejectedError,
     "Salesforce rejected the request",
-    "A retry cannot help; report it. The replica is as it was.",
+    "A retry cannot succeed; report the error. The replica is unchanged.",
 )
 _NO_BULK = Rule(
     RequestRejectedError,
     "the Bulk API does not serve this object",
-    "Set bulk_threshold above its number of records, so that the REST API is used. The replica is as it was.",
+    "Set bulk_threshold above its number of records, so that the REST API is used. The replica is unchanged.",
 )
 _NO_VERSION = Rule(
     ConfigurationError,
-    "the org's address does not have it",
-    "Check `version` in the Extra of the connection, and its instance or login host. The replica is as it was.",
+    "the org's address does not serve this resource or API version",
+    "Check `version` in the Extra of the connection, and its instance or login host. The replica is unchanged.",
 )
 _NOT_SALESFORCE = Rule(
     ConfigurationError,
-    "something else than Salesforce's API answered",
-    "Check the connection's instance or login host, and any proxy on the way. The replica is as it was.",
+    "the response is not from Salesforce's API",
+    "Check the connection's instance or login host, and any proxy on the way. The replica is unchanged.",
 )
 TLS = Rule(
     ConfigurationError,
     "the TLS certificate was not accepted",
-    "tls_ca must hold the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
+    "tls_ca must contain the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
 )
 
 _BY_CODE: dict[str, Rule] = {
@@ -89,12 +89,12 @@ _BY_CODE: dict[str, Rule] = {
     "REQUEST_LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
         "the org's allocation of API requests of the last 24 hours is used up",
-        "Wait until it refills, or buy more; a retry now would not help. The replica is as it was.",
+        "Wait until it refills, or buy more; an immediate retry cannot succeed. The replica is unchanged.",
     ),
     "EXCEEDEDQUOTA": Rule(
         QuotaExceededError,
         "the org's allocation of query jobs of the last 24 hours is used up",
-        "Wait until it refills; a retry now would not help. The replica is as it was.",
+        "Wait until it refills; an immediate retry cannot succeed. The replica is unchanged.",
     ),
     "SERVER_UNAVAILABLE": _UNAVAILABLE,
     "UNKNOWN_EXCEPTION": _UNAVAILABLE,
@@ -118,8 +118,8 @@ def job_error(message: str, *, what: str) -> SalesforceStreamError:
 
     :param message: its ``errorMessage``.
     """
-    passing = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
-    return (_UNAVAILABLE if passing else _REJECTED).report_response(what, None, None, message)
+    is_temporary = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
+    return (_UNAVAILABLE if is_temporary else _REJECTED).report_response(what, None, None, message)
 
 
 def _rule(status: int | None, code: str, message: str) -> Rule:

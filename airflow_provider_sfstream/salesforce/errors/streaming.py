@@ -28,28 +28,30 @@ from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
 _RESUME = "Nothing that was received is lost: resume from the last replay ID."
-_PERMISSION = "Give the user access in Salesforce (permission set), then run again. Nothing was read or moved."
-_REPORT = "The request is refused as it is; check the arguments, and report it if they are right."
+_PERMISSION = "Grant the user access in Salesforce (permission set), then retry. Nothing was read or moved."
+_REPORT = "A retry cannot succeed: check the arguments, and report the error if they are correct."
 _VERSION = "Set `version` in the Extra of the connection to 37.0 or above, for example 62.0. Nothing was read."
 _LOST = (
     "Events after the stored position may be lost. Nothing was moved. on_invalid_replay='earliest' continues with the "
     "oldest retained event, 'latest' with new ones; both record a gap."
 )
 
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _RESUME)
 _TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
 _REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
-_DENIED = Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
-_THROTTLED = Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_DENIED = Rule(AccessDeniedError, "the user has no access to it", _PERMISSION)
+_THROTTLED = Rule(ThrottledError, "the service requires fewer or slower requests", "Resume after a pause.")
 _SESSION = Rule(
     SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
 )
-_CLIENT_FORGOTTEN = Rule(
-    ServiceUnavailableError, "Salesforce has forgotten this client: its time ran out, or its server went away", _RESUME
+_SESSION_DISCARDED = Rule(
+    ServiceUnavailableError,
+    "Salesforce discarded the session of this client: it timed out, or its server stopped",
+    _RESUME,
 )
 _UNKNOWN_TOPIC = Rule(
     TopicNotFoundError,
-    "Salesforce does not know it, or hides it from this user",
+    "it does not exist, or is hidden from this user",
     "Check the name (upper and lower case matter), that the PushTopic, channel or event exists, and the user's "
     "permissions. Nothing was read or moved.",
 )
@@ -61,13 +63,13 @@ _BY_TEXT: tuple[tuple[str, Rule], ...] = (
         Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST),
     ),
     ("authentication invalid|requires authentication", _SESSION),
-    ("unknown client|not completed handshake", _CLIENT_FORGOTTEN),
+    ("unknown client|not completed handshake", _SESSION_DISCARDED),
     (
         "total events daily limit",
         Rule(
             QuotaExceededError,
             "the org's event delivery allocation of the last 24 hours is used up",
-            "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
+            "Wait until it refills, or buy more; an immediate retry cannot succeed. Retained events remain available.",
         ),
     ),
     (
@@ -85,33 +87,36 @@ _BY_TEXT: tuple[tuple[str, Rule], ...] = (
         Rule(
             RequestRejectedError,
             "the filter names a field that the PushTopic does not select",
-            "Correct what follows the '?' of the topic. Nothing was read or moved.",
+            "Correct the filter after the '?' of the topic. Nothing was read or moved.",
         ),
     ),
     (
         "no .*cookie present|does not match the session",
         Rule(
             RequestRejectedError,
-            "Salesforce did not get back the cookies it had set",
-            "Look for a proxy on the way that removes or mixes cookies.",
+            "Salesforce did not receive the cookies that it had set",
+            "Check for a proxy that removes or mixes cookies.",
         ),
     ),
     (
         "maximum channel limit",
         Rule(
             RequestRejectedError,
-            "the generic channel does not exist, and the org has as many as it may have",
-            "Create it in place of one that is no longer used.",
+            "the generic channel does not exist, and the org has the maximum number of generic channels",
+            "Replace an unused generic channel by this one.",
         ),
     ),
-    ("view all data", Rule(AccessDeniedError, "the user may not read these change events", _PERMISSION)),
+    (
+        "view all data",
+        Rule(AccessDeniedError, "the user lacks the permission to read these change events", _PERMISSION),
+    ),
     ("does(n.t| not) exist|unknown channel|vary only by case", _UNKNOWN_TOPIC),
     ("maximum request size", _TOO_LARGE),
     (
         "create_denied",
         Rule(
             AccessDeniedError,
-            "it does not exist, or the user may not use it",
+            "it does not exist, or the user has no access to it",
             f"Check the name (upper and lower case matter). {_PERMISSION}",
         ),
     ),
@@ -121,7 +126,7 @@ _BY_TEXT: tuple[tuple[str, Rule], ...] = (
 _BY_CODE: dict[int, Rule] = {
     400: _REJECTED,
     401: _SESSION,
-    402: _CLIENT_FORGOTTEN,
+    402: _SESSION_DISCARDED,
     403: _DENIED,
     404: _UNKNOWN_TOPIC,
     413: _TOO_LARGE,
@@ -144,7 +149,7 @@ _BY_STATUS: dict[int, Rule] = {
 _TLS = Rule(
     ConfigurationError,
     "TLS with the org failed",
-    "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was read.",
+    "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was read.",
 )
 _TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
 
@@ -163,7 +168,7 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
     if rule is None:
         code = next((int(match[1]) for match in map(_ERROR.fullmatch, reported) if match), 0)
         rule = _BY_CODE.get(code, _REJECTED if 400 <= code < 500 else _UNAVAILABLE)
-    return rule.report(topic, [quoted(text) for text in reported] or ["no reason given"])
+    return rule.report(topic, [quoted(text) for text in reported] or ["no reason reported"])
 
 
 def error_from_status(status: int | None, text: str | None = None, *, topic: str) -> SalesforceStreamError:

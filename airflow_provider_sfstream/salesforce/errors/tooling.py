@@ -26,48 +26,48 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
-_AGAIN = "It is safe to repeat: nothing is done twice."
-_REPORT = "The request is refused as it is; check the arguments, and report it if they are right. Nothing was changed."
+_AGAIN = "A retry is safe: no change is applied twice."
+_REPORT = "A retry cannot succeed: check the arguments, and report the error if they are correct. Nothing was changed."
 
 _SESSION = Rule(SessionExpiredError, "the session is no longer valid", "Log in again. Nothing was changed.")
 _DENIED = Rule(
     AccessDeniedError,
-    "the user may not do this",
-    "Give the user the permission 'API Enabled', and 'View Setup and Configuration' to read, 'Customize Application' "
+    "the user lacks a permission",
+    "Grant the user the permission 'API Enabled', and 'View Setup and Configuration' to read, 'Customize Application' "
     "to create, change or delete. Nothing was changed.",
 )
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _AGAIN)
 _TRANSPORT = Rule(
     ServiceUnavailableError,
     "the connection failed",
-    f"{_AGAIN} If it never works: check the connection's instance or login host, the network and its proxy.",
+    f"{_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
 )
-_THROTTLED = Rule(ThrottledError, "the org asks for fewer or slower requests", "Repeat it after a pause.")
+_THROTTLED = Rule(ThrottledError, "the org requires fewer or slower requests", "Retry after a pause.")
 _REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
 _WRONG_VALUE = Rule(
-    ConfigurationError, "Salesforce does not accept a value", "Correct what it names. Nothing was changed."
+    ConfigurationError, "Salesforce does not accept a value", "Correct the value that it names. Nothing was changed."
 )
 _EXISTS = Rule(
     AlreadyExistsError,
-    "another record of the org has this name already",
-    "Choose another developer name, or use the one that exists. Nothing was changed.",
+    "another record of the org already has this name",
+    "Choose another developer name, or use the existing record. Nothing was changed.",
 )
 _NO_VERSION = Rule(
     ConfigurationError,
-    "the org's address does not have it",
-    "Check `version` in the Extra of the connection (60.0 or above, and no version that Salesforce does not have yet), "
-    "and its instance or login host. Nothing was changed.",
+    "the org's address does not serve this resource or API version",
+    "Check `version` in the Extra of the connection (60.0 or above, and already released by Salesforce), and "
+    "its instance or login host. Nothing was changed.",
 )
 _NO_TYPE = Rule(
     ConfigurationError,
-    "the org does not have such records at this API version, or not in its edition, or hides them from the user",
+    "this API version or the org's edition does not have these records, or they are hidden from the user",
     "Set `version` in the Extra of the connection to 60.0 or above; the Performance, Unlimited, Enterprise and "
     "Developer editions have them. The user needs 'View Setup and Configuration'. Nothing was changed.",
 )
 _GONE = Rule(
     TopicNotFoundError,
-    "Salesforce does not know it, or hides it from this user",
-    "Check its developer name or id, and the connection's org. Nothing was changed.",
+    "it does not exist, or is hidden from this user",
+    "Check its developer name or ID, and the connection's org. Nothing was changed.",
 )
 
 _BY_CODE: dict[str, Rule] = {
@@ -94,12 +94,12 @@ _BY_CODE: dict[str, Rule] = {
     "REQUEST_LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
         "the org's allocation of API requests of the last 24 hours is used up",
-        "Wait until it refills, or buy more; a retry now would not help. Nothing was changed.",
+        "Wait until it refills, or buy more; an immediate retry cannot succeed. Nothing was changed.",
     ),
     "LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
-        "the org has as many as it may have (of managed event subscriptions 200)",
-        "Delete some that are no longer used. Nothing was changed.",
+        "the org has the maximum number (200 managed event subscriptions)",
+        "Delete unused ones. Nothing was changed.",
     ),
     "SERVER_UNAVAILABLE": _UNAVAILABLE,
     "UNABLE_TO_LOCK_ROW": _UNAVAILABLE,
@@ -117,12 +117,12 @@ _BY_STATUS: dict[int, Rule] = {
 _TLS = Rule(
     ConfigurationError,
     "TLS with the org failed",
-    "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
+    "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
 )
 _TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
 _NOT_SALESFORCE = Rule(
     ConfigurationError,
-    "something else than Salesforce's API answered",
+    "the response is not from Salesforce's API",
     "Check the connection's instance or login host, and any proxy on the way.",
 )
 

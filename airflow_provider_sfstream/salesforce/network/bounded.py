@@ -11,6 +11,7 @@ UNPACKED = {"Accept-Encoding": "identity"}
 """Header of requests whose responses this module reads. A proxy may still compress them."""
 _ZLIB_ENCODINGS = ("gzip", "x-gzip", "deflate")
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
+"""zlib's parameter for a gzip or a zlib header, whichever the body has."""
 
 
 class UnusableAnswerError(httpx.TransportError):
@@ -31,7 +32,7 @@ def read(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> h
             body.add(chunk)
     finally:
         response.close()
-    return body.whole()
+    return body.complete()
 
 
 async def aread(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> httpx.Response:
@@ -42,7 +43,7 @@ async def aread(response: httpx.Response, *, most_bytes: int, most_seconds: floa
             body.add(chunk)
     finally:
         await response.aclose()
-    return body.whole()
+    return body.complete()
 
 
 class _Body:
@@ -53,32 +54,32 @@ class _Body:
         self._began, self._data = time.monotonic(), bytearray()
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding != "identity" and encoding not in _ZLIB_ENCODINGS:
-            raise UnusableAnswerError("the answer is packed in a way that was not asked for")
-        self._packed = None if encoding == "identity" else zlib.decompressobj(_EITHER_HEADER)
+            raise UnusableAnswerError("the response has a Content-Encoding that was not requested")
+        self._decompressor = None if encoding == "identity" else zlib.decompressobj(_EITHER_HEADER)
 
     def add(self, chunk: bytes) -> None:
-        self._data += self._unpacked(chunk)
+        self._data += self._decompressed(chunk)
         if len(self._data) > self._most_bytes:
-            raise UnusableAnswerError(f"the answer is larger than {self._most_bytes} bytes")
+            raise UnusableAnswerError(f"the response is larger than {self._most_bytes} bytes")
         if time.monotonic() - self._began > self._most_seconds:
-            raise UnusableAnswerError(f"the answer took longer than {self._most_seconds:.0f} seconds")
+            raise UnusableAnswerError(f"the response took longer than {self._most_seconds:.0f} seconds")
 
-    def whole(self) -> httpx.Response:
-        if self._packed is not None and self._data and not self._packed.eof:
-            raise UnusableAnswerError("the answer's packed body has no end")
+    def complete(self) -> httpx.Response:
+        if self._decompressor is not None and self._data and not self._decompressor.eof:
+            raise UnusableAnswerError("the compressed body of the response is incomplete")
         # Without the headers about encoding and length: the body is already decompressed.
-        headers = self._response.headers.multi_items()
-        kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "date")]
+        items = self._response.headers.multi_items()
+        headers = [(name, value) for name, value in items if name.lower() in ("content-type", "date")]
         status, request = self._response.status_code, self._response.request
-        return httpx.Response(status, headers=kept, content=bytes(self._data), request=request)
+        return httpx.Response(status, headers=headers, content=bytes(self._data), request=request)
 
-    def _unpacked(self, chunk: bytes) -> bytes:
-        if self._packed is None:
+    def _decompressed(self, chunk: bytes) -> bytes:
+        if self._decompressor is None:
             return chunk
-        if self._packed.eof:
-            raise UnusableAnswerError("the answer goes on after the end of its packed body")
+        if self._decompressor.eof:
+            raise UnusableAnswerError("the response continues after the end of its compressed body")
         try:
             # One byte above the limit, which shows that the body is too large.
-            return self._packed.decompress(chunk, self._most_bytes + 1 - len(self._data))
+            return self._decompressor.decompress(chunk, self._most_bytes + 1 - len(self._data))
         except zlib.error as error:
-            raise UnusableAnswerError("the answer's packed body cannot be unpacked") from error
+            raise UnusableAnswerError("the body of the response cannot be decompressed") from error

@@ -45,13 +45,13 @@ def checked_proxy(url: object) -> str:
     if parts.scheme.startswith("socks"):
         raise _unsupported(
             "The proxy of the connection's proxies or of the environment (HTTPS_PROXY, ALL_PROXY)",
-            "in the connection's proxies or in HTTPS_PROXY, or except the hosts of Salesforce with NO_PROXY",
+            "in the connection's proxies or in HTTPS_PROXY, or exclude the hosts of Salesforce with NO_PROXY",
         )
     if not usable or parts.scheme not in ("http", "https") or "\\" in text or not text.isprintable():
         raise ConfigurationError(
-            "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL is like "
-            "http://proxy.example.com:3128, and in a user name or password before the host, characters such as / # ? @ "
-            "are written as %2F %23 %3F %40. Nothing was sent."
+            "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) is invalid: its URL must be "
+            "like http://proxy.example.com:3128. In a user name or password before the host, write characters such as "
+            "/ # ? @ as %2F %23 %3F %40. Nothing was sent."
         )
     return text
 
@@ -66,10 +66,11 @@ def check_grpc_proxy(host: str) -> None:
     if proxy.lower().startswith("socks") and "://" in proxy:
         remember_user_info(proxy)
         # gRPC compares the ends of host names.
-        exceptions = [each.strip().lower() for each in _first_set(_GRPC_EXCEPTIONS)[1].split(",")]
-        if not any(each and host.lower().endswith(each) for each in exceptions):
+        suffixes = [suffix.strip().lower() for suffix in _first_set(_GRPC_EXCEPTIONS)[1].split(",")]
+        if not any(suffix and host.lower().endswith(suffix) for suffix in suffixes):
             raise _unsupported(
-                f"The proxy of the environment for gRPC ({name})", f"in grpc_proxy, or except {host} with no_grpc_proxy"
+                f"The proxy of the environment for gRPC ({name})",
+                f"in grpc_proxy, or exclude {host} with no_grpc_proxy",
             )
 
 
@@ -79,7 +80,7 @@ def _first_set(names: tuple[str, ...]) -> tuple[str, str]:
 
 def _unsupported(proxy: str, where: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{proxy} is a SOCKS proxy, which is not supported. Name an HTTP proxy, such as http://proxy.example.com:3128, "
+        f"{proxy} is a SOCKS proxy, which is not supported. Set an HTTP proxy, such as http://proxy.example.com:3128, "
         f"{where}. Nothing was sent."
     )
 
@@ -88,8 +89,8 @@ def _proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
     parts = urlsplit(url)
     if parts.scheme in proxies:
         return proxies[parts.scheme]
-    found = getproxies()
-    proxy = found.get(parts.scheme) or found.get("all")
+    environment = getproxies()
+    proxy = environment.get(parts.scheme) or environment.get("all")
     if not proxy or not parts.hostname or proxy_bypass(parts.netloc):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
@@ -112,7 +113,7 @@ def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str]
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     if proxy_for(url, proxies) is not None:
-        return f"The way to {host}:{port} goes through a proxy, which was not looked into."
+        return f"Connections to {host}:{port} use a proxy, which was not checked."
     try:
         socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -121,7 +122,7 @@ def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str]
         connection = socket.create_connection((host, port), STEP_TIMEOUT)
     except OSError as error:
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
-        return f"{host} was resolved, but TCP port {port} was not reached ({reason}): look at firewalls on the way."
+        return f"{host} was resolved, but TCP port {port} was not reached ({reason}): check the firewalls on the way."
     with connection:
         if context is None:
             return f"TCP port {port} of {host} was reached."
@@ -130,4 +131,4 @@ def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str]
                 return f"TCP port {port} of {host} was reached, and TLS."
         except (OSError, ValueError) as error:
             reason = "no answer" if isinstance(error, TimeoutError) else type(error).__name__
-            return f"TCP port {port} of {host} was reached, but not TLS ({reason}): look at proxies on the way."
+            return f"TCP port {port} of {host} was reached, but not TLS ({reason}): check the proxies on the way."

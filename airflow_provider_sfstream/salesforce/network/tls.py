@@ -32,15 +32,15 @@ def load_ca(tls_ca: str | None) -> str | None:
             pem = Path(tls_ca.strip()).expanduser().read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"tls_ca {quoted_setting(tls_ca.strip())} cannot be read ({type(error).__name__}). Give the path of a "
-                "PEM file that exists where the task runs, or the PEM text itself."
+                f"tls_ca {quoted_setting(tls_ca.strip())} cannot be read ({type(error).__name__}). Set it to the "
+                "path of a PEM file on the worker of the task, or to the PEM text."
             ) from None  # the cause quotes the field, which may be anything
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigurationError(
-            "tls_ca holds no readable certificate. It must be PEM, beginning with -----BEGIN CERTIFICATE-----."
+            "tls_ca contains no readable certificate. It must be PEM, beginning with -----BEGIN CERTIFICATE-----."
         ) from error
     return pem
 

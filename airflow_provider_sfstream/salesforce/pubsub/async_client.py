@@ -96,7 +96,7 @@ def _result(ready: Coroutine[Any, Any, Any]) -> Any:
         ready.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("The status of a gRPC call that has ended is not there.")
+    raise RuntimeError("gRPC did not return the status of an ended call.")
 
 
 class AsyncPubSubClient(PubSubConnection):
@@ -127,8 +127,8 @@ class AsyncPubSubClient(PubSubConnection):
     async def aclose(self) -> None:
         """Close the connection. Pending calls raise :class:`RuntimeError`."""
         self._closed = True
-        for asked in self._schemas.values():
-            asked.cancel()
+        for load in self._schemas.values():
+            load.cancel()
         if self._channel is not None:
             await self._channel.close()
 
@@ -154,12 +154,13 @@ class AsyncPubSubClient(PubSubConnection):
 
         :raises SchemaError: if Salesforce's response is not the schema of a record.
         """
-        asked = self._schemas.get(schema_id)
-        if asked is None:
-            asked = self._schemas[schema_id] = asyncio.create_task(self._load_schema(schema_id))
-            asked.add_done_callback(partial(self._forget_failure, schema_id))
-        with self._closing_ends_it():
-            return await asyncio.shield(asked)
+        load = self._schemas.get(schema_id)
+        if load is None:
+            load = self._schemas[schema_id] = asyncio.create_task(self._load_schema(schema_id))
+            load.add_done_callback(partial(self._forget_failure, schema_id))
+        with self._error_if_closed():
+            # Shielded: the cancellation of one caller must not cancel the request of the other callers.
+            return await asyncio.shield(load)
 
     def subscribe(
         self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
@@ -215,7 +216,7 @@ class AsyncPubSubClient(PubSubConnection):
         request.num_requested = credit.request()
         call = AsyncSubscribeCall(getattr(self._stub(), rpc), name, token)
         try:
-            with self._session.using(token), self._closing_ends_it():
+            with self._session.using(token), self._error_if_closed():
                 while not credit.exhausted:
                     response = await call.exchange(request, silence_timeout)
                     batch = response_batch(name, response, time.time_ns())
@@ -246,8 +247,8 @@ class AsyncPubSubClient(PubSubConnection):
                 raise error_from_call(fault, f"schema {schema_id}") from None
         return str(info.schema_json)
 
-    def _forget_failure(self, schema_id: str, asked: asyncio.Task[str]) -> None:
-        if asked.cancelled() or asked.exception() is not None:
+    def _forget_failure(self, schema_id: str, load: asyncio.Task[str]) -> None:
+        if load.cancelled() or load.exception() is not None:
             del self._schemas[schema_id]
 
     def _stub(self) -> PubSubStub:
@@ -258,7 +259,7 @@ class AsyncPubSubClient(PubSubConnection):
         return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
 
     @contextmanager
-    def _closing_ends_it(self) -> Iterator[None]:
+    def _error_if_closed(self) -> Iterator[None]:
         """Replace a cancellation by :class:`RuntimeError` if :meth:`aclose` cancelled the call, not the task."""
         try:
             yield

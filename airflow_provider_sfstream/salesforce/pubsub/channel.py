@@ -99,8 +99,8 @@ class Endpoint:
         plaintext = parts.scheme == "http"
         if plaintext and not allow_insecure and not is_loopback(host):
             raise ConfigurationError(
-                f"pubsub_endpoint {host} would be reached without TLS, and the access token with it. Use TLS (no "
-                "http://), or set allow_insecure on the connection if you accept that. Nothing was contacted."
+                f"pubsub_endpoint {host} without TLS would send the access token unencrypted. Use TLS (no http://), "
+                "or set allow_insecure on the connection if you accept that. Nothing was contacted."
             )
         bracketed = f"[{host}]" if ":" in host else host
         return cls(f"{bracketed}:{port or (80 if plaintext else 443)}", plaintext)

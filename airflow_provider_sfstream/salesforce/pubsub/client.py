@@ -125,9 +125,10 @@ class PubSubClient(PubSubConnection):
         except ContactError as error:
             context = None if self.endpoint.plaintext else ssl_context(self._ca_pem)
             raise ContactError(
-                f"{name}: the Pub/Sub API at {self.endpoint.target} did not answer, though the login worked. "
-                f"{how_far(self.endpoint.url, context)} Silence is not taken for an end: nothing was moved, and "
-                f"nothing is lost while Salesforce keeps the events. It ended with: {error}"
+                f"{name}: the Pub/Sub API at {self.endpoint.target} did not answer, although the login succeeded. "
+                f"{how_far(self.endpoint.url, context)} A missing response does not prove the end of the "
+                "stream: no position was moved, and no event is lost while Salesforce retains it. "
+                f"Cause: {error}"
             ) from None
 
     def get_schema(self, schema_id: str) -> str:
@@ -147,8 +148,8 @@ class PubSubClient(PubSubConnection):
         info = self.get_topic(topic)
         if not info.can_publish or not info.schema_id:
             raise PublishError(
-                f"{topic} cannot be published to by this user. Publish to a platform event's own topic, "
-                "/event/Name__e, with create access to it."
+                f"{topic}: this user cannot publish to the topic. Use the topic of a platform event, /event/Name__e. "
+                "The user needs create access to the event."
             )
         created_by = self._session.token().user_id
         return EventEncoder(self.get_schema(info.schema_id), info.schema_id, created_by=created_by)
@@ -160,7 +161,7 @@ class PubSubClient(PubSubConnection):
         :raises PublishError: if the topic is not one that this user can publish to.
         """
         encoder = self.encoder(topic)
-        return [encoder.encode(each) for each in values]
+        return [encoder.encode(event) for event in values]
 
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
         """Publish ``events`` in order and return a result for each, in the same order.
@@ -181,8 +182,8 @@ class PubSubClient(PubSubConnection):
             except SalesforceStreamError as error:
                 if not published:
                     raise
-                for rest in outgoing[index:]:
-                    published += publishing.not_published(rest, error)
+                for unpublished in outgoing[index:]:
+                    published += publishing.not_published(unpublished, error)
                 break
         return published
 

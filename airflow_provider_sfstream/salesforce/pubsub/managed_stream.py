@@ -74,14 +74,14 @@ class ManagedStream(Subscription):
     ) -> None:
         self.subscription = subscription
         self._session = session
-        self._left = limit
+        self._remaining = limit
         self._recommit = recommit
         self._commit_keepalive = commit_keepalive
         self._clock = clock
         self._commits = Commits(subscription)
-        self._answered = threading.Condition()
+        self._commits_changed = threading.Condition()
         self._last_commit = clock()
-        self._waited_in_vain = False
+        self._commit_timed_out = False
         self._end: Exception | None = None
         self._batches = self.batches(idle_timeout)
         super().__init__(open_call, token, subscription.description, opening_request(subscription), {}, limit)
@@ -101,12 +101,12 @@ class ManagedStream(Subscription):
         :raises StopIteration: when the events that the limit allows have been returned.
         :raises SalesforceStreamError: when the stream has ended for another reason.
         """
-        if self._left == 0:
+        if self._remaining == 0:
             raise StopIteration
         with self._session.using(self._token):
             batch = next(self._batches)
-        if batch is not None and self._left is not None:
-            self._left -= len(batch)
+        if batch is not None and self._remaining is not None:
+            self._remaining -= len(batch)
         return batch
 
     @property
@@ -116,11 +116,11 @@ class ManagedStream(Subscription):
 
     def allow(self, count: int) -> None:
         """Raise the limit by ``count`` events, in place of events that were delivered and discarded."""
-        if self._left is not None:
-            self._left += count
+        if self._remaining is not None:
+            self._remaining += count
         with self._lock:
             self._credit.allow(count)
-            self._ask()
+            self._request_more()
 
     def stop_fetching(self) -> None:
         """Request no more events. The stream stays open for commits; events that were requested may still arrive."""
@@ -132,14 +132,17 @@ class ManagedStream(Subscription):
 
         :param replay_id: of an event that this stream has delivered, or one that an empty batch with ``pending > 0``
             named.
-        :raises ServiceUnavailableError: if the stream has ended. Nothing moved.
+        :raises ServiceUnavailableError: if the stream has ended. The committed position did not change.
         :raises SalesforceStreamError: the error that ended the stream, if it is not retriable.
         """
         if not 0 < len(replay_id) <= LONGEST:
-            raise InvalidReplayIdError(f"{self._name}: a replay ID of {len(replay_id)} bytes is none. Nothing moved.")
-        with self._session.using(self._token), self._answered:
+            raise InvalidReplayIdError(
+                f"{self._name}: invalid replay ID: expected 1 to {LONGEST} bytes, got {len(replay_id)}. The committed "
+                "position did not change."
+            )
+        with self._session.using(self._token), self._commits_changed:
             if self._end is not None:
-                raise self._ended_without(replay_id, "was not committed")
+                raise self._interrupted(replay_id, "was not committed")
             self._send_commit(replay_id)
 
     def wait_for_commit(self, replay_id: bytes, timeout: float) -> None:
@@ -151,16 +154,16 @@ class ManagedStream(Subscription):
             commit is unknown until the next stream: its start shows the committed position.
         :raises SalesforceStreamError: the error that ended the stream, if it is not retriable.
         """
-        with self._session.using(self._token), self._answered:
-            self._answered.wait_for(lambda: self._commits.outcome(replay_id) or self._end is not None, timeout)
+        with self._session.using(self._token), self._commits_changed:
+            self._commits_changed.wait_for(lambda: self._commits.outcome(replay_id) or self._end is not None, timeout)
             if self._commits.outcome(replay_id):
                 return
             if self._end is not None:
-                raise self._ended_without(replay_id, "may not be committed")
-            self._waited_in_vain = True
+                raise self._interrupted(replay_id, "may not be committed")
+            self._commit_timed_out = True
             raise ServiceUnavailableError(
-                f"{self._name}: Salesforce did not acknowledge within {timeout:g} seconds that replay ID "
-                f"{replay_id.hex()} is committed. It may be or not, and nothing is lost: events after the committed "
+                f"{self._name}: Salesforce did not acknowledge within {timeout:g} seconds the commit of replay ID "
+                f"{replay_id.hex()}. It may or may not be committed. No event is lost: events after the committed "
                 "position are delivered again."
             )
 
@@ -170,13 +173,13 @@ class ManagedStream(Subscription):
         Wait up to five seconds for the response to an outstanding commit, unless an earlier wait for it timed out:
         cancelling the call could lose the commit.
         """
-        with self._answered:
-            seconds = 0.0 if self._waited_in_vain else _SECONDS_TO_FLUSH
-            self._answered.wait_for(lambda: self._end is not None or not self._commits.unanswered, seconds)
+        with self._commits_changed:
+            seconds = 0.0 if self._commit_timed_out else _SECONDS_TO_FLUSH
+            self._commits_changed.wait_for(lambda: self._end is not None or not self._commits.unanswered, seconds)
             if self._end is None and self._commits.unanswered:
                 log.warning(
-                    "%s: closed before a commit was acknowledged. If it was not carried out, the events since the one "
-                    "before are delivered again.",
+                    "%s: the stream was closed before Salesforce acknowledged a commit. If it failed, the events after "
+                    "the previous commit are delivered again.",
                     self._name,
                 )
         super().close()
@@ -184,33 +187,33 @@ class ManagedStream(Subscription):
     def _is_finished(self) -> bool:
         return False  # responses to commits must be read even after the limit
 
-    def _hand_over(self, arrival: tuple[int, Response, int]) -> None:
+    def _deliver(self, arrival: tuple[int, Response, int]) -> None:
         size, response, _ = arrival
-        answers = isinstance(response, ManagedFetchResponse) and response.HasField("commit_response")
-        with self._answered:
-            if answers:
-                self._note_answer(response)
+        has_commit_response = isinstance(response, ManagedFetchResponse) and response.HasField("commit_response")
+        with self._commits_changed:
+            if has_commit_response:
+                self._record_commit_response(response)
             self._keep_alive()
-        if response.events or not answers:
-            super()._hand_over(arrival)
+        if response.events or not has_commit_response:
+            super()._deliver(arrival)
         else:
             with self._lock:
                 self._bytes_waiting -= size
 
-    def _ended(self, end: Exception | None) -> None:
-        with self._answered:
+    def _deliver_end(self, end: Exception | None) -> None:
+        with self._commits_changed:
             self._end = end
-            self._answered.notify_all()
-        super()._ended(end)
+            self._commits_changed.notify_all()
+        super()._deliver_end(end)
 
-    def _note_answer(self, response: Any) -> None:
+    def _record_commit_response(self, response: Any) -> None:
         answer = response.commit_response
-        failure = answer.error.msg or "no reason given" if answer.HasField("error") else None
+        failure = answer.error.msg or "no reason reported" if answer.HasField("error") else None
         error = self._commits.answered(answer.commit_request_id, failure)
         if error is not None:
             log.warning("%s", error)
             self._recommit = None
-        self._answered.notify_all()
+        self._commits_changed.notify_all()
 
     def _keep_alive(self) -> None:
         committed = self._commits.acknowledged or self._recommit
@@ -220,14 +223,14 @@ class ManagedStream(Subscription):
             self._send_commit(committed)
 
     def _send_commit(self, replay_id: bytes) -> None:
-        self._waited_in_vain = False
+        self._commit_timed_out = False
         commit = CommitReplayRequest(commit_request_id=self._commits.sent(replay_id), replay_id=replay_id)
         self._requests.put(ManagedFetchRequest(commit_replay_id_request=commit))
         self._last_commit = self._clock()
 
-    def _ended_without(self, replay_id: bytes, what: str) -> Exception:
+    def _interrupted(self, replay_id: bytes, outcome: str) -> Exception:
         """Return the error for a commit that the end of the stream interrupted, of the same class as that end."""
         return type(self._end or RuntimeError())(
-            f"{self._name}: replay ID {replay_id.hex()} {what}, because the stream ended. Nothing is lost: events "
-            f"after the committed position are delivered again. The end: {self._end}"
+            f"{self._name}: replay ID {replay_id.hex()} {outcome}, because the stream ended. No event is lost: "
+            f"events after the committed position are delivered again. Cause: {self._end}"
         )

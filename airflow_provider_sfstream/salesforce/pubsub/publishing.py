@@ -30,7 +30,7 @@ MOST_REQUEST_BYTES = 3_000_000
 MOST_REQUEST_EVENTS = 200
 """Allocations of the Pub/Sub API guide: 1 MB an event, 3 MB and 200 events a publish request."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = {"int", "long"}
+_INTEGERS = {"int", "long"}
 
 
 def _new_key() -> str:
@@ -82,8 +82,8 @@ class EventEncoder:
         """
         unknown = sorted(set(names) - self.field_names)
         if unknown:
-            known = ", ".join(sorted(self.field_names))
-            raise SchemaError(f"{self.event_name} has no field {', '.join(unknown)}; it has {known}.")
+            names = ", ".join(sorted(self.field_names))
+            raise SchemaError(f"{self.event_name} has no field {', '.join(unknown)}. Its fields are {names}.")
 
     def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent:
         """Return an event with ``values`` by field name. Times need a time zone; times and dates may be ISO 8601 text.
@@ -108,11 +108,12 @@ class EventEncoder:
             if not invalid:
                 fastavro.schemaless_writer(buffer, self._schema, record, strict_allow_default=True)
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
-            invalid = self._invalid_fields(record) or ["A value"]
+            invalid = self._invalid_fields(record) or ["an unidentified field"]
         if invalid:
             # Without the cause, which quotes the value.
             raise SchemaError(
-                f"{', '.join(invalid)} of a {self.event_name} is not of its type. Nothing was published."
+                f"{self.event_name}: a value is missing or of the wrong type: {', '.join(invalid)}. Nothing was "
+                "published."
             ) from None
         return OutgoingEvent(buffer.getvalue(), self._schema_id, correlation_key or _new_key())
 
@@ -140,7 +141,7 @@ def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest
     if too_large:
         raise PublishError(
             f"{topic}: {len(too_large)} of {len(events)} events are over 1 MB, the first at index {too_large[0]}. "
-            "Make them smaller; nothing was published."
+            "Reduce their size. Nothing was published."
         )
     groups = grouped(events, size_of)
     return [PublishRequest(topic_name=topic, events=map(_message, group)) for group in groups]
@@ -175,8 +176,8 @@ def results(topic: str, request: PublishRequest, response: PublishResponse) -> l
     """
     if len(response.results) != len(request.events):
         raise PublishError(
-            f"{topic}: Salesforce answered {len(response.results)} results for {len(request.events)} events "
-            f"(rpc id {response.rpc_id}); which of them were published is unknown."
+            f"{topic}: Salesforce returned {len(response.results)} results for {len(request.events)} events "
+            f"(rpc id {response.rpc_id}). It is unknown which of them were published."
         )
     published = []
     for event, result in zip(request.events, response.results, strict=True):
@@ -201,11 +202,11 @@ def event_value(field: dict[str, Any], value: Any) -> Any:
     :raises ValueError: if a text is not a date or time, or a time has no time zone.
     """
     kinds = _kinds(field["type"])
-    if "long" in kinds and (named := salesforce_type(field)) in ("DateTime", "DateOnly"):
-        return _milliseconds(value, is_date=named == "DateOnly")
+    if "long" in kinds and (field_type := salesforce_type(field)) in ("DateTime", "DateOnly"):
+        return _milliseconds(value, is_date=field_type == "DateOnly")
     if isinstance(value, Decimal):
         value = float(value)
-    if isinstance(value, float) and value.is_integer() and kinds & _WHOLE and "double" not in kinds:
+    if isinstance(value, float) and value.is_integer() and kinds & _INTEGERS and "double" not in kinds:
         return int(value)
     return value
 

@@ -54,7 +54,9 @@ def check_topic(topic: str) -> str:
     :raises InvalidTopicError: if it does not. Nothing was contacted.
     """
     if Topic.parse(topic).api != "pubsub":
-        raise InvalidTopicError(f"{topic} is on the Streaming API, not on the Pub/Sub API. Nothing was read or moved.")
+        raise InvalidTopicError(
+            f"{topic}: the Pub/Sub API does not support this topic; the Streaming API does. Nothing was read or moved."
+        )
     return topic
 
 
@@ -67,10 +69,12 @@ def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **s
     check_topic(topic)
     if after is StartFrom.COMMITTED:
         raise ConfigurationError(
-            f"{topic}: only a managed subscription begins where it was committed. Nothing was read."
+            f"{topic}: only a managed subscription can start at its committed position. Nothing was read."
         )
     if isinstance(after, bytes) and not 0 < len(after) <= LONGEST:
-        raise InvalidReplayIdError(f"{topic}: a replay ID of {len(after)} bytes is none. Nothing was read.")
+        raise InvalidReplayIdError(
+            f"{topic}: invalid replay ID: expected 1 to {LONGEST} bytes, got {len(after)}. Nothing was read."
+        )
     check_amounts(topic, limit, **seconds)
 
 
@@ -113,12 +117,13 @@ def response_batch(name: str, response: Response, received_at: int) -> EventBatc
         schema_ids.append(event.schema_id)
         payloads.append(event.payload)
     sizes = set(map(len, replay_ids))
-    if (sizes and not (min(sizes) > 0 and max(sizes) <= LONGEST)) or len(response.latest_replay_id) > LONGEST:
+    if response.latest_replay_id:
+        sizes.add(len(response.latest_replay_id))
+    if sizes and not (min(sizes) > 0 and max(sizes) <= LONGEST):
         raise ProtocolError(
-            f"{name}: Salesforce sent replay IDs of {min(sizes, default=0)} to "
-            f"{max(sizes, default=len(response.latest_replay_id))} bytes, and none has fewer than 1 or more than "
-            f"{LONGEST}: no run could go on from there. Nothing of that response was taken, and nothing is lost: the "
-            "events before it are kept. Look for something on the way that changes answers, and report it."
+            f"{name}: Salesforce sent replay IDs of {min(sizes)} to {max(sizes)} bytes, but valid ones have 1 to "
+            f"{LONGEST}: no run could resume from them. The response was discarded, and no event is lost: the events "
+            "before it are not affected. Check for a proxy that changes responses, and report the error."
         )
     return EventBatch(
         replay_ids=replay_ids,
@@ -172,6 +177,7 @@ class Subscription:
         self._arrived: SimpleQueue[_Arrival | Exception | None] = SimpleQueue()
         opening.num_requested = self._credit.request()
         self._requests.put(opening)
+        # None in the queue ends the iterator, and with it the requests of the call.
         self._call = open_call(iter(self._requests.get, None), metadata=call_metadata(token))
         self._reader = threading.Thread(target=self._read, name=f"sfstream-subscribe {name}", daemon=True)
         self._reader.start()
@@ -196,7 +202,7 @@ class Subscription:
                 self._events_waiting -= len(response.events)
                 self._bytes_waiting -= size
                 self._has_room.notify()
-                self._ask()
+                self._request_more()
             yield response_batch(self._name, response, received_at)
 
     def close(self) -> None:
@@ -217,11 +223,11 @@ class Subscription:
                     self._credit.received(len(response.events))
                     self._events_waiting += len(response.events)
                     self._bytes_waiting += size
-                    self._ask()
+                    self._request_more()
                     finished = self._is_finished()
                 # Let gRPC's thread send the request before the consumer uses the CPU.
                 time.sleep(0)
-                self._hand_over((size, response, received_at))
+                self._deliver((size, response, received_at))
                 if finished:
                     end = None
                     break
@@ -231,7 +237,7 @@ class Subscription:
         except Exception as error:  # raised in the consumer, which must not wait forever
             end = error
         self._requests.put(None)
-        self._ended(end)
+        self._deliver_end(end)
 
     def _wait_for_room(self) -> None:
         with self._lock:
@@ -241,13 +247,13 @@ class Subscription:
         """Return whether all expected responses were read. The caller holds the lock."""
         return self._credit.exhausted
 
-    def _hand_over(self, arrival: _Arrival) -> None:
+    def _deliver(self, arrival: _Arrival) -> None:
         self._arrived.put(arrival)
 
-    def _ended(self, end: Exception | None) -> None:
+    def _deliver_end(self, end: Exception | None) -> None:
         self._arrived.put(end)
 
-    def _ask(self) -> None:
+    def _request_more(self) -> None:
         """Request more events, unless too many bytes wait. The caller holds the lock."""
         if self._events_waiting >= MOST_EVENTS_WAITING or self._bytes_waiting >= MOST_BYTES_WAITING:
             return

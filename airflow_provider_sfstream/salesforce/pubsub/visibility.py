@@ -35,7 +35,8 @@ minutes. The proof is another response on the same connection meanwhile."""
 INTERVAL = 5.0
 """Seconds between two attempts."""
 
-_EVERY_ORG_HAS = "/data/ChangeEvents"
+_STANDARD_CHANNEL = "/data/ChangeEvents"
+"""A topic that every org has."""
 
 
 class Visibility(Enum):
@@ -43,7 +44,7 @@ class Visibility(Enum):
 
     OPEN = "can be subscribed to"
     STOPPED = "is stopped"
-    UNKNOWN = "is not known"
+    UNKNOWN = "was not found"
 
 
 def visibility_of(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Visibility:
@@ -53,17 +54,17 @@ def visibility_of(client: PubSubClient, subscription: ManagedSubscription, *, si
     :raises SalesforceStreamError: for every other response, for example a missing permission.
     """
     try:
-        return _look(client, subscription, silence)
+        return _observe(client, subscription, silence)
     except SessionExpiredError:
         client.renew_session()
-        return _look(client, subscription, silence)
+        return _observe(client, subscription, silence)
 
 
-def _look(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Visibility:
+def _observe(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Visibility:
     try:
         with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
             if next(stream, None) is None:
-                client.prove_contact(_EVERY_ORG_HAS)  # a refusal that was sent before has arrived by then
+                client.prove_contact(_STANDARD_CHANNEL)  # a refusal that was sent before has arrived by then
                 next(stream, None)
     except TopicNotFoundError:
         return Visibility.UNKNOWN
@@ -89,23 +90,23 @@ def wait_until_seen(
 
     :param timeout: seconds within which the last attempt begins.
     :param interval: seconds between two attempts.
-    :param silence: see :func:`look`.
+    :param silence: see :func:`visibility_of`.
     :raises ServiceUnavailableError: if it does not have that state within ``timeout``.
     :raises SalesforceStreamError: for a permanent error, for example a missing permission.
     """
     deadline = now() + timeout
     while True:
         try:
-            seen = visibility_of(client, subscription, silence=silence)
-            if seen is expected:
+            visibility = visibility_of(client, subscription, silence=silence)
+            if visibility is expected:
                 return
-            last = f"the managed event subscription {seen.value}"
+            last = f"the managed event subscription {visibility.value}"
         except ServiceUnavailableError as error:
             last = str(error)
         if now() + interval > deadline:
             raise ServiceUnavailableError(
-                f"managed event subscription {subscription.text}: it was changed, but the Pub/Sub API has not seen it "
-                f"within {timeout:g} seconds ({last}). It usually does after about two minutes. Run again: what is "
-                "changed already is left alone."
+                f"managed event subscription {subscription.text}: it was changed, but the Pub/Sub API did not apply "
+                f"the change within {timeout:g} seconds ({last}). It usually does so after about two minutes. Run the "
+                "task again: it does not repeat changes that are already applied."
             )
         sleep(interval)

@@ -20,7 +20,7 @@ class AllocationClient(RestApiClient):
     :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
     """
 
-    needs_version = "tells allocations"
+    needs_version = "allocations require"
 
     def all(self) -> dict[str, Allocation]:
         """Return every allocation with a maximum above 0, by name. Salesforce updates the numbers with a small delay.
@@ -35,11 +35,11 @@ class AllocationClient(RestApiClient):
         :raises AllocationUnknownError: if Salesforce does not report one of them.
         :raises SalesforceStreamError: if they cannot be read.
         """
-        found = self.all()
+        allocations = self.all()
         for name in names:
-            if name not in found:
-                raise AllocationUnknownError(_unknown(name, found))
-        return [found[name] for name in names]
+            if name not in allocations:
+                raise AllocationUnknownError(_missing(name, allocations))
+        return [allocations[name] for name in names]
 
     def delivered(self, now: datetime) -> dict[str, int]:
         """Return the numbers of events delivered to all clients in the 24 hours up to the last full hour: ``platform
@@ -50,8 +50,8 @@ class AllocationClient(RestApiClient):
 
         :raises SalesforceStreamError: if they cannot be read: not every edition has ``PlatformEventUsageMetric``.
         """
-        found = {kind: self._metric(metric, now) for kind, metric in DELIVERY_METRICS.items()}
-        return {kind: value for kind, value in found.items() if value is not None}
+        counts = {kind: self._metric(metric, now) for kind, metric in DELIVERY_METRICS.items()}
+        return {kind: count for kind, count in counts.items() if count is not None}
 
     def _metric(self, metric: str, now: datetime) -> int | None:
         what = f"the metric {metric} of PlatformEventUsageMetric"
@@ -62,10 +62,10 @@ class AllocationClient(RestApiClient):
         return sum(counts) if counts else None
 
 
-def _unknown(name: str, found: Mapping[str, Allocation]) -> str:
-    near = get_close_matches(name, found, n=5, cutoff=0.5) or sorted(found)[:5]
+def _missing(name: str, allocations: Mapping[str, Allocation]) -> str:
+    suggestions = get_close_matches(name, allocations, n=5, cutoff=0.5) or sorted(allocations)[:5]
     return (
-        f"{_WHAT}: Salesforce does not say how much of {name!r} remains, or the org has none of it: that is neither "
-        f"enough nor too little. Name one that it tells ({', '.join(near) or 'it tells none'}), and check upper and "
-        "lower case."
+        f"{_WHAT}: Salesforce does not report how much of {name!r} remains, or the org does not have this allocation, "
+        "so it is unknown whether enough remains. Use a reported name "
+        f"({', '.join(suggestions) or 'none is reported'}), and check upper and lower case."
     )

@@ -31,7 +31,7 @@ class RestApiClient:
     first_api_version: ClassVar[int] = FIRST_API_VERSION
     """The first API version that supports the client."""
     needs_version: ClassVar[str]
-    """End of the error's sentence "API version '30.0' is none that ...", which names the feature."""
+    """Subject and verb of the error's sentence "... 37.0 or above", which name the feature."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ToolingRecordsClient(RestApiClient):
         answer = self._rest.request("GET", "tooling/query/", what=what, parameters={"q": soql})
         rows = answer.get("records")
         if not isinstance(rows, Sequence) or not all(isinstance(row, dict) and "Id" in row for row in rows):
-            raise RequestRejectedError(f"{what}: the answer to the query is not one that Salesforce gives.")
+            raise RequestRejectedError(f"{what}: the response to the query does not have the documented form.")
         return rows
 
     def _post(self, kind: str, full_name: str, metadata: Mapping[str, Any], what: str) -> str | None:
@@ -117,7 +117,7 @@ class ToolingRecordsClient(RestApiClient):
         except TopicNotFoundError:
             return None
         if not isinstance(row.get("Metadata"), dict):
-            raise RequestRejectedError(f"{what}: Salesforce answered without its settings. Nothing was changed.")
+            raise RequestRejectedError(f"{what}: the response of Salesforce has no settings. Nothing was changed.")
         return row
 
 

@@ -144,7 +144,7 @@ class RestClient:
             text = f"{type(fault).__name__}: {fault}"
             raise error_from_response(None, None, text, what=what, names_record=False) from None
         except (KeyError, ValueError):
-            raise RequestRejectedError(f"{what}: the response does not contain it.") from None
+            raise RequestRejectedError(f"{what}: the response has no reliable Date header.") from None
 
     def _origin(self, token: AccessToken) -> str:
         return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
@@ -165,7 +165,7 @@ class RestClient:
             except (ValueError, ImportError, httpx.InvalidURL):
                 # Without the cause: it quotes the proxy's URL, with a password.
                 raise ConfigurationError(
-                    "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL "
+                    "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) is invalid: its URL "
                     "must begin with http:// or https://. Nothing was sent."
                 ) from None
             self._clients[proxy] = client
@@ -239,8 +239,8 @@ def measured_server_time(
             return ServerTime(date, sent, clock())
         except SalesforceStreamError as error:
             log.warning(
-                "Salesforce's time could not be measured, so this run claims no time: its window has no confirmed_at "
-                "and no contact_at. No event is affected. %s",
+                "Salesforce's time could not be measured, so the window of this run has no confirmed_at and no "
+                "contact_at. No event is affected. %s",
                 error,
             )
             return None

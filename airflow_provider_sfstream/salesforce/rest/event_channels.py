@@ -63,7 +63,7 @@ class EventChannelClient(ToolingRecordsClient):
     """
 
     first_api_version = FIRST_API_VERSION
-    needs_version = "has filters of custom channels"
+    needs_version = "filters of custom channels require"
     checked = _MEMBER, _MEMBERS
 
     def find(self, name: str) -> EventChannelRecord | None:
@@ -71,9 +71,9 @@ class EventChannelClient(ToolingRecordsClient):
         developer_name, what = name.removesuffix("__chn"), f"channel {name}"
         where = f"DeveloperName = {soql_text(developer_name)}"
         for row in self._query(f"SELECT Id, NamespacePrefix FROM {_CHANNEL} WHERE {where}", what):  # noqa: S608
-            found = None if row.get("NamespacePrefix") else self._get(_CHANNEL, str(row["Id"]), what)
-            if found is not None:
-                return _channel(found, name)
+            record = None if row.get("NamespacePrefix") else self._get(_CHANNEL, str(row["Id"]), what)
+            if record is not None:
+                return _channel(record, name)
         return None
 
     def create(self, name: str, channel_type: ChannelType, label: str) -> EventChannelRecord:
@@ -86,7 +86,7 @@ class EventChannelClient(ToolingRecordsClient):
         self._post(_CHANNEL, name, {"channelType": channel_type, "label": label}, what)
         record = self.find(name)
         if record is None:
-            raise TopicNotFoundError(f"{what}: it was created, and Salesforce does not show it. Run the task again.")
+            raise TopicNotFoundError(f"{what}: it was created, but Salesforce does not return it. Run the task again.")
         return record
 
     def relabel(self, record: EventChannelRecord, label: str) -> None:
@@ -107,8 +107,8 @@ class EventChannelClient(ToolingRecordsClient):
         member.
         """
         rows = self._query(f"SELECT Id FROM {_MEMBER}", _MEMBERS)  # noqa: S608
-        found = (self._get(_MEMBER, str(row["Id"]), f"channel member {row['Id']}") for row in rows)
-        records = [_member(row) for row in found if row is not None]
+        members = (self._get(_MEMBER, str(row["Id"]), f"channel member {row['Id']}") for row in rows)
+        records = [_member(row) for row in members if row is not None]
         of_channel = [record for record in records if record.channel.lower() == channel.lower()]
         return sorted(of_channel, key=lambda record: record.member.entity)
 
@@ -157,7 +157,7 @@ def _member(row: Mapping[str, Any]) -> ChannelMemberRecord:
     member = ChannelMember(
         str(metadata.get("selectedEntity") or ""),
         str(metadata.get("filterExpression") or "").strip() or None,
-        tuple(str(one.get("name")) for one in fields if isinstance(one, Mapping)),
+        tuple(str(field.get("name")) for field in fields if isinstance(field, Mapping)),
     )
     return ChannelMemberRecord(
         str(row["Id"]),

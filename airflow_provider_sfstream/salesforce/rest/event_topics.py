@@ -38,7 +38,7 @@ class EventTopicClient(ToolingRecordsClient):
     change events with ``ChangeEvent``. Standard platform events have no suffix, so it cannot identify them.
     """
 
-    needs_version = "lists topics"
+    needs_version = "lists of topics require"
 
     def all(self) -> EventTopics:
         """Return all topics that the user can see, by kind and name. Sends four requests, more for long lists.
@@ -53,9 +53,9 @@ class EventTopicClient(ToolingRecordsClient):
         }
         topics: list[EventTopic] = []
         unseen: list[str] = []
-        for kind, found in kinds.items():
+        for kind, list_topics in kinds.items():
             try:
-                topics += sorted(found(), key=lambda topic: topic.topic)
+                topics += sorted(list_topics(), key=lambda topic: topic.topic)
             except (AccessDeniedError, RequestRejectedError, TopicNotFoundError) as error:
                 unseen.append(f"{kind}: {error.happened}")
         return EventTopics(topics, unseen)
@@ -92,7 +92,7 @@ class EventDefinitionClient(ToolingRecordsClient):
     :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
     """
 
-    needs_version = "has definitions of platform events"
+    needs_version = "definitions of platform events require"
     checked = _OBJECT, "the definitions of the org's objects"
 
     def retention(self, topic: str) -> timedelta | None:
@@ -135,9 +135,9 @@ class EventDefinitionClient(ToolingRecordsClient):
             if len(rows) < 2:
                 raise
         for row in rows:
-            found = self._get(_OBJECT, str(row["Id"]), what)
-            if found is not None:
-                yield {**found, "NamespacePrefix": row.get("NamespacePrefix")}
+            definition = self._get(_OBJECT, str(row["Id"]), what)
+            if definition is not None:
+                yield {**definition, "NamespacePrefix": row.get("NamespacePrefix")}
 
 
 def _event_type(row: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ TIMEOUT = (10.0, 300.0)
 """Seconds to connect, and to wait for the next part of a response. Salesforce allows two minutes for a query."""
 
 _PART = 64 * 1024
-_PASSING = (502, 503, 504)
+_TEMPORARY_STATUSES = (502, 503, 504)
 
 
 def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mapping[str, str]) -> requests.Session:
@@ -38,8 +38,8 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
     instance_url = tokens.token().instance_url
     if urlsplit(instance_url).scheme != "https":
         raise ConfigurationError(
-            f"Records are fetched over HTTPS only, and the login leads to {instance_url}. Give the connection the "
-            "https:// address of the org (login_url, instance_url). Nothing was sent to it."
+            f"Records are fetched over HTTPS only, but the login returned {instance_url}. Set login_url or "
+            f"instance_url of the connection to the https:// address of the org. Nothing was sent to {instance_url}."
         )
     session = _Session()
     # Without trust_env, which would send the credentials of a .netrc file, and use CA files of the environment.
@@ -64,8 +64,8 @@ class _Session(requests.Session):
             if len(body) > LARGEST_ANSWER:
                 response.close()
                 raise RequestRejectedError(
-                    f"{urlsplit(str(request.url)).path}: an answer is larger than {LARGEST_ANSWER // 2**20} MiB and "
-                    "was thrown away. Ask for fewer records at a time (bulk_page_records). The replica is as it was."
+                    f"{urlsplit(str(request.url)).path}: a response is larger than {LARGEST_ANSWER // 2**20} MiB and "
+                    "was discarded. Request fewer records at a time (bulk_page_records). The replica is unchanged."
                 )
         response._content = bytes(body)  # as in requests, but with a limit
         return response
@@ -79,7 +79,7 @@ class _TokenAuth(AuthBase):
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         self._sign(request)
-        request.register_hook("response", self._again)
+        request.register_hook("response", self._retry_refused)
         return request
 
     def _sign(self, request: requests.PreparedRequest) -> bool:
@@ -90,7 +90,7 @@ class _TokenAuth(AuthBase):
         request.headers["Authorization"] = f"Bearer {self._token.value}"
         return True
 
-    def _again(self, response: requests.Response, **options: Any) -> requests.Response:
+    def _retry_refused(self, response: requests.Response, **options: Any) -> requests.Response:
         """Send a request with a refused token again, once; Salesforce has not executed any part of it."""
         if response.status_code != 401:
             return response
@@ -100,10 +100,10 @@ class _TokenAuth(AuthBase):
         request = response.request.copy()
         if not self._sign(request):
             return response
-        again: requests.Response = response.connection.send(request, **options)
-        again.history.append(response)
-        again.request = request
-        return again
+        retried: requests.Response = response.connection.send(request, **options)
+        retried.history.append(response)
+        retried.request = request
+        return retried
 
 
 class _Adapter(HTTPAdapter):
@@ -111,16 +111,16 @@ class _Adapter(HTTPAdapter):
 
     def __init__(self, ssl_context: ssl.SSLContext) -> None:
         self._ssl_context = ssl_context
-        repeat = Retry(
+        retries = Retry(
             total=4,
             other=0,  # permanent errors, for example of a certificate
             backoff_factor=0.5,
-            status_forcelist=_PASSING,
+            status_forcelist=_TEMPORARY_STATUSES,
             allowed_methods=("GET",),
             raise_on_status=False,
             redirect=False,
         )
-        super().__init__(max_retries=repeat)
+        super().__init__(max_retries=retries)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> Any:
         return super().init_poolmanager(*args, **options, ssl_context=self._ssl_context)

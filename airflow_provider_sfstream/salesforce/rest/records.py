@@ -57,15 +57,15 @@ class RecordClient:
         proxies: Mapping[str, str] | None = None,
         job_wait: float = 2.0,
     ) -> None:
-        version = api_version_from(api_version, first=FIRST_API_VERSION, what="has query jobs")
+        version = api_version_from(api_version, first=FIRST_API_VERSION, what="query jobs require")
         context = ssl_context(load_ca(tls_ca))
         tokens = Session(token_provider)
         self.org_id = tokens.token().org_id
         self._proxies = dict(proxies or {})
         self._session = record_session(tokens, context, self._proxies)
         self._job_wait = job_wait
-        self._announced: int | None = None
-        self._session.hooks["response"].append(self._note_number)
+        self._reported_count: int | None = None
+        self._session.hooks["response"].append(self._store_record_count)
         self.salesforce = Salesforce(
             session_id="of the session",  # which authenticates each request, see record_session
             instance_url=tokens.token().instance_url,
@@ -146,16 +146,18 @@ class RecordClient:
                     return
                 rows = csv.DictReader(io.StringIO(page, newline=""), strict=True)
                 records = [_of_csv(row, columns) for row in rows]
-                if len(records) != self._announced:
-                    raise ValueError(f"a page of {len(records)} records, where Salesforce says {self._announced}")
+                if len(records) != self._reported_count:
+                    raise ValueError(
+                        f"a page has {len(records)} records, but Salesforce reported {self._reported_count}"
+                    )
                 progress.check(len(records))
             yield from records
             fetched += len(records)
 
-    def _note_number(self, response: requests.Response, **_: Any) -> None:
+    def _store_record_count(self, response: requests.Response, **_: Any) -> None:
         """Store the number of records that Salesforce reports for a page of a query job; the library drops it."""
         number = response.headers.get("Sforce-NumberOfRecords")
-        self._announced = int(number) if number and number.isdigit() else None
+        self._reported_count = int(number) if number and number.isdigit() else None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -174,7 +176,9 @@ class RecordClient:
         except requests.RequestException as fault:
             raise query_error(None, None, f"{type(fault).__name__}: {fault}", what=what) from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as fault:
-            raise query_error(200, None, f"not as documented: {type(fault).__name__}: {fault}", what=what) from None
+            raise query_error(
+                200, None, f"the response is not as documented: {type(fault).__name__}: {fault}", what=what
+            ) from None
 
 
 class _Progress:
@@ -182,7 +186,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self._empty = 0
-        self._seen: set[str] = set()
+        self._paths: set[str] = set()
 
     def check(self, records: int) -> None:
         """Record a page.
@@ -191,16 +195,16 @@ class _Progress:
         """
         self._empty = 0 if records else self._empty + 1
         if self._empty > _MOST_EMPTY_PAGES:
-            raise ValueError(f"{self._empty} empty pages, one after the other")
+            raise ValueError(f"{self._empty} consecutive empty pages")
 
     def follow(self, path: Any) -> None:
         """Record the path of the next page.
 
         :raises ValueError: if the path is a repetition, or not on this host, which would receive the token.
         """
-        if not isinstance(path, str) or not path.startswith("/services/") or path in self._seen:
-            raise ValueError(f"a page whose next page is {path!r}")
-        self._seen.add(path)
+        if not isinstance(path, str) or not path.startswith("/services/") or path in self._paths:
+            raise ValueError(f"the path of the next page is invalid or repeated: {path!r}")
+        self._paths.add(path)
 
 
 def _of_json(record: Mapping[str, Any], columns: Sequence[str]) -> Record:
@@ -211,13 +215,13 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        raise TypeError("a value of several parts")
+        raise TypeError("a value is a list or an object")
     return None if value is None else str(value)
 
 
 def _of_csv(row: Mapping[str | None, Any], columns: Sequence[str]) -> Record:
     if None in row or None in row.values():
-        raise ValueError("a row that has more or fewer values than there are columns: it was cut, or not quoted")
+        raise ValueError("a row has more or fewer values than columns: it is incomplete, or not quoted")
     return {column: row[column] or None for column in columns}
 
 

@@ -67,7 +67,7 @@ class ToolingClient(ToolingRecordsClient):
     """
 
     first_api_version = FIRST_API_VERSION
-    needs_version = "has managed event subscriptions"
+    needs_version = "managed event subscriptions require"
     checked = _OBJECT, _ALL
 
     def create(
@@ -114,8 +114,8 @@ class ToolingClient(ToolingRecordsClient):
         Salesforce returns the metadata of one record per request.
         """
         rows = self._query(f"SELECT Id FROM {_OBJECT}", _ALL)  # noqa: S608
-        found = (self.find(ManagedSubscription.parse(str(row["Id"]))) for row in rows)
-        return sorted((each for each in found if each is not None), key=lambda record: record.developer_name)
+        records = (self.find(ManagedSubscription.parse(str(row["Id"]))) for row in rows)
+        return sorted((record for record in records if record is not None), key=lambda record: record.developer_name)
 
     def update(
         self,
@@ -140,7 +140,10 @@ class ToolingClient(ToolingRecordsClient):
             "error_recovery_replay": error_recovery_replay,
             "state": state,
         }
-        metadata = {**row["Metadata"], **_metadata({name: to for name, to in changes.items() if to is not None})}
+        metadata = {
+            **row["Metadata"],
+            **_metadata({name: value for name, value in changes.items() if value is not None}),
+        }
         record = _record(row)
         self._patch(_OBJECT, record.id, record.developer_name, metadata, str(record))
         return self.get(ManagedSubscription.parse(record.id))
@@ -156,9 +159,10 @@ class ToolingClient(ToolingRecordsClient):
         row = self._find_row(subscription)
         if row is None:
             raise TopicNotFoundError(
-                f"managed event subscription {subscription.text}: the org has none, or hides it from this user. Check "
-                "the developer name or id, that it is this connection's org, and the user's permission 'View Setup and "
-                "Configuration'. Create it with ManagedEventSubscriptionOperator(topic=...). Nothing was changed."
+                f"managed event subscription {subscription.text}: it does not exist in the org, or is hidden from this "
+                "user. Check the developer name or ID, the org of the connection, and the user's permission 'View "
+                "Setup and Configuration'. Create it with ManagedEventSubscriptionOperator(topic=...). Nothing was "
+                "changed."
             )
         return row
 
@@ -176,7 +180,7 @@ class ToolingClient(ToolingRecordsClient):
         if not rows:
             return None
         if not isinstance(rows[0].get("Metadata"), dict):
-            raise RequestRejectedError(f"{what}: Salesforce answered without its settings. Nothing was changed.")
+            raise RequestRejectedError(f"{what}: the response of Salesforce has no settings. Nothing was changed.")
         return rows[0]
 
 
@@ -191,6 +195,6 @@ def _record(row: Mapping[str, Any]) -> ManagedEventSubscriptionRecord:
     return ManagedEventSubscriptionRecord(
         id=str(row["Id"]),
         developer_name=str(row.get("DeveloperName") or ""),
-        **{name: str(metadata.get(theirs) or "") for name, theirs in _METADATA.items()},
+        **{name: str(metadata.get(salesforce_name) or "") for name, salesforce_name in _METADATA.items()},
         version=None if version is None else str(version),
     )

@@ -81,8 +81,8 @@ class AsyncStreamingClient:
             "connection_timeout": connection_timeout,
             "max_pending_count": max_pending_count,
         }
-        given = {"json_dumps": json_dumps, "json_loads": json_loads}
-        self._cometd_arguments |= {name: value for name, value in given.items() if value is not None}
+        json_functions = {"json_dumps": json_dumps, "json_loads": json_loads}
+        self._cometd_arguments |= {name: value for name, value in json_functions.items() if value is not None}
         self._session = Session(token_provider)
         self._measure_time = partial(
             measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
@@ -198,11 +198,11 @@ class AsyncStreamingClient:
         replay_id = check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         async with self._opened(topic, replay_id, held=answer_within) as subscription:
             yield None
-            left = limit
-            while left is None or left > 0:
-                most = MOST_EVENTS_OF_A_BATCH if left is None else min(left, MOST_EVENTS_OF_A_BATCH)
+            remaining = limit
+            while remaining is None or remaining > 0:
+                most = MOST_EVENTS_OF_A_BATCH if remaining is None else min(remaining, MOST_EVENTS_OF_A_BATCH)
                 batch = await subscription.next_batch(most, silence_timeout)
-                left = None if left is None else left - len(batch)
+                remaining = None if remaining is None else remaining - len(batch)
                 yield batch
 
     def cometd_client(self, **arguments: Any) -> CometdClient:
@@ -210,8 +210,8 @@ class AsyncStreamingClient:
 
         :param arguments: additional or replacing arguments of :class:`CometdClient`.
         """
-        chosen = {"proxy": proxy_for("https://", self._proxies), **self._cometd_arguments, **arguments}
-        return CometdClient(SessionAuthenticator(self._session), **chosen)
+        options = {"proxy": proxy_for("https://", self._proxies), **self._cometd_arguments, **arguments}
+        return CometdClient(SessionAuthenticator(self._session), **options)
 
     @asynccontextmanager
     async def _opened(

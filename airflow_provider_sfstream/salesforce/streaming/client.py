@@ -119,10 +119,10 @@ class StreamingClient:
             plus ``connection_timeout``; the error names the reachable part of the path.
         :raises SalesforceStreamError: if the response is a fault.
         """
-        open_ones = [steps for steps in self._open if steps.topic == topic]
-        if not open_ones:
+        subscriptions = [steps for steps in self._open if steps.topic == topic]
+        if not subscriptions:
             self._in_contact(self._client.check())
-        for steps in open_ones:
+        for steps in subscriptions:
             self._in_contact(steps.answered())
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
@@ -206,9 +206,9 @@ class _Steps:
         """
         deadline = time.monotonic() + seconds
         while True:
-            left = max(0.0, deadline - time.monotonic()) if self._subscribed else None
+            timeout = max(0.0, deadline - time.monotonic()) if self._subscribed else None
             task = self._task = self._task or self._begin()
-            await asyncio.wait({task}, timeout=left)
+            await asyncio.wait({task}, timeout=timeout)
             if not task.done():
                 return None
             self._task = None
@@ -245,14 +245,14 @@ class _Steps:
 
     def _begin(self) -> asyncio.Task[EventBatch | None]:
         task = asyncio.create_task(self._read())
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_retrieve_error)
         return task
 
     async def _read(self) -> EventBatch | None:
         return await anext(self._responses)
 
 
-def _look_at(task: asyncio.Task[Any]) -> None:
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
     """Mark the task's error as retrieved: otherwise asyncio logs it if no caller waits for the task."""
     if not task.cancelled():
         task.exception()
@@ -312,8 +312,8 @@ class _LoopThread:
         return self._loop.result()
 
 
-def _serve(made: Future[asyncio.AbstractEventLoop]) -> None:
+def _serve(started: Future[asyncio.AbstractEventLoop]) -> None:
     with asyncio.Runner() as runner:  # cancels the remaining tasks, and closes the loop
         loop = runner.get_loop()
-        made.set_result(loop)
+        started.set_result(loop)
         loop.run_forever()

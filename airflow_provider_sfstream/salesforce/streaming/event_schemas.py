@@ -43,7 +43,7 @@ class EventSchemas:
         self._ssl_context = ssl_context
         self._api_version = api_version
         self._proxies = proxies
-        self._asked: dict[str, asyncio.Task[str | None]] = {}
+        self._loads: dict[str, asyncio.Task[str | None]] = {}
 
     async def get(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or if Salesforce returns none.
@@ -56,25 +56,26 @@ class EventSchemas:
         """
         if schema_id.startswith("/"):
             return None
-        asked = self._asked.get(schema_id)
-        if asked is None:
-            asked = self._asked[schema_id] = asyncio.create_task(self._load(schema_id))
-            asked.add_done_callback(partial(self._forget_failure, schema_id))
+        load = self._loads.get(schema_id)
+        if load is None:
+            load = self._loads[schema_id] = asyncio.create_task(self._load(schema_id))
+            load.add_done_callback(partial(self._forget_failure, schema_id))
         try:
-            return await asyncio.shield(asked)
+            # Shielded: the cancellation of one caller must not cancel the request of the other callers.
+            return await asyncio.shield(load)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if asked.cancelled() and task is not None and not task.cancelling():
+            if load.cancelled() and task is not None and not task.cancelling():
                 raise RuntimeError("The Streaming API client is closed.") from None
             raise
 
     async def aclose(self) -> None:
         """Cancel the running requests; waiting callers receive a ``RuntimeError``."""
-        asked, self._asked = list(self._asked.values()), {}
-        for task in asked:
-            task.cancel()
-        if asked:
-            await asyncio.wait(asked)
+        loads, self._loads = list(self._loads.values()), {}
+        for load in loads:
+            load.cancel()
+        if loads:
+            await asyncio.wait(loads)
 
     async def _load(self, schema_id: str) -> str | None:
         try:
@@ -86,12 +87,14 @@ class EventSchemas:
             try:
                 parse(text)
             except SchemaError as error:
-                log.warning("The schema %s of JSON events is unusable; they are read without it. %s", schema_id, error)
+                log.warning(
+                    "The schema %s of JSON events is invalid; the events are read without it. %s", schema_id, error
+                )
                 return None
             return text
         log.warning(
-            "Salesforce does not give the schema %s of JSON events (HTTP %d); they are read without it. To have it "
-            "stored beside them, give the user the permission 'API Enabled' and read access to the event.",
+            "Salesforce did not return the schema %s of JSON events (HTTP %d); the events are read without it. To "
+            "store the schema with them, grant the user the permission 'API Enabled' and read access to the event.",
             schema_id,
             status,
         )
@@ -124,6 +127,6 @@ class EventSchemas:
             verify=self._ssl_context, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy_for(url, self._proxies)
         )
 
-    def _forget_failure(self, schema_id: str, asked: asyncio.Task[str | None]) -> None:
-        if asked.cancelled() or asked.exception() is not None:
-            self._asked.pop(schema_id, None)
+    def _forget_failure(self, schema_id: str, load: asyncio.Task[str | None]) -> None:
+        if load.cancelled() or load.exception() is not None:
+            self._loads.pop(schema_id, None)

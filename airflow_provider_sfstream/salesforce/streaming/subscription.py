@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MOST_EVENTS_OF_A_BATCH = 1_000
 
-_NOT_SKIPPED = "It is not skipped: nothing behind it was read, and the position was not moved past it."
+_NOT_SKIPPED = "It was not skipped: no later event was read, and the position was not moved past it."
 _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
 
 
@@ -53,7 +53,7 @@ def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **s
             raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
     if isinstance(after, StartFrom):
         if after not in _REPLAY_OPTIONS:
-            raise ConfigurationError(f"{topic}: the Streaming API keeps no position to go on from. Nothing was read.")
+            raise ConfigurationError(f"{topic}: the Streaming API stores no committed position. Nothing was read.")
         return _REPLAY_OPTIONS[after]
     try:
         return replay_id_to_integer(after)
@@ -101,9 +101,9 @@ def _text(value: Any) -> str | None:
 def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[bytes]) -> SchemaError:
     after = f"after replay ID {before[-1].hex()}" if before else "first of its batch"
     return SchemaError(
-        f"{topic}: an event message on channel {message.get('channel')!r} ({after}) has no data.event.replayId, and "
-        f"cannot be resumed from. {_NOT_SKIPPED} The replay extension needs API version 37.0 or above: check "
-        "`version` of the connection, and report it if that is right."
+        f"{topic}: an event message on channel {message.get('channel')!r} ({after}) has no data.event.replayId, so "
+        f"no run can resume after it. {_NOT_SKIPPED} The replay extension needs API version 37.0 or above: check "
+        "`version` of the connection, and report the error if that is correct."
     )
 
 
@@ -141,7 +141,7 @@ class StreamingSubscription:
 
         :param subscribe: ``False`` skips the subscription.
         """
-        with self._own_errors():
+        with self._converted_errors():
             await self._cometd.open()
             _honour_cancellation()
             if subscribe:
@@ -155,18 +155,19 @@ class StreamingSubscription:
 
         :raises ContactError: after ``silence_timeout`` seconds without a response.
         """
-        with self._own_errors():
+        with self._converted_errors():
             try:
                 async with asyncio.timeout(silence_timeout):
                     messages = await self._cometd.receive_many(most, heartbeats=True, refused=True)
             except TimeoutError:
                 raise self._no_answer(
-                    f"no response for {silence_timeout:g} seconds, though Salesforce answers a poll within 110 seconds"
+                    f"no response for {silence_timeout:g} seconds, but Salesforce answers a poll within 110 seconds"
                 ) from None
         refusals = [message.refusal for message in messages if message.refusal is not None]
         if refusals:
             log.warning(
-                "%s: %d events are given on as their bytes, which a job will quarantine that cannot parse them. %s",
+                "%s: %d events cannot be parsed. They are delivered as raw bytes; a job that cannot parse them either "
+                "quarantines them. %s",
                 self._topic,
                 len(refusals),
                 refusals[0],
@@ -179,15 +180,15 @@ class StreamingSubscription:
         await self._cometd.close()
 
     @contextmanager
-    def _own_errors(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         try:
             yield
         except (AiocometdException, aiohttp.ClientError, OSError) as fault:
             if self._closed:
                 raise RuntimeError("The Streaming API client is closed.") from None
             error = self._error_from(fault)
-        except SalesforceStreamError as own:
-            error = own
+        except SalesforceStreamError as converted:
+            error = converted
         else:
             return
         token = self._authenticator.token
@@ -201,9 +202,7 @@ class StreamingSubscription:
             return fault.__cause__
         text = str(fault) or type(fault).__name__
         if isinstance(fault, UnreadableMessageError):  # a retry would receive the same message
-            return SchemaError(
-                f"{self._topic}: {text} {_NOT_SKIPPED} Look for a proxy on the way that changes answers."
-            )
+            return SchemaError(f"{self._topic}: {text} {_NOT_SKIPPED} Check for a proxy that changes responses.")
         if isinstance(fault, NoAnswerError):
             return self._no_answer(text)
         if isinstance(fault, ServerError):
@@ -212,9 +211,9 @@ class StreamingSubscription:
             return error_from_reply(reply.get("error"), reason, topic=self._topic)
         return error_from_status(getattr(fault, "status", None), text, topic=self._topic)
 
-    def _no_answer(self, what: str) -> ContactError:
+    def _no_answer(self, reason: str) -> ContactError:
         host = urlsplit(self._authenticator.instance_url).netloc
         return ContactError(
-            f"{self._topic}: the Streaming API at {host} did not answer, though the login worked ({what}). Nothing "
-            "that was received is lost: resume from the last replay ID."
+            f"{self._topic}: the Streaming API at {host} did not answer, although the login succeeded ({reason}). "
+            "Nothing that was received is lost: resume from the last replay ID."
         )

@@ -54,27 +54,27 @@ def cut(
     receives none of them again. Salesforce creates them from one change of several records, on a channel that enriches
     events (Change Data Capture guide, "Event Enrichment Considerations").
     """
-    keep, stop = len(batch), None
+    count, stop = len(batch), None
     misdated: dict[int, int] = {}
-    if limits.max_events is not None and event_count + keep >= limits.max_events:
-        keep, stop = limits.max_events - event_count, StopReason.MAX_EVENTS
-    size = sum(map(len, batch.payloads[:keep]))
+    if limits.max_events is not None and event_count + count >= limits.max_events:
+        count, stop = limits.max_events - event_count, StopReason.MAX_EVENTS
+    size = sum(map(len, batch.payloads[:count]))
     if limits.max_bytes is not None and payload_bytes + size >= limits.max_bytes:
-        keep, size = _within_bytes(batch.payloads[:keep], limits.max_bytes - payload_bytes, first=event_count == 0)
+        count, size = _within_bytes(batch.payloads[:count], limits.max_bytes - payload_bytes, first=event_count == 0)
         stop = StopReason.MAX_BYTES
     if limits.end is not None:
         end, present = limits.end.timestamp() * 1_000, (now + FARTHEST_AHEAD).timestamp() * 1_000
         times = event_times(batch.schema_ids, batch.payloads)
         late = [(index, time) for index, time in enumerate(times) if time is not None and time >= end]
-        past = next((index for index, time in late if time <= present), len(batch))
+        until_index = next((index for index, time in late if time <= present), len(batch))
         misdated = {index: time for index, time in late if time > present}
-        if past <= keep and past < len(batch):
-            keep, stop = past, StopReason.UNTIL
-            size = sum(map(len, batch.payloads[:keep]))
-    whole = _whole(batch.replay_ids, keep)
-    size += sum(map(len, batch.payloads[keep:whole]))
-    passed = next((time for index, time in misdated.items() if index < whole), None)
-    return Cut(batch if whole == len(batch) else batch.part(0, whole), size, stop, passed)
+        if until_index <= count and until_index < len(batch):
+            count, stop = until_index, StopReason.UNTIL
+            size = sum(map(len, batch.payloads[:count]))
+    stored_count = _through_replay_id(batch.replay_ids, count)
+    size += sum(map(len, batch.payloads[count:stored_count]))
+    first_misdated = next((time for index, time in misdated.items() if index < stored_count), None)
+    return Cut(batch if stored_count == len(batch) else batch.part(0, stored_count), size, stop, first_misdated)
 
 
 class MisdatedEventWarning:
@@ -98,19 +98,19 @@ class MisdatedEventWarning:
         )
 
 
-def _whole(replay_ids: Sequence[bytes], keep: int) -> int:
+def _through_replay_id(replay_ids: Sequence[bytes], count: int) -> int:
     """Return the number of events to store, so that all events of the last replay ID are stored."""
-    while 0 < keep < len(replay_ids) and replay_ids[keep] == replay_ids[keep - 1]:
-        keep += 1
-    return keep
+    while 0 < count < len(replay_ids) and replay_ids[count] == replay_ids[count - 1]:
+        count += 1
+    return count
 
 
 def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple[int, int]:
     """Return the number of payloads that fit into ``room`` bytes, and their size; the ``first`` one always fits."""
-    keep = size = 0
+    count = size = 0
     for payload in payloads:
-        if size + len(payload) > room and not (first and keep == 0):
+        if size + len(payload) > room and not (first and count == 0):
             break
-        keep += 1
+        count += 1
         size += len(payload)
-    return keep, size
+    return count, size

@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 120.0
 """Seconds after which the drain stops waiting for a server that has never answered."""
-
 _LONGEST_SLICE = 1.0
 
 
@@ -128,14 +127,14 @@ class _Drain:
     def __post_init__(self) -> None:
         self._is_time_measured = False
         self._event_count = self._payload_bytes = self._reconnects = 0
-        self._last: tuple[str, bytes] | None = None
+        self._last_event: tuple[str, bytes] | None = None
         self._misdated = MisdatedEventWarning(self.topic)
-        self._began = self.clock()
+        self._began_at = self.clock()
         self._deadline = inf if self.limits.max_seconds is None else self.clock() + self.limits.max_seconds
         self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
         # The wait is cut into slices, so that limits and proofs of contact are on time on a quiet topic too.
         self._slice = min(_LONGEST_SLICE, self.limits.idle_timeout / 4, self.limits.max_seconds or inf)
-        self._first_idle: float | None = None
+        self._idle_since: float | None = None
 
     def until_stopped(self) -> DrainResult:
         stop: StopReason | None = None
@@ -153,12 +152,12 @@ class _Drain:
                 self.end.close()
         cursor = self.cursor
         end = self.end if stop is StopReason.CAUGHT_UP else None
-        answers = [cursor.contact_at, None if end is None else end.answered_at]
+        contact_times = [cursor.contact_at, None if end is None else end.answered_at]
         if not cursor.is_pinned:
             raise ServiceUnavailableError(
-                f"{self.topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
+                f"{self.topic}: the drain ended ({stop}) before it received a replay ID that pins its start. "
                 "Nothing was recorded, because the next run could start later and skip events. "
-                f"Raise max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
+                f"Increase max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
             )
         return DrainResult(
             stop_reason=stop,
@@ -168,10 +167,10 @@ class _Drain:
             gap=self.losses.gap,
             reconnects=self._reconnects,
             pinned=cursor.pinned,
-            contact_at=max((time for time in answers if time is not None), default=None),
+            contact_at=max((time for time in contact_times if time is not None), default=None),
             confirmed_at=None if end is None else end.opened_at,
             pinned_at=cursor.pinned_at,
-            began_at=None if cursor.server_time is None else cursor.server_time.earliest(self._began),
+            began_at=None if cursor.server_time is None else cursor.server_time.earliest(self._began_at),
         )
 
     def _measure_time(self) -> None:
@@ -179,18 +178,18 @@ class _Drain:
         if not self._is_time_measured:
             self.cursor.server_time = self.source.server_time(self.clock)
             self._is_time_measured = True
-            self._began = self.clock()  # the time limit of the connection excludes this measurement
+            self._began_at = self.clock()  # the time limit of the connection excludes this measurement
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain must stop. A fault ends it with an error."""
-        most = self.limits.max_events
+        max_events = self.limits.max_events
         if self.end is not None:
             self.end.open(self.cursor.server_time)
         self.cursor.opened()
         responses = self.source.subscribe(
             self.topic,
             self.cursor.position,
-            limit=None if most is None else most - self._event_count,
+            limit=None if max_events is None else max_events - self._event_count,
             idle_timeout=self._slice,
             # A little longer than the idle timeout, so that one answer proves contact after all of it, but earlier than
             # the next proof is due: a drain would wait for that past ``max_seconds``.
@@ -220,9 +219,9 @@ class _Drain:
             if self._is_caught_up():
                 return StopReason.CAUGHT_UP
         if self.cursor.is_pinned and self.cursor.is_idle(seconds):
-            if self._first_idle is None:
-                self._first_idle = self.clock() - seconds
-            if self.clock() >= self._first_idle + self._confirm_timeout():
+            if self._idle_since is None:
+                self._idle_since = self.clock() - seconds
+            if self.clock() >= self._idle_since + self._confirm_timeout():
                 return StopReason.IDLE
         if self.cursor.wants_proof(seconds):
             self._prove_contact()  # then read once more: events may have arrived before the answer
@@ -264,17 +263,17 @@ class _Drain:
         self.losses.resumed(batch.replay_ids[0])
         now = cursor.latest_time() or self.now()
         part = cut(batch, self.limits, self._event_count, self._payload_bytes, self.event_times, now=now)
-        stored = part.batch
-        if len(stored):
-            self.sink.append(stored)
-            cursor.took(stored.replay_ids[-1])
-            self._last = stored.schema_ids[-1], stored.payloads[-1]
-            self._event_count += len(stored)
+        events = part.batch
+        if len(events):
+            self.sink.append(events)
+            cursor.took(events.replay_ids[-1])
+            self._last_event = events.schema_ids[-1], events.payloads[-1]
+            self._event_count += len(events)
             self._payload_bytes += part.payload_bytes
             self.retries.progressed()
             self._misdated.stored(part)
         if self.end is not None:
-            self.end.took(stored.replay_ids)
+            self.end.took(events.replay_ids)
         return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)
 
     def _is_caught_up(self) -> bool:
@@ -291,7 +290,7 @@ class _Drain:
             self._reconnects += 1
             return None
         never_reached = isinstance(error, ContactError) and not cursor.is_answered
-        if never_reached and self.clock() - self._began >= CONNECT_TIMEOUT:
+        if never_reached and self.clock() - self._began_at >= CONNECT_TIMEOUT:
             raise error
         pause = self.retries.pause_after(error)
         if error.invalidates_token:
@@ -315,7 +314,7 @@ class _Drain:
 
         Event times can be wrong; an event cannot occur after it was received.
         """
-        if self._last is None:
+        if self._last_event is None:
             return self.position_time
-        time = to_datetime(*self.event_times([self._last[0]], [self._last[1]]))
+        time = to_datetime(*self.event_times([self._last_event[0]], [self._last_event[1]]))
         return time and min(time, self.now())

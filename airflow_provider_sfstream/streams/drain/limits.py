@@ -84,7 +84,7 @@ class DrainLimits:
         if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):
             raise ConfigurationError(f"grace={self.grace!r} must be a timedelta of zero or more.")
         if self.grace and self.until is None:
-            raise ConfigurationError(f"grace={self.grace!r} extends 'until'. Set until too, or leave out grace.")
+            raise ConfigurationError(f"grace={self.grace!r} requires 'until'. Set until too, or omit grace.")
 
     @property
     def end(self) -> datetime | None:

@@ -61,8 +61,8 @@ class ConfirmedEnd:
         """
         if after != self.after:
             raise ValueError(
-                f"{topic}: its end was confirmed after {self.after.hex()}, and the position has moved since. Nothing "
-                "was recorded. Run the task again."
+                f"{topic}: the end of the stream was confirmed after replay ID {self.after.hex()}, but the position "
+                "has moved since. Nothing was recorded. Run the task again."
             )
         return DrainResult(
             stop_reason=StopReason.CAUGHT_UP,
@@ -98,7 +98,7 @@ class DrainProgress:
     age: timedelta | None
 
     def __str__(self) -> str:
-        last = "" if self.age is None else f"; the last one is {self.age.total_seconds():,.0f} s old"
+        last = "" if self.age is None else f"; the last event is {self.age.total_seconds():,.0f} s old"
         return f"{self.event_count:,} events, {self.events_per_second:,.0f} events/s{last}"
 
 
@@ -108,19 +108,19 @@ class ProgressReporter:
     def __init__(
         self, tell: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]
     ) -> None:
-        self._tell = tell
+        self._report = tell
         self._clock = clock
         self._now = now
-        self._at = clock()
-        self._count = 0
+        self._reported_at = clock()
+        self._reported_count = 0
 
     def update(self, event_count: int, last_event_time: Callable[[], datetime | None]) -> None:
         """Report if ten seconds have passed. ``last_event_time`` is only called when they have."""
-        elapsed = self._clock() - self._at
+        elapsed = self._clock() - self._reported_at
         if elapsed < INTERVAL:
             return
         time = last_event_time()
         age = None if time is None else self._now() - time
-        self._tell(DrainProgress(event_count, (event_count - self._count) / elapsed, age))
-        self._at += elapsed
-        self._count = event_count
+        self._report(DrainProgress(event_count, (event_count - self._reported_count) / elapsed, age))
+        self._reported_at += elapsed
+        self._reported_count = event_count

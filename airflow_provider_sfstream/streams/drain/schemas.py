@@ -45,8 +45,8 @@ class StreamSchemas:
     def __init__(self, source: SchemaSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
-        self._had: dict[str, str | None] = {}
-        self._refused: set[str] = set()
+        self._schemas: dict[str, str | None] = {}
+        self._refused_ids: set[str] = set()
         self._faults = 0
         self._not_before = 0.0
         self.missing: dict[str, str] = {}
@@ -54,12 +54,12 @@ class StreamSchemas:
 
     def get(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` if unavailable. Call it again with each batch."""
-        if schema_id in self._had:
-            return self._had[schema_id]
-        if schema_id in self._refused:
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        if schema_id in self._refused_ids:
             return None
         if self._faults and (self._faults >= MOST_FAULTS or self._clock() < self._not_before):
-            self.missing.setdefault(schema_id, "not asked for, after faults with other schemas")
+            self.missing.setdefault(schema_id, "not requested, after faults with other schemas")
             return None
         return self._fetch(schema_id)
 
@@ -72,12 +72,12 @@ class StreamSchemas:
 
     def _fetch(self, schema_id: str) -> str | None:
         try:
-            schema = self._ask(schema_id)
+            schema = self._request(schema_id)
         except SalesforceStreamError as error:
-            log.info("Schema %s cannot be had; its events land without it: %s", schema_id or "''", error)
+            log.info("Schema %s cannot be fetched; its events are landed without it: %s", schema_id or "''", error)
             self.missing[schema_id] = str(error)
             if not error.retriable:
-                self._refused.add(schema_id)
+                self._refused_ids.add(schema_id)
                 return None
             self._not_before = self._clock() + _FIRST_PAUSE * 2**self._faults
             self._faults += 1
@@ -85,11 +85,11 @@ class StreamSchemas:
                 self._source.renew_session()
             return None
         self._faults = 0
-        self._had[schema_id] = schema
+        self._schemas[schema_id] = schema
         self.missing.pop(schema_id, None)
         return schema
 
-    def _ask(self, schema_id: str) -> str | None:
+    def _request(self, schema_id: str) -> str | None:
         if not schema_id:
             raise SchemaError(NAMELESS)
         schema = self._source.schema(schema_id)

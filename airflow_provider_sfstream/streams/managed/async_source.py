@@ -69,9 +69,9 @@ class AsyncManagedSource:
                         self._delivered.forget()
                         redelivery = Redelivery()
                     has_begun = True
-                    known = redelivery.known(response.replay_ids)
-                    credit.allow(known)
-                    response = without_known(response, known)
+                    redelivered = redelivery.known(response.replay_ids)
+                    credit.allow(redelivered)
+                    response = without_known(response, redelivered)
                     self._delivered.add(response)
                 yield response
 
@@ -79,8 +79,8 @@ class AsyncManagedSource:
         if not redelivery.is_over and redelivery.last is not None:
             self._delivered.forget()
             raise ServiceUnavailableError(
-                f"{self.subscription.description}: what was delivered before came again, but not all of it. Reading "
-                "everything again, so that nothing is missed."
+                f"{self.subscription.description}: only some of the events that were delivered before were delivered "
+                "again. All events are read again, so that none is missed."
             )
         if not redelivery.is_over:
             self._delivered.forget()

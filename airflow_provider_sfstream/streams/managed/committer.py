@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _POLL = 1.0
 _COMMIT_READ = 100
 _COMPARISON_SECONDS = 1500.0
+"""Longest comparison: Salesforce ends a stream on which nothing was committed for 1,800 seconds."""
 _BATCHES = 1_000
 
 
@@ -48,21 +49,21 @@ class CommitComparison:
     """True if the managed stream continues after an event that is not stored yet, so that no commit is possible."""
     _first: bytes | None = field(default=None, init=False)
     _recent: deque[Sequence[bytes]] = field(default_factory=lambda: deque(maxlen=_BATCHES), init=False)
-    _following: bytes | None = field(default=None, init=False)
-    _quiet_until: bytes | None = field(default=None, init=False)
-    _named: bytes | None = field(default=None, init=False)
+    _next_event: bytes | None = field(default=None, init=False)
+    _quiet_position: bytes | None = field(default=None, init=False)
+    _named_position: bytes | None = field(default=None, init=False)
 
     def ordinary(self, response: EventBatch | None) -> None:
         """Record a response of the ordinary subscription: the event after ``end``, or its absence."""
         if response is None or self.is_over:
             return
         if len(response):
-            self._following = response.replay_ids[0]
-            if self._named is not None and self._first is None:
+            self._next_event = response.replay_ids[0]
+            if self._named_position is not None and self._first is None:
                 self._stop(is_ahead=True)
             self._find_following()
         elif response.confirms_position:
-            self._quiet_until = response.latest_replay_id
+            self._quiet_position = response.latest_replay_id
             self._compare_ends()
 
     def managed(self, response: EventBatch | None) -> None:
@@ -77,15 +78,15 @@ class CommitComparison:
             else:
                 self._find_following()
         elif response.confirms_position:
-            self._named = response.latest_replay_id
-            if self._following is not None:
+            self._named_position = response.latest_replay_id
+            if self._next_event is not None:
                 self._stop(is_ahead=True)
             else:
                 self._compare_ends()
 
     def _find_following(self) -> None:
         """Stop at the event before the one that follows ``end``: ``end`` itself may be between two events."""
-        following, before = self._following, None
+        following, before = self._next_event, None
         if following is None or self.is_over:
             return
         for replay_ids in self._recent:
@@ -99,7 +100,7 @@ class CommitComparison:
 
     def _compare_ends(self) -> None:
         """Stop if both streams are quiet: no event lies between ``end`` and the position of the ordinary one."""
-        named, quiet_until = self._named, self._quiet_until
+        named, quiet_until = self._named_position, self._quiet_position
         if named is None or quiet_until is None:
             return
         if named == quiet_until or is_later(quiet_until, named):
@@ -144,34 +145,35 @@ class Committer:
         :param timeout: seconds before the commit fails; if the position had moved, seconds without an event.
         """
         deadline = self._clock() + timeout
-        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
+        is_renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
         while not is_committed:
             try:
-                is_done = self._try(replay_id, comparison, deadline=deadline, timeout=timeout)
+                is_done = self._commit_once(replay_id, comparison, deadline=deadline, timeout=timeout)
             except SalesforceStreamError as error:
                 self._stream.close()
                 pause = 0.5 + self._random() / 2
-                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # the slot was waited for
-                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
+                # The stream has already waited for a slot that another stream holds.
+                is_transient = error.retriable and not isinstance(error, SubscriptionBusyError)
+                if not is_transient or self._clock() + pause >= deadline or (error.invalidates_token and is_renewed):
                     raise
                 if error.invalidates_token:
-                    renewed = True
+                    is_renewed = True
                     self._stream.client.renew_session()
-                log.info("%s: committing once more in %.1f s after: %s", self._stream.name, pause, error)
+                log.info("%s: retrying the commit in %.1f s after: %s", self._stream.name, pause, error)
                 self._sleep(pause)
             else:
                 is_committed = True
         self._delivered.forget()
         return is_done
 
-    def _try(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
+    def _commit_once(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
         if self._stream.has_delivered(replay_id) and self._stream.open_stream is not None:
             # Half of the time remains for a new stream, whose first event shows whether the commit was carried out.
             self._stream.commit(replay_id, (deadline + self._clock()) / 2)
         elif comparison is None or comparison.agrees:
             self._read_through(replay_id, deadline)
         elif comparison.differs:
-            return self._settle(replay_id, timeout)
+            return self._compare_and_commit(replay_id, timeout)
         else:
             self._commit_quiet(replay_id, deadline)
         return True
@@ -187,7 +189,7 @@ class Committer:
             self._stream.commit(position, deadline)
             self._stream.committed = replay_id
 
-    def _settle(self, replay_id: bytes, timeout: float) -> bool:
+    def _compare_and_commit(self, replay_id: bytes, timeout: float) -> bool:
         """Read a new stream until a replay ID can be committed with no event between it and ``replay_id``."""
         comparison, started = CommitComparison(replay_id), self._clock()
         deadline = started + timeout
@@ -209,11 +211,12 @@ class Committer:
         is_settled = comparison.is_over and not comparison.is_ahead
         if is_settled:
             self._stream.committed = replay_id
-            log.info("%s: Salesforce continues after %s again.", self._stream.name, replay_id.hex())
+            log.info("%s: Salesforce continues after replay ID %s again.", self._stream.name, replay_id.hex())
         else:
             log.warning(
-                "%s: Salesforce does not continue after replay ID %s, the end of what is stored, and no commit can "
-                "change that yet. Nothing is lost: the next drain begins at that replay ID and compares again.",
+                "%s: Salesforce does not continue after replay ID %s, the end of the stored events, and no "
+                "commit can correct that yet. Nothing is lost: the next drain begins at that replay ID and compares "
+                "again.",
                 self._stream.name,
                 replay_id.hex(),
             )
@@ -227,7 +230,7 @@ class Committer:
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
             if self._clock() >= deadline:
                 raise ServiceUnavailableError(
-                    f"{self._stream.name}: replay ID {replay_id.hex()} did not come again in time to be "
+                    f"{self._stream.name}: replay ID {replay_id.hex()} was not delivered again in time, so it was not "
                     "committed. Nothing is lost: the events after the committed position are delivered again."
                 )
             if response is None:
@@ -250,16 +253,16 @@ class Committer:
         if redelivery.last is not None and is_certain:
             self._stream.commit(redelivery.last, deadline)
         elif redelivery.last is not None and self._delivered.first is not None:
-            raise self._moved(redelivery)
+            raise self._moved_error(redelivery)
         else:
-            log.info("%s: Salesforce is past replay ID %s already.", self._stream.name, replay_id.hex())
+            log.info("%s: Salesforce is already past replay ID %s.", self._stream.name, replay_id.hex())
 
-    def _moved(self, redelivery: Redelivery) -> SubscriptionMovedError:
+    def _moved_error(self, redelivery: Redelivery) -> SubscriptionMovedError:
         through = b"" if redelivery.through is None else redelivery.through
         return SubscriptionMovedError(
-            f"{self._stream.name}: the stream broke, and replay ID {through.hex()}, which was delivered before "
-            "and not committed, does not come again. So its position moved meanwhile: another consumer commits to it, "
-            "or its committed replay ID was lost and errorRecoveryReplay applies, or it never was committed and its "
-            "defaultReplay is LATEST. Nothing of this drain was recorded. Find out which, give each consumer a managed "
-            "subscription of its own and set defaultReplay to EARLIEST, then run again."
+            f"{self._stream.name}: the stream broke, and replay ID {through.hex()}, which was delivered before and "
+            "not committed, is not delivered again. The position of the subscription has moved: another consumer "
+            "commits on it, or its committed replay ID was lost and errorRecoveryReplay applies, or it was never "
+            "committed and its defaultReplay is LATEST. Nothing of this drain was recorded. Find the cause, use one "
+            "managed subscription for each consumer and set defaultReplay to EARLIEST, then run again."
         )

@@ -27,7 +27,9 @@ from airflow_provider_sfstream.streams.managed.exclusive_stream import Exclusive
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 1.0
+"""Seconds between two reads of the managed stream while events are read from the topic."""
 _KNOWN_LENGTHS = (8, 10)
+"""Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
 
 IsLanded = Callable[[bytes], bool]
 """Callable that returns whether the event with a replay ID is in a landed window. Called for a few events."""
@@ -57,12 +59,12 @@ class Redelivery:
         if self.through in replay_ids:
             count, self.is_over = replay_ids.index(self.through) + 1, True
         else:
-            count = self._landed(replay_ids)
+            count = self._count_landed(replay_ids)
             self.is_over = count < len(replay_ids)
         self.last = replay_ids[count - 1] if count else self.last
         return count
 
-    def _landed(self, replay_ids: Sequence[bytes]) -> int:
+    def _count_landed(self, replay_ids: Sequence[bytes]) -> int:
         """Return the number of landed events, with few calls: landed windows are an unbroken run of the stream."""
         is_landed = self.is_landed
         if is_landed is None:
@@ -161,16 +163,16 @@ class Comparison:
         self._stream, self._managed = stream, managed
         self._position, self._limit, self._patience, self._clock = after, limit, patience, clock
         self._head: EventBatch | None = None
-        self._last: bytes | None = None
+        self._last_id: bytes | None = None
         self._next_look = clock()
-        self._differed = self._is_exhausted = False
+        self._has_differed = self._is_exhausted = False
         self.agrees = False
         """True if the managed stream continues after the position, so that its events may be read."""
 
     @property
     def differs(self) -> bool:
         """Return whether the managed stream was found to continue at another position, and not to agree since."""
-        return not self.agrees and (self._differed or self._head is not None)
+        return not self.agrees and (self._has_differed or self._head is not None)
 
     def responses(self) -> Responses:
         """Yield the responses of the ordinary subscription. End when both agree, or at the limit of events.
@@ -184,7 +186,7 @@ class Comparison:
                 if response is not None and len(response):
                     expected = response
                     break
-                self._moved_to(response)
+                self._advance(response)
                 yield response
                 self._look()
         if expected is None:
@@ -200,7 +202,7 @@ class Comparison:
 
     def rest(self) -> Responses:
         """Yield the responses of the managed stream after the events that were yielded, once the two agree."""
-        redelivery = Redelivery(self._last)
+        redelivery = Redelivery(self._last_id)
         head, self._head = self._head, None
         if head is not None:
             yield without_known(head, redelivery.known(head.replay_ids))
@@ -211,18 +213,21 @@ class Comparison:
                 yield response
 
     def _read_topic(self, expected: EventBatch) -> Responses:
-        self._moved_to(expected)
+        self._advance(expected)
         yield expected
         if self._limit == 1:
             return
-        left = None if self._limit is None else self._limit - 1
-        with closing(self._stream.open_topic(self._position, left)) as ordinary:
+        remaining = None if self._limit is None else self._limit - 1
+        with closing(self._stream.open_topic(self._position, remaining)) as ordinary:
             for response in ordinary:
-                self._moved_to(response)
+                self._advance(response)
                 self.agrees = self._reaches_head(response)
                 yield response
                 if self.agrees:
-                    log.info("%s: it continues after the events that were read. Reading it again.", self._stream.name)
+                    log.info(
+                        "%s: the stream continues after the events that were read. Reading from it again.",
+                        self._stream.name,
+                    )
                     return
                 if response is None or self._clock() >= self._next_look:
                     self._look()
@@ -233,11 +238,11 @@ class Comparison:
             return False
         return _is_same(response, response.replay_ids.index(head.replay_ids[0]), head)
 
-    def _moved_to(self, response: EventBatch | None) -> None:
+    def _advance(self, response: EventBatch | None) -> None:
         if response is None:
             return
         if len(response):
-            self._position = self._last = response.replay_ids[-1]
+            self._position = self._last_id = response.replay_ids[-1]
         elif response.confirms_position:
             self._position = response.latest_replay_id
 
@@ -253,12 +258,12 @@ class Comparison:
             return
         if response is None or not len(response):
             return
-        earlier = self._earlier(response.replay_ids)
-        self._stream.allow(earlier)
-        if earlier < len(response):
-            self._head = response.part(earlier, len(response))
+        earlier_count = self._count_earlier(response.replay_ids)
+        self._stream.allow(earlier_count)
+        if earlier_count < len(response):
+            self._head = response.part(earlier_count, len(response))
 
-    def _earlier(self, replay_ids: Sequence[bytes]) -> int:
+    def _count_earlier(self, replay_ids: Sequence[bytes]) -> int:
         """Return the number of events not after the position. Of an unknown form, only those up to the position."""
         position = self._position
         if not isinstance(position, bytes):
@@ -266,18 +271,18 @@ class Comparison:
         if position in replay_ids:
             return replay_ids.index(position) + 1
         count = len(list(takewhile(partial(is_later, position), replay_ids)))
-        self._differed = self._differed or count > 0
+        self._has_differed = self._has_differed or count > 0
         return count
 
     def _warn(self, expected: bytes) -> None:
-        self._differed = True
-        seen = "nothing so far" if self._head is None else self._head.replay_ids[0].hex()
+        self._has_differed = True
+        delivered = "no event yet" if self._head is None else self._head.replay_ids[0].hex()
         log.warning(
-            "%s: it does not continue after the recorded position: the next event of the topic is %s, and it delivers "
-            "%s. Salesforce dropped its position (it was deleted and recreated, or stopped and started), or another "
-            "client commits on it. Nothing is lost: the events are read from the topic itself, after the recorded "
-            "position. Give each consumer a managed subscription of its own.",
+            "%s: the stream does not continue after the recorded position: the next event of the topic is %s, and the "
+            "stream delivers %s. Salesforce dropped the position of the subscription (it was deleted and recreated, or "
+            "stopped and started), or another client commits on it. Nothing is lost: the events are read from the "
+            "topic itself, after the recorded position. Use one managed subscription for each consumer.",
             self._stream.name,
             expected.hex(),
-            seen,
+            delivered,
         )

@@ -51,12 +51,12 @@ class SlotWait:
     timeout: float
     clock: Callable[[], float]
     random: Callable[[], float]
-    _since: float | None = field(default=None, init=False)
+    _first_refusal_at: float | None = field(default=None, init=False)
     _refusals: int = field(default=0, init=False)
 
     def taken(self) -> None:
         """Record that Salesforce accepted the stream."""
-        self._since, self._refusals = None, 0
+        self._first_refusal_at, self._refusals = None, 0
 
     def pause_after(self, error: SubscriptionBusyError) -> float:
         """Return the seconds to wait before the next request: doubled each time, jittered, at most 5.
@@ -64,21 +64,21 @@ class SlotWait:
         :raises SubscriptionBusyError: when the time is over. After that, each refusal raises immediately.
         """
         now = self.clock()
-        if self._since is None:
-            self._since = now
-            log.info("%s: waiting up to %.0f s for its place: %s", self.name, self.timeout, error)
-        waited = now - self._since
+        if self._first_refusal_at is None:
+            self._first_refusal_at = now
+            log.info("%s: waiting up to %.0f s for the slot: %s", self.name, self.timeout, error)
+        seconds = now - self._first_refusal_at
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._refusals, _MOST_DOUBLINGS))
         pause *= 0.5 + self.random() / 2
         self._refusals += 1
-        if waited + pause <= self.timeout:
+        if seconds + pause <= self.timeout:
             return float(pause)
         raise SubscriptionBusyError(
-            f"{self.name}: another stream has held it for {waited:.0f} seconds; {self.timeout:g} is how long to wait. "
-            "If the connection of an earlier run was lost without a close, Salesforce holds the place for it for about "
-            "15 minutes, and nothing can free it sooner: run again then, or wait longer (busy_timeout). Else look for "
-            "the run, trigger or program that uses it: each consumer needs a managed subscription of its own. Nothing "
-            "was read or moved."
+            f"{self.name}: another stream has held the slot for {seconds:.0f} seconds; busy_timeout is "
+            f"{self.timeout:g}. If the connection of an earlier run was lost without a close, Salesforce holds the "
+            "slot for about 15 minutes, and no client can release it sooner: run again after that, or increase "
+            "busy_timeout. Otherwise find the run, trigger or program that uses the subscription: each consumer needs "
+            "its own managed subscription. No event is lost: Salesforce delivers uncommitted events again."
         ) from error
 
 
@@ -106,7 +106,7 @@ class TopicCheck:
 
     def __init__(self, name: str, schema: Callable[[str], str], *, is_proven: bool) -> None:
         self._name, self._schema, self._is_proven = name, schema, is_proven
-        self._checked: set[str] = set()
+        self._checked_ids: set[str] = set()
 
     def check(self, topic: str, schema_ids: Iterable[str]) -> None:
         """Check the schemas of events. A schema that this user may not read proves nothing, and is accepted.
@@ -114,15 +114,16 @@ class TopicCheck:
         :raises ConfigurationError: if an event cannot be one of ``topic``.
         :raises SalesforceStreamError: if a schema could not be fetched this time, and the topic is not proven.
         """
-        for schema_id in set(schema_ids) - self._checked:
+        for schema_id in set(schema_ids) - self._checked_ids:
             event = self._event(schema_id)
             if event and not may_deliver(topic, event):
                 raise ConfigurationError(
-                    f"{self._name} delivers events of {event}, and this task drains {topic}: it was deleted and "
-                    "recreated on another topic, or the task names the wrong one. Nothing was landed or moved. Correct "
-                    "the topic, or recreate the subscription on it: the drain then continues from its own position."
+                    f"{self._name} delivers events of {event}, but this task drains {topic}: the subscription was "
+                    "deleted and recreated on another topic, or the task names the wrong topic. No window was "
+                    "recorded and no position was moved. Correct the topic, or recreate the subscription on it: the "
+                    "drain then continues from its own position."
                 )
-            self._checked.add(schema_id)
+            self._checked_ids.add(schema_id)
 
     def _event(self, schema_id: str) -> str | None:
         try:
@@ -163,7 +164,7 @@ class ExclusiveStream:
         self._topic_check = TopicCheck(self.name, client.schema, is_proven=is_topic_proven)
         self._clock, self._sleep = clock, sleep
         self._stream: ManagedStream | None = None
-        self._recent: deque[Sequence[bytes]] = deque(maxlen=_RECENT_RESPONSES)
+        self._recent_ids: deque[Sequence[bytes]] = deque(maxlen=_RECENT_RESPONSES)
 
     @property
     def open_stream(self) -> ManagedStream | None:
@@ -188,7 +189,7 @@ class ExclusiveStream:
                             self._slot.taken()
                             if self.topic:
                                 self._topic_check.check(self.topic, response.schema_ids)
-                            self._recent.append(response.replay_ids or [response.latest_replay_id])
+                            self._recent_ids.append(response.replay_ids or [response.latest_replay_id])
                             if response.confirms_position:
                                 self.quiet_at = response.latest_replay_id
                         yield response
@@ -213,18 +214,18 @@ class ExclusiveStream:
     def close(self) -> None:
         """End the open stream, so that the next consumer can use the subscription."""
         stream, self._stream, self.quiet_at = self._stream, None, None
-        self._recent.clear()
+        self._recent_ids.clear()
         if stream is not None:
             stream.close()
 
     def has_delivered(self, replay_id: bytes) -> bool:
         """Return whether the open stream has recently delivered or named ``replay_id``."""
-        return any(replay_id in replay_ids for replay_ids in self._recent)
+        return any(replay_id in replay_ids for replay_ids in self._recent_ids)
 
     def commit(self, replay_id: bytes, deadline: float) -> None:
         """Commit ``replay_id`` on the open stream, and wait for the acknowledgement."""
         if self._stream is None:
-            raise ServiceUnavailableError(f"{self.name}: no stream is open. Nothing moved.")
+            raise ServiceUnavailableError(f"{self.name}: no stream is open for the commit. Nothing was moved.")
         self._stream.commit(replay_id)
         self._stream.wait_for_commit(replay_id, max(0.0, deadline - self._clock()))
         self.committed = replay_id

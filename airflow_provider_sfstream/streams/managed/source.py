@@ -8,10 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Self
 
-from airflow_provider_sfstream.exceptions import (
-    ConfigurationError,
-    SalesforceStreamError,
-)
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
     EventBatch,
@@ -49,8 +46,8 @@ def check_start(subscription: ManagedSubscription, topic: str, after: bytes | St
     check_topic(topic)
     if not isinstance(after, bytes) and after is not StartFrom.COMMITTED:
         raise ConfigurationError(
-            f"{subscription.description}: it begins where it was committed, and never from {after.value!r}: what it "
-            "begins with before its first commit is its defaultReplay in Salesforce. Nothing was read."
+            f"{subscription.description}: cannot start from {after.value!r}: it starts after its committed replay ID, "
+            "or, before its first commit, at its defaultReplay in Salesforce. Nothing was read."
         )
 
 
@@ -238,7 +235,7 @@ class ManagedSource:
     ) -> Responses:
         comparison = self._comparison = Comparison(
             self._stream,
-            self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
+            self._new_events(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
             after=after,
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
@@ -264,7 +261,7 @@ class ManagedSource:
                 last = self._clock()
                 yield response
 
-    def _unknown(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
+    def _new_events(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
         """Yield the responses of a new stream without the events that were delivered before."""
         has_begun = False
         for response in self._responses(limit, idle_timeout):
@@ -289,11 +286,11 @@ class ManagedSource:
 
     def _without_known(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
         """Return the new events of a response. Commit the last event before them, once all redelivered ones arrived."""
-        was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
-        self._stream.allow(known)
+        was_over, redelivered = redelivery.is_over, redelivery.known(response.replay_ids)
+        self._stream.allow(redelivered)
         if redelivery.is_over and not was_over:
             self._commit_redelivered(redelivery)
-        return without_known(response, known)
+        return without_known(response, redelivered)
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
         """Record that the stream is caught up, if the empty response confirms a position."""

@@ -54,25 +54,26 @@ async def arrivals(
     :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
     :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
-    left = limit
+    remaining = limit
     recovery = _Recovery(source, topic, clock, random)
-    while left is None or left > 0:
+    while remaining is None or remaining > 0:
         try:
             cursor.opened()
-            subscription = source.subscribe(topic, cursor.position, limit=left, silence_timeout=silence_timeout)
+            subscription = source.subscribe(topic, cursor.position, limit=remaining, silence_timeout=silence_timeout)
             async with aclosing(subscription) as responses:
-                stands = source.confirms_positions  # otherwise the first response only confirms the subscription
+                # Where the API names no positions, the first response only confirms the subscription.
+                is_established = source.confirms_positions
                 async for response in responses:
-                    news = _news(cursor, response, source.confirms_positions)
-                    if news is None:
+                    new_part = _new_part(cursor, response, source.confirms_positions)
+                    if new_part is None:
                         continue
-                    if stands or len(news):
+                    if is_established or len(new_part):
                         recovery.progressed()
-                    stands = True
-                    left = None if left is None else left - len(news)
-                    yield news
-                    del response, news  # frees the batch during the wait for the next one, which may be long
-            if left is None or left > 0:
+                    is_established = True
+                    remaining = None if remaining is None else remaining - len(new_part)
+                    yield new_part
+                    del response, new_part  # frees the batch during the wait for the next one, which may be long
+            if remaining is None or remaining > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
             if cursor.position is StartFrom.LATEST:
@@ -82,7 +83,7 @@ async def arrivals(
                 await sleep(pause)
 
 
-def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> EventBatch | None:
+def _new_part(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> EventBatch | None:
     """Move the cursor over ``response``; return the new part of it, ``None`` if there is none.
 
     If the source names no positions, each empty response is an answer, and new.
@@ -92,12 +93,12 @@ def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> Eve
         cursor.advance(response)
         names_position = response.pending > 0 and bool(response.latest_replay_id)
         return response if not confirms_positions or names_position else None
-    news = cursor.without_known(response)
-    if len(news) == 0:
+    new_part = cursor.without_known(response)
+    if len(new_part) == 0:
         return None
-    cursor.events_came(news)
-    cursor.took(news.replay_ids[-1])
-    return news
+    cursor.events_came(new_part)
+    cursor.took(new_part.replay_ids[-1])
+    return new_part
 
 
 class _Recovery:
@@ -110,14 +111,14 @@ class _Recovery:
         self._topic = topic
         self._clock = clock
         self._retries = Retries(topic, None, random)
-        self._out_of_reach_since = 0.0
+        self._unreachable_since = 0.0
         self._renewed_at = 0.0
 
     def progressed(self) -> None:
         """Record that a response was received."""
         if self._retries.failures >= FAULTS_TO_WARN_OF:
-            seconds = self._clock() - self._out_of_reach_since
-            log.warning("%s: within reach again after %.0f s.", self._topic, seconds)
+            seconds = self._clock() - self._unreachable_since
+            log.warning("%s: reachable again after %.0f s.", self._topic, seconds)
         self._retries.progressed()
 
     def pause_after(self, error: SalesforceStreamError) -> float:
@@ -130,14 +131,14 @@ class _Recovery:
             self._renewed_at = self._clock()
         failures = self._retries.failures
         if failures == 1:
-            self._out_of_reach_since = self._clock()
+            self._unreachable_since = self._clock()
         if failures < FAULTS_TO_WARN_OF:
             log.info("%s: resuming in %.1f s after: %s", self._topic, pause, error)
         else:
-            seconds = self._clock() - self._out_of_reach_since
+            seconds = self._clock() - self._unreachable_since
             log.warning(
-                "%s: out of reach for %.0f s (%d faults in a row), trying again in %.1f s. Nothing is lost while the "
-                "org retains the events. The last fault: %s",
+                "%s: unreachable for %.0f s (%d consecutive faults), retrying in %.1f s. Nothing is lost while the org "
+                "retains the events. The last fault: %s",
                 self._topic,
                 seconds,
                 failures,
@@ -186,14 +187,14 @@ class ReadAhead:
     def _begin(self) -> asyncio.Task[EventBatch]:
         if self._task is None:
             self._task = asyncio.create_task(self._read())
-            self._task.add_done_callback(_look_at)
+            self._task.add_done_callback(_retrieve_error)
         return self._task
 
     async def _read(self) -> EventBatch:
         return await anext(self._responses)
 
 
-def _look_at(task: asyncio.Task[EventBatch]) -> None:
+def _retrieve_error(task: asyncio.Task[EventBatch]) -> None:
     """Mark the task's error as retrieved: asyncio would log it if nothing waits for the task any more."""
     if not task.cancelled():
         task.exception()

@@ -52,22 +52,24 @@ def look(
     :raises ContactError: the server does not answer.
     :raises SalesforceStreamError: any other fault; the next check may succeed if it is retriable.
     """
-    seen = _Seen()
+    received = _ReceivedEvents()
     try:
-        _read(source, topic, Cursor(after, clock), conditions.min_events, seen, idle_timeout, clock)
+        _read(source, topic, Cursor(after, clock), conditions.min_events, received, idle_timeout, clock)
     except ReplayIdLostError as error:
         if not isinstance(after, bytes):
             raise
         log.warning("%s: replay ID %s can no longer be read: %s", topic, after.hex(), error.happened)
-        return seen.wake_up(WakeUpReason.REPLAY_LOST)
-    enough = seen.event_count >= conditions.min_events or seen.is_older_than(conditions.max_wait, source, now)
-    found = "that is enough" if enough else f"waiting for {conditions.min_events}"
-    log.info("%s: %d events are there; %s.", topic, seen.event_count, found)
-    return seen.wake_up(WakeUpReason.EVENTS) if enough else None
+        return received.wake_up(WakeUpReason.REPLAY_LOST)
+    enough = received.event_count >= conditions.min_events or received.is_older_than(conditions.max_wait, source, now)
+    outcome = "the wait ends" if enough else f"waiting for {conditions.min_events}"
+    log.info("%s: %d events were received; %s.", topic, received.event_count, outcome)
+    return received.wake_up(WakeUpReason.EVENTS) if enough else None
 
 
 @dataclass
-class _Seen:
+class _ReceivedEvents:
+    """Count of the events of one check, with the first batch and the last replay ID."""
+
     event_count: int = 0
     first: EventBatch | None = None
     through: bytes | None = None
@@ -96,7 +98,7 @@ def _read(
     topic: str,
     cursor: Cursor,
     limit: int,
-    seen: _Seen,
+    received: _ReceivedEvents,
     idle_timeout: float,
     clock: Callable[[], float],
 ) -> None:
@@ -111,7 +113,7 @@ def _read(
                 cursor.answered()
                 if len(response):
                     cursor.events_came(response)
-                    seen.add(response)
+                    received.add(response)
                 else:
                     cursor.advance(response)
             if cursor.is_idle(idle_timeout):
@@ -121,10 +123,10 @@ def _read(
                 cursor.answered()
             if clock() >= deadline:
                 log.warning(
-                    "%s: %d of %d events arrived in %.0f s and more are arriving; the next poke starts again. Lower "
-                    "min_events, or wait with deferrable=True, which counts them once.",
+                    "%s: %d of %d events were received in %.0f s, and more are arriving. The next poke counts again "
+                    "from the start. Lower min_events, or set deferrable=True, which counts each event once.",
                     topic,
-                    seen.event_count,
+                    received.event_count,
                     limit,
                     LONGEST_LOOK,
                 )

@@ -45,9 +45,9 @@ def error_from_payload(event: dict[str, Any]) -> SalesforceStreamError | None:
     if event.get("reason") != _ERROR:
         return None
     name, message = str(event.get("error")), str(event.get("message"))
-    found = getattr(exceptions, name, None)
-    if isinstance(found, type) and issubclass(found, SalesforceStreamError):
-        return found(message)
+    error_class = getattr(exceptions, name, None)
+    if isinstance(error_class, type) and issubclass(error_class, SalesforceStreamError):
+        return error_class(message)
     return SalesforceStreamError(f"{name}: {message}")
 
 

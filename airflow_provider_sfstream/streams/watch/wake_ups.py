@@ -69,18 +69,18 @@ async def first_wake_up(
             async with watch.responses(conditions.min_events) as responses:
                 return await _first_events(watch, responses)
         server_time = await source.server_time(clock)
-        second = reference(source, topic, server_time, silence_timeout=silence_timeout, clock=clock)
-        async with second as found, watch.responses(conditions.min_events) as responses:
+        reference_context = reference(source, topic, server_time, silence_timeout=silence_timeout, clock=clock)
+        async with reference_context as end, watch.responses(conditions.min_events) as responses:
             watch.measured(server_time)
-            return await _first_events(watch, responses, found)
+            return await _first_events(watch, responses, end)
     except ReplayIdLostError as error:
         return watch.lost(error)
 
 
-async def _first_events(watch: _Watch, responses: ReadAhead, found: Reference | None = None) -> WakeUp:
+async def _first_events(watch: _Watch, responses: ReadAhead, end: Reference | None = None) -> WakeUp:
     """Return the first wake-up with events or with a confirmed end of the stream."""
     while True:
-        wake_up = await watch.next(responses, found)
+        wake_up = await watch.next(responses, end)
         if wake_up is not None and (wake_up.reason is WakeUpReason.EVENTS or wake_up.confirmed_at is not None):
             return wake_up
 
@@ -195,22 +195,22 @@ class _Watch:
         """Use ``server_time`` for the contact times."""
         self._cursor.server_time = server_time
 
-    async def next(self, responses: ReadAhead, found: Reference | None = None) -> WakeUp | None:
+    async def next(self, responses: ReadAhead, end: Reference | None = None) -> WakeUp | None:
         """Wait for a response or for the time to wake up, whichever is first, and return the resulting wake-up.
 
-        :param found: evidence for the end of the stream, which is checked each second.
+        :param end: evidence for the end of the stream, which is checked each second.
         """
         due = self._pending.due
         seconds = due - self._clock()
         if seconds <= 0:
             return self._pending.take_wake_up(WakeUpReason.EVENTS, self._clock())
-        seconds = seconds if found is None else min(seconds, _LOOK_EVERY)
+        seconds = seconds if end is None else min(seconds, _LOOK_EVERY)
         response = await responses.next(None if seconds == inf else seconds)
-        if response is not None and found is not None and len(response) == 0:
-            found.evidence.reader_answered(response)
-        is_end = found is not None and found.evidence.is_reached and self._cursor.is_answered and not self._pending
-        if found is not None and is_end and not response:
-            return self._confirmed(found)
+        if response is not None and end is not None and len(response) == 0:
+            end.evidence.reader_answered(response)
+        is_end = end is not None and end.evidence.is_reached and self._cursor.is_answered and not self._pending
+        if end is not None and is_end and not response:
+            return self._confirmed_end(end)
         if response is None:
             return None
         unpinned, self._unpinned = self._unpinned, None
@@ -225,9 +225,9 @@ class _Watch:
             return None
         return WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
 
-    def _confirmed(self, found: Reference) -> WakeUp:
+    def _confirmed_end(self, end: Reference) -> WakeUp:
         through, contact_at = self._cursor.through, self._cursor.contact_at
-        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=found.opened_at, contact_at=contact_at)
+        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=end.opened_at, contact_at=contact_at)
 
     def started(self) -> WakeUp:
         """Return the wake-up for a ``LATEST`` start, whether it is pinned or not."""
@@ -274,7 +274,9 @@ class EventTimes:
                 schema = await self._source.schema(schema_id) if encoding == "avro" else None
                 reader = await asyncio.to_thread(_reader, encoding, schema)
             except SalesforceStreamError as error:
-                log.info("Schema %s cannot be had, so the event's arrival counts as its time: %s", schema_id, error)
+                log.info(
+                    "Schema %s cannot be fetched, so the arrival of the event counts as its time: %s", schema_id, error
+                )
                 return None
             self._readers[schema_id] = reader
         return reader.read(payload)

@@ -63,9 +63,9 @@ def convert_member(array: pa.Array, member: Member) -> pa.Array:
     :raises pyarrow.ArrowInvalid: if a value does not fit its type.
     """
     if member.branch is not None:
-        chosen = pa.compute.equal(array.type_codes, pa.scalar(member.branch, pa.int8()))
+        is_branch = pa.compute.equal(array.type_codes, pa.scalar(member.branch, pa.int8()))
         # In a sparse union, the branches that were not chosen hold placeholders.
-        array = pa.compute.if_else(chosen, array.field(member.branch), None)
+        array = pa.compute.if_else(is_branch, array.field(member.branch), None)
     return _convert(array, member.value)
 
 
@@ -137,14 +137,15 @@ def _member(value: Any, member: Member) -> Any:
     return _plain(value, member.value)
 
 
-def _is_of(value: Any, wanted: Value) -> bool:
-    kind = wanted.type if isinstance(wanted.type, str) else next(iter(wanted.type))
+def _is_of(value: Any, target: Value) -> bool:
+    kind = target.type if isinstance(target.type, str) else next(iter(target.type))
     expected = _PYTHON_TYPES[kind]
+    # In Python, a boolean is an int too, and would otherwise be stored as 0 or 1 of another branch.
     return isinstance(value, expected) and (expected is bool or not isinstance(value, bool))
 
 
-def _plain(value: Any, wanted: Value) -> Any:
-    match wanted.conversion:
+def _plain(value: Any, target: Value) -> Any:
+    match target.conversion:
         case "milliseconds":
             return _check_milliseconds(value) * 1000
         case "milliseconds_to_date":
@@ -152,16 +153,16 @@ def _plain(value: Any, wanted: Value) -> Any:
         case "json":
             return json.dumps(value, default=_json_text)
         case "struct":
-            return {member.name: _member(value[member.field], member) for member in wanted.members}
+            return {member.name: _member(value[member.field], member) for member in target.members}
         case "array":
-            return [_optional(item, wanted.item) for item in value]
+            return [_optional(item, target.item) for item in value]
         case "map":
-            return [(key, _optional(item, wanted.item)) for key, item in value.items()]
+            return [(key, _optional(item, target.item)) for key, item in value.items()]
     return value
 
 
-def _optional(value: Any, wanted: Value | None) -> Any:
-    return None if value is None or wanted is None else _plain(value, wanted)
+def _optional(value: Any, target: Value | None) -> Any:
+    return None if value is None or target is None else _plain(value, target)
 
 
 def _json_text(value: Any) -> str:
@@ -176,10 +177,10 @@ def conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if array.type == type_:
         return array
     if pa.types.is_struct(type_):
-        have = {member.name: index for index, member in enumerate(array.type)}
+        positions = {member.name: index for index, member in enumerate(array.type)}
         members = [
-            conform(array.field(have[member.name]), member.type)
-            if member.name in have
+            conform(array.field(positions[member.name]), member.type)
+            if member.name in positions
             else pa.nulls(len(array), member.type)
             for member in type_
         ]

@@ -116,8 +116,8 @@ class _Reader:
         return tuple(members)
 
     def _field(self, field: dict[str, Any], namespace: str) -> list[Member]:
-        name, avro, documented = field["name"], field["type"], str(field.get("doc") or "").split(":")
-        real_type = documented[1] if len(documented) > 1 else ""
+        name, avro, doc = field["name"], field["type"], str(field.get("doc") or "").split(":")
+        real_type = doc[1] if len(doc) > 1 else ""
         if not isinstance(avro, list):
             return [] if avro == "null" else [Member(name, name, self._value(avro, real_type, namespace))]
         branches = [(index, branch) for index, branch in enumerate(avro) if branch != "null"]

@@ -44,8 +44,8 @@ class AvroDecoder:
     def __init__(self, schema_json: str) -> None:
         schema = parse(schema_json)
         self.members: tuple[Member, ...] = members_of(schema)
-        self._schema = fastavro.parse_schema(_without_ornament(schema))
-        framed = [{"name": "event", "type": _without_ornament(schema)}, {"name": "end", "type": "double"}]
+        self._schema = fastavro.parse_schema(_without_annotations(schema))
+        framed = [{"name": "event", "type": _without_annotations(schema)}, {"name": "end", "type": "double"}]
         self._framed_json = json.dumps({"type": "record", "name": "FramedEvent", "fields": framed})
         self._end = os.urandom(8)
         self._end_number: int = struct.unpack("<q", self._end)[0]
@@ -73,7 +73,7 @@ class AvroDecoder:
         framed = self._pyruhvro.deserialize_array([payload + self._end for payload in payloads], self._framed_json)
         ends = framed.column("end").view(pa.int64())  # compare bits: not every eight bytes are a number
         if pa.compute.any(pa.compute.not_equal(ends, self._end_number)).as_py():
-            raise ValueError("bytes are left over after the event")
+            raise ValueError("the payload has extra bytes after the event")
         event = framed.column("event")
         event.validate(full=True)  # pyruhvro does not check that text is UTF-8
         return [convert_member(event.field(member.field), member) for member in self.members]
@@ -86,7 +86,7 @@ class AvroDecoder:
         stream = io.BytesIO(payload)
         record: dict[str, Any] = fastavro.schemaless_reader(stream, self._schema, None)
         if stream.tell() != len(payload):
-            raise ValueError(f"{len(payload) - stream.tell()} bytes are left over after the event")
+            raise ValueError(f"the payload has {len(payload) - stream.tell()} extra bytes after the event")
         return record
 
     def _probe(self, payloads: Sequence[bytes]) -> None:
@@ -96,20 +96,19 @@ class AvroDecoder:
             return
         library, self._pyruhvro = self._pyruhvro, None
         parts, failures = _isolate(self._decode, payloads)
-        expected, bad = joined(parts), {failure.row for failure in failures}
-        good = [payload for number, payload in enumerate(payloads) if number not in bad]
+        expected, undecodable = joined(parts), {failure.row for failure in failures}
+        decodable = [payload for number, payload in enumerate(payloads) if number not in undecodable]
         self._pyruhvro = library
         try:
-            agrees = all(map(_same, self._with_pyruhvro(good), expected.columns if expected else ()))
+            agrees = all(map(_same, self._with_pyruhvro(decodable), expected.columns if expected else ()))
         except BaseException as error:
             let_through(error)
             agrees = False
-        if not agrees or not good:
-            # Without a decodable payload there is no result; probe the next batch again.
-            self._probed = bool(good)
-            self._pyruhvro = library if not good else None
-            if good:
-                log.warning("pyruhvro cannot decode events of %s as fastavro does; using fastavro.", self._name)
+        if not decodable:
+            self._probed = False  # there is no result to compare: probe the next batch
+        elif not agrees:
+            self._pyruhvro = None
+            log.warning("pyruhvro failed or differs from fastavro for events of %s; using fastavro.", self._name)
 
 
 def _isolate(
@@ -135,13 +134,13 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
     return bool(one.equals(other)) or one.to_string() == other.to_string()
 
 
-def _without_ornament(schema: Any) -> Any:
+def _without_annotations(schema: Any) -> Any:
     """Return the schema without keys that decoding does not need, so that both libraries return plain values."""
     if isinstance(schema, list):
-        return [_without_ornament(branch) for branch in schema]
+        return [_without_annotations(branch) for branch in schema]
     if isinstance(schema, dict):
-        ornament = ("doc", "default", "logicalType", "uuid")
-        return {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
+        annotations = ("doc", "default", "logicalType", "uuid")
+        return {key: _without_annotations(value) for key, value in schema.items() if key not in annotations}
     return schema
 
 

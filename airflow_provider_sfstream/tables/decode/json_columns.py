@@ -102,8 +102,8 @@ class RecordReader:
             return pa.nulls(size, arrow_type(member.value.type))
         try:
             return convert(self._readers[number], values)
-        except SchemaMismatchError as found:
-            for row, reason in found.reasons.items():
+        except SchemaMismatchError as error:
+            for row, reason in error.reasons.items():
                 mismatches.setdefault(row, f"{member.field}: {reason}")
         return None
 

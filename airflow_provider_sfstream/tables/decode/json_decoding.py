@@ -124,7 +124,7 @@ def _decode_parsed(
                 break
             except SchemaMismatchError as mismatch:
                 failures += [Undecodable.because(rows[place], reason) for place, reason in mismatch.reasons.items()]
-                parsed = [one for place, one in enumerate(parsed) if place not in mismatch.reasons]
+                parsed = [event for place, event in enumerate(parsed) if place not in mismatch.reasons]
                 rows = [row for place, row in enumerate(rows) if place not in mismatch.reasons]
     return joined(parts), sorted(failures, key=lambda failure: failure.row)
 
@@ -134,7 +134,7 @@ def _record(payload: bytes) -> dict[str, Any]:
     document = parse_object(payload)
     unknown = document.keys() - _KEYS
     if unknown:
-        raise ValueError(f"the event has a key {min(unknown)!r}, which is not known here")
+        raise ValueError(f"the event has an unknown key {min(unknown)!r}")
     record = document.get("payload")
     if type(record) is not dict:
         raise ValueError(f"payload is {kind_name(record)}, not an object")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
@@ -44,7 +45,7 @@ def parse_object(payload: bytes) -> dict[str, Any]:
     """
     value = parse(payload)
     if type(value) is not dict:
-        raise ValueError(f"not a JSON object, but {kind_name(value)}")
+        raise ValueError(f"expected a JSON object, got {kind_name(value)}")
     return value
 
 
@@ -75,11 +76,11 @@ def digits_survive(text: str, number: float) -> bool:
     double's shortest text, as its value to that many digits, or as its exact value."""
     if not math.isfinite(number):
         return False
-    wanted = Decimal(text)
-    if Decimal(repr(number)) == wanted:
+    exact = Decimal(text)
+    if Decimal(repr(number)) == exact:
         return True
-    digits = len(wanted.as_tuple().digits)
-    return Decimal(number) == wanted or (digits <= _MOST_DIGITS and Decimal(f"{number:.{digits - 1}e}") == wanted)
+    digits = len(exact.as_tuple().digits)
+    return Decimal(number) == exact or (digits <= _MOST_DIGITS and Decimal(f"{number:.{digits - 1}e}") == exact)
 
 
 def kind_name(value: Any) -> str:
@@ -98,12 +99,11 @@ def _number(text: str) -> float | Decimal:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} is there more than once")
-    return found
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the object has the key {max(counts, key=counts.__getitem__)!r} more than once")
+    return document
 
 
 def _refuse(name: str) -> None:
@@ -149,7 +149,7 @@ def read_times(values: list[Any]) -> pa.Array:
     if kinds <= {int, str}:
         parts = [[value if type(value) is kind else None for value in values] for kind in (str, int)]
         return pa.compute.coalesce(read_times(parts[0]), read_times(parts[1]))
-    raise ValueError("a time is text or a whole number of milliseconds")
+    raise ValueError("a time must be text or a whole number of milliseconds")
 
 
 def read_dates(values: list[Any]) -> pa.Array:
@@ -163,7 +163,7 @@ def read_dates(values: list[Any]) -> pa.Array:
     _check(dates.cast(pa.timestamp("us")))
     if dates.null_count == sum(value is None for value in values):
         return dates
-    times = read_times([value if short is None else None for value, short in zip(values, plain, strict=True)])
+    times = read_times([value if date is None else None for value, date in zip(values, plain, strict=True)])
     for value, time in zip(values, times.cast(pa.int64()).to_pylist(), strict=True):
         if time is not None and type(value) is str and time % _DAY:
             raise ValueError(f"{value!r} is a time, not a date")

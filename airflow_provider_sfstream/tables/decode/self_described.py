@@ -18,6 +18,7 @@ EVENT_TYPE = "_event_type"
 """Column of a PushTopic event's ``event.type``: created, updated, deleted or undeleted."""
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _EXACT = 1 << 53
+"""A double represents every integer up to this one exactly."""
 _KEYS: dict[Format, frozenset[str]] = {
     "push_topic": frozenset(("event", "sobject")),
     "generic": frozenset(("event", "payload")),
@@ -47,7 +48,7 @@ def read_body(format_: Format, payload: bytes) -> Body:
     document = parse_object(payload)
     unknown = document.keys() - _KEYS[format_]
     if unknown:
-        raise ValueError(f"the event has a key {min(unknown)!r}, which is not known here")
+        raise ValueError(f"the event has an unknown key {min(unknown)!r}")
     event = _object(document, "event")
     if format_ == "push_topic":
         fields = _object(document, "sobject")
@@ -70,7 +71,7 @@ def column_name(name: str) -> str:
     :raises ValueError: if it is not a valid field name.
     """
     if not _FIELD_NAME.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} cannot name a column")
+        raise ValueError(f"{name[:80]!r} is not a valid column name")
     return name.lower()
 
 

@@ -20,9 +20,10 @@ class ColumnRegistry:
     columns: dict[str, ColumnType] = field(default_factory=dict)
 
     def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
-        """Return the column for each of one source's wanted columns, in order, and register new columns.
+        """Return a column for each field of one source, in order, and register new columns.
 
-        No two wanted columns share one, and none takes a ``reserved`` name.
+        :param wanted: name and type of each field. No two fields share a column.
+        :param reserved: names that no field may have as a column.
         """
         taken = {name.lower() for name in reserved}
         placed: list[str] = []
@@ -32,11 +33,11 @@ class ColumnRegistry:
         return tuple(placed)
 
     def _place(self, name: str, type_: ColumnType, taken: set[str]) -> str:
-        known = {column.lower(): column for column in self.columns}
+        spellings = {column.lower(): column for column in self.columns}
         for candidate in _candidates(name, type_):
             if candidate.lower() in taken:
                 continue
-            column = known.get(candidate.lower(), candidate)
+            column = spellings.get(candidate.lower(), candidate)
             merged = merge_types(self.columns.get(column, type_), type_)
             if merged is not None:
                 self.columns[column] = merged

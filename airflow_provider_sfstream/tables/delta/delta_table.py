@@ -34,7 +34,7 @@ MADE_BY = "sfstream"
 _BOUNDS = ("min.", "max.", "null_count.")
 _CUTS_LOG = "delta.enableExpiredLogCleanup"
 _NO_CAUSE = re.compile(r"\x1b\[\d+m|\n\s*0: .*", re.DOTALL)
-"""Parts of a deltalake error that errors of this package omit: colours, and Rust's backtrace of numbered frames."""
+"""Parts of a deltalake error that errors of this package omit: terminal colours, and Rust's numbered backtrace."""
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Table features that readers must support, but that do not affect the rows of the files."""
 
@@ -99,9 +99,9 @@ class DeltaTableLog:
         features = set(protocol.reader_features or ()) - _HARMLESS
         if features or protocol.min_reader_version == 2:
             raise ConfigurationError(
-                f"{self.location.uri} has features of Delta that this package cannot read: "
-                f"{', '.join(sorted(features)) or 'column mapping'}. Somebody else has switched them on. Nothing was "
-                "written. Switch them off, or give another output folder; Delta's own readers read this one."
+                f"{self.location.uri} uses features of Delta that this package cannot read: "
+                f"{', '.join(sorted(features)) or 'column mapping'}. Another program enabled them. Nothing was "
+                "written. Disable them, or use another output folder. Delta's own readers can read this table."
             )
         files = pa.table(table.get_add_actions(flatten=True))
         if not bounds:
@@ -130,21 +130,23 @@ class DeltaTableLog:
         """
         from deltalake.exceptions import DeltaError
 
-        commit = uuid.uuid4().hex
+        commit_id = uuid.uuid4().hex
         for _ in range(_TRIES):
-            failed: Exception | None = None
-            found: int | None = None
+            failure: Exception | None = None
+            version: int | None = None
             try:
-                found = self._try(commit, read, schema, added, removed, tuple(partition_by))
+                version = self._try(commit_id, read, schema, added, removed, tuple(partition_by))
             except (_LostError, OSError, DeltaError) as error:
-                failed = error  # storage error: the commit may have succeeded although its response was lost
-            if found is not None or (found := self._find(commit, read.number)) is not None:
-                return found
-            if not isinstance(failed, _LostError):
-                raise failed or self._unusable("it does not have the commit that was just made")
-            log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, failed)
-            self._check(commit, read, removed)
-        raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
+                failure = error  # storage error: the commit may have succeeded although its response was lost
+            if version is not None or (version := self._find(commit_id, read.number)) is not None:
+                return version
+            if not isinstance(failure, _LostError):
+                raise failure or self._unusable("it does not contain the commit that this job just wrote")
+            log.info("%s: another job committed first (%s); retrying the commit.", self.location.uri, failure)
+            if (table := self._open()) is None:
+                raise self._unusable("the table does not exist, although another job committed to it")
+            self._compare(commit_id, self._read(table, read.progress, bounds=False), read, removed)
+        raise PositionConflictError(f"{self.location.uri}: in {_TRIES} attempts, other jobs committed first. {_RETRY}")
 
     def table(self, number: int | None = None) -> Any:
         """Return the deltalake table, for operations that only deltalake supports.
@@ -171,7 +173,7 @@ class DeltaTableLog:
 
     def _try(
         self,
-        commit: str,
+        commit_id: str,
         read: TableVersion,
         schema: pa.Schema,
         added: Collection[TableFile],
@@ -192,10 +194,10 @@ class DeltaTableLog:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
         marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        properties = CommitProperties(custom_metadata=self.metadata(commit, read.progress), app_transactions=marks)
+        properties = CommitProperties(custom_metadata=self.metadata(commit_id, read.progress), app_transactions=marks)
         table = self._open()
         if table is None and read.number >= 0:
-            raise self._unusable(f"there is no table, and there was version {read.number}")
+            raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
         try:
             if table is None:
                 create_table_with_add_actions(
@@ -208,31 +210,32 @@ class DeltaTableLog:
                     commit_properties=properties,
                 )
                 return None
-            known = self._read(table, read.progress, bounds=False)
-            self._compare(commit, known, read, removed)
-            self._add_columns(table, schema, read, commit)
+            newest = self._read(table, read.progress, bounds=False)
+            self._compare(commit_id, newest, read, removed)
+            self._add_columns(table, schema, read, commit_id)
             removes = [
                 RemoveAction(
                     path,
                     True,
                     now,
-                    size=known.files[path]["size_bytes"],
-                    partition_values={name: str(known.files[path][f"partition.{name}"]) for name in partition_by},
+                    size=newest.files[path]["size_bytes"],
+                    partition_values={name: str(newest.files[path][f"partition.{name}"]) for name in partition_by},
                 )
                 for path in removed
             ]
-            before = table.version()
+            base = table.version()
             table.create_write_transaction(
                 [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
             )
             table.update_incremental()
-            return before + 1 if table.version() == before + 1 else None
+            # Another job may commit between the two calls; then only the log shows which version is this commit.
+            return base + 1 if table.version() == base + 1 else None
         except (CommitFailedError, DeltaError) as error:
             if isinstance(error, CommitFailedError) or "already exists" in str(error):
                 raise _LostError(str(error)) from error
             raise
 
-    def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit: str) -> None:
+    def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit_id: str) -> None:
         """Add the columns, and the members of structs, that the table lacks: a commit of files does not.
 
         :raises PositionConflictError: if another job has added one of them meanwhile, with another type.
@@ -240,53 +243,48 @@ class DeltaTableLog:
         from deltalake import Schema
         from deltalake.transaction import CommitProperties
 
-        known = {each.name: each for each in table.schema().fields}
-        missing = [each for each in Schema.from_arrow(schema).fields if known.get(each.name) != each]
-        before = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
-        new_names = {name.lower() for name in known if name not in before}
+        columns = {column.name: column for column in table.schema().fields}
+        missing = [column for column in Schema.from_arrow(schema).fields if columns.get(column.name) != column]
+        names_read = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
+        new_names = {name.lower() for name in columns if name not in names_read}
         if new_names.intersection(field.name.lower() for field in missing):
-            raise self._conflict(commit, read)
+            raise self._conflict(commit_id, read)
         if missing:
-            own = CommitProperties(custom_metadata=self.metadata(f"{commit} columns"))
-            table.alter.add_columns(missing, commit_properties=own)
+            properties = CommitProperties(custom_metadata=self.metadata(f"{commit_id} columns"))
+            table.alter.add_columns(missing, commit_properties=properties)
             table.update_incremental()
 
-    def _find(self, commit: str, since: int) -> int | None:
+    def _find(self, commit_id: str, since: int) -> int | None:
         """Return the version of a commit, even if its response was lost."""
-        return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit), None)
+        return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit_id), None)
 
-    def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
-        if (table := self._open()) is None:
-            raise self._unusable("there is no table, and another job has committed to it")
-        self._compare(commit, self._read(table, read.progress, bounds=False), read, removed)
-
-    def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
+    def _compare(self, commit_id: str, newest: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
         """Check that the marks and files that a change is based on are unchanged.
 
         :raises PositionConflictError: if one has changed.
         """
-        moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
-        gone = [path for path in removed if path not in known.files]
-        if moved or gone:
-            raise self._conflict(commit, read, moved)
+        changed_marks = [name for name, mark in read.progress.items() if newest.progress[name] != mark]
+        if changed_marks or any(path not in newest.files for path in removed):
+            raise self._conflict(commit_id, read, changed_marks)
 
-    def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> SalesforceStreamError:
-        """Return the error naming the job that changed the table since ``read``: one that ``moved`` a mark, if any."""
-        if not (others := [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]):
-            return self._unusable(f"it has no version after {read.number}, and is not as that version was")
-        movers = [each for each in others if set(moved).intersection(commit_metadata(each).get("progress", ()))]
-        winner = (movers or others)[0]
+    def _conflict(self, commit_id: str, read: TableVersion, marks: Collection[str] = ()) -> SalesforceStreamError:
+        """Return the error that names a job which committed after ``read``, if possible one that advanced ``marks``."""
+        entries = [entry for entry in self.entries(read.number) if not str(_id_of(entry)).startswith(commit_id)]
+        if not entries:
+            return self._unusable(f"it has no version after {read.number}, but differs from version {read.number}")
+        advancing = [entry for entry in entries if set(marks).intersection(commit_metadata(entry).get("progress", ()))]
+        winner = (advancing or entries)[0]
         job = commit_metadata(winner).get("job") or winner.get("operation")
         return PositionConflictError(
-            f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, {job}. "
-            f"Nothing of this one counts in it. {_AGAIN}"
+            f"Another job committed to {self.location.uri} first: version {winner.get('version')}, {job}. "
+            f"The commit of this job was rejected. {_RETRY}"
         )
 
     def _unusable(self, cause: str) -> LandingError:
         uri, cause = self.location.uri, " ".join(cause.split()).rstrip(".")
         return LandingError(
             f"The Delta log of {uri} cannot be used: {cause}. Check the storage and the files in {uri}/_delta_log, "
-            "then run it again, which is safe even if this run has committed."
+            "then run the job again: this is safe even if this run has committed."
         )
 
     def entries(self, since: int) -> list[dict[str, Any]]:
@@ -304,7 +302,7 @@ class DeltaTableLog:
         return {MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
 
 
-_AGAIN = "Run it again; let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
+_RETRY = "Run the job again. Let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
 
 
 class _LostError(Exception):

@@ -79,7 +79,7 @@ class LandedWindow:
         :raises ManifestError: if ``window_id`` is not a window ID.
         """
         if not _WINDOW_ID.fullmatch(window_id):
-            raise ManifestError(f"{self.manifest_url} names {window_id!r}, which is no window id. Nothing was written.")
+            raise ManifestError(f"{self.manifest_url} names an invalid window ID: {window_id!r}. Nothing was written.")
         windows = self.manifest_url.rsplit("/", 5)[0]
         return f"{windows}/{window_id[:4]}/{window_id[4:6]}/{window_id[6:8]}/{window_id}/manifest.json"
 
@@ -148,7 +148,7 @@ def load_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedW
     for manifest_url in dict.fromkeys(manifest_urls):
         window = read_window(files, manifest_url)
         if windows.setdefault(window.window_id, window) != window:
-            raise ManifestError(f"Two manifests have the window id {window.window_id}. Nothing was written.")
+            raise ManifestError(f"Two manifests have the window ID {window.window_id}. Nothing was written.")
     return sorted(windows.values(), key=reading_order)
 
 
@@ -174,7 +174,7 @@ def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
         text = files.read_text(url)
     except FileNotFoundError:
         raise ManifestError(
-            f"There is no manifest at {manifest_url}. A window exists once its manifest is written: give the "
+            f"There is no manifest at {manifest_url}. A window exists only after its manifest is written. Use the "
             "manifest_url that the drain returned. Nothing was written."
         ) from None
     return LandedWindow.from_json(text, url)
@@ -203,8 +203,8 @@ def changed(url: str, sha256: str) -> str:
     """Return the error message for a landed file whose SHA-256 differs from its manifest."""
     return (
         f"{url} differs from the manifest of its window: its SHA-256 is {sha256}. It was changed after it landed, or "
-        "damaged. Restore it, or drain the interval again while Salesforce has its events (72 hours). Nothing was "
-        "written."
+        "damaged. Nothing was written. Restore it, or drain the interval again while Salesforce retains its events "
+        "(72 hours)."
     )
 
 
@@ -228,19 +228,20 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     folders = check_folders(with_rows.values())
     files = (file for window in with_rows.values() for file in window.files)
     rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*files)
-    known = _known(folders, with_rows)
+    attributes = _attributes(folders, with_rows)
     if len(with_rows) == 1:
-        [window] = known.drop_columns(["folder", "named"]).to_pylist()
-        named = f.array(*map(f.lit, known["named"][0].as_py())).cast("array<string>")
-        rows = rows.withColumns({name: f.lit(value) for name, value in window.items()}).withColumn("named", named)
+        [window] = attributes.drop_columns(["folder", "json_schema_ids"]).to_pylist()
+        schema_ids = f.array(*map(f.lit, attributes["json_schema_ids"][0].as_py())).cast("array<string>")
+        rows = rows.withColumns({name: f.lit(value) for name, value in window.items()})
+        rows = rows.withColumn("json_schema_ids", schema_ids)
     else:
         path = f.col("_metadata.file_path")
         rows = rows.withColumn("folder", f.substring_index(f.substring_index(path, "/", -2), "/", 1))
-        rows = rows.join(f.broadcast(spark.createDataFrame(known)), "folder")
+        rows = rows.join(f.broadcast(spark.createDataFrame(attributes)), "folder")
     # A JSON payload has the schema that its own window names (also as missing), or none, so the rows of a window do not
     # depend on the other windows of the run.
-    format_ = f.when(f.array_contains("named", f.col("schema_id")), "json").otherwise(f.col("own_format"))
-    return rows.withColumn("format", format_).drop("folder", "named", "own_format")
+    format_ = f.when(f.array_contains("json_schema_ids", f.col("schema_id")), "json").otherwise(f.col("own_format"))
+    return rows.withColumn("format", format_).drop("folder", "json_schema_ids", "own_format")
 
 
 def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
@@ -250,7 +251,7 @@ def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
     """
     folders = [_folder(window.files[0]) for window in windows]
     if len(set(folders)) < len(folders):
-        raise ManifestError("The files of two windows are in folders of one name. Nothing was written.")
+        raise ManifestError("The files of two windows are in folders with the same name. Nothing was written.")
     return folders
 
 
@@ -261,16 +262,16 @@ def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:
     return sorted(window.schemas.keys() | window.missing_schemas.keys()), own_format(window.topic)
 
 
-def _known(folders: list[str], windows: Mapping[int, LandedWindow]) -> Any:
+def _attributes(folders: list[str], windows: Mapping[int, LandedWindow]) -> Any:
     """Return the attributes of the rows of each folder, as an Arrow table."""
     import pyarrow as pa
 
-    named, formats = zip(*(payload_formats(window) for window in windows.values()), strict=True)
+    schema_ids, formats = zip(*(payload_formats(window) for window in windows.values()), strict=True)
     return pa.table(
         {
             "folder": pa.array(folders, pa.string()),
             "window": pa.array(list(windows), pa.int32()),
-            "named": pa.array(named, pa.list_(pa.string())),
+            "json_schema_ids": pa.array(schema_ids, pa.list_(pa.string())),
             "own_format": pa.array(formats, pa.string()),
         }
     )

@@ -100,8 +100,8 @@ class PartitionFiles:
             folders = [f"{name}={value}" for name, value in partition.items()]
             folder = "/".join([*folders, *values[len(folders) :]])
             self._writer(table, folder, rows.schema, partition).append(rows)
-            while sum(each.buffered for each, _ in self._open.values()) > _ROW_GROUP:
-                max((each for each, _ in self._open.values()), key=lambda each: each.buffered).flush()
+            while sum(writer.buffered for writer, _ in self._open.values()) > _ROW_GROUP:
+                max((writer for writer, _ in self._open.values()), key=lambda writer: writer.buffered).flush()
 
     def close(self) -> list[tuple[str, TableFile]]:
         """Close all files; return them, each with its table."""
@@ -113,7 +113,7 @@ class PartitionFiles:
         key = table, folder
         if key not in self._open:
             if len(self._open) == _OPEN:
-                self._close(max(self._open, key=lambda each: self._open[each][0].buffered))
+                self._close(max(self._open, key=lambda open_key: self._open[open_key][0].buffered))
             path = f"{table}/{folder}/part-{uuid.uuid4().hex}.parquet".removeprefix("/")
             self._open[key] = TableFileWriter(self._filesystem, path, schema, _ROW_GROUP), partition
         return self._open[key][0]
@@ -136,6 +136,6 @@ def _by_partition(
         if len(keys) == 1:
             yield text, values
             continue
-        chosen = [pa.compute.equal(batch.column(name), value) for name, value in key.items()]
-        mask = chosen[0] if len(chosen) == 1 else pa.compute.and_(*chosen)
+        masks = [pa.compute.equal(batch.column(name), value) for name, value in key.items()]
+        mask = masks[0] if len(masks) == 1 else pa.compute.and_(*masks)
         yield text, values.filter(mask)

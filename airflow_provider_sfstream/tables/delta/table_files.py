@@ -45,7 +45,7 @@ class TableFileWriter:
         self._filesystem, self._schema, self._row_group = filesystem, schema, row_group
         self._batches: list[pa.RecordBatch] = []
         filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
-        self._described: list[pa.parquet.FileMetaData] = []
+        self._metadata: list[pa.parquet.FileMetaData] = []
         self._sink = filesystem.open_output_stream(path)
         self._writer: pa.parquet.ParquetWriter | None = None
 
@@ -62,7 +62,7 @@ class TableFileWriter:
         if self._batches:
             table = pa.Table.from_batches(self._batches)
             groups = max(1, round(self.buffered / self._row_group))
-            self._opened(table).write_table(table, row_group_size=math.ceil(len(table) / groups))
+            self._parquet_writer(table).write_table(table, row_group_size=math.ceil(len(table) / groups))
         self._batches, self.buffered = [], 0
 
     def close(self, partition: dict[str, str] | None = None) -> TableFile:
@@ -71,33 +71,36 @@ class TableFileWriter:
         :param partition: the value of each of the table's partition columns.
         """
         self.flush()
-        self._opened(self._schema.empty_table()).close()
+        self._parquet_writer(self._schema.empty_table()).close()
         self._sink.close()
         size = self._filesystem.get_file_info(self.path).size
-        return TableFile(self.path, size, self.rows, _stats(self._schema, self._described[0]), partition or {})
+        return TableFile(self.path, size, self.rows, _stats(self._schema, self._metadata[0]), partition or {})
 
     def abandon(self) -> None:
         """Close a file that will not be committed, and ignore errors of its storage."""
         self._batches = []
-        for each in filter(None, (self._writer, self._sink)):
+        for stream in filter(None, (self._writer, self._sink)):
             with suppress(Exception):
-                each.close()
+                stream.close()
 
-    def _opened(self, first: pa.Table) -> pa.parquet.ParquetWriter:
-        """Return the writer; create it for columns like those of ``first``, its first rows, if there is none yet."""
+    def _parquet_writer(self, first: pa.Table) -> pa.parquet.ParquetWriter:
+        """Return the writer, and create it at the first call.
+
+        :param first: the first rows, from which the encoding of each column is chosen.
+        """
         if self._writer is None:
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
                 self._schema.with_metadata({**(self._schema.metadata or {}), **_CALENDAR}),
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=_of_few_values(first.slice(0, _SAMPLED)),
-                metadata_collector=self._described,
+                use_dictionary=_repetitive_columns(first.slice(0, _SAMPLED)),
+                metadata_collector=self._metadata,
             )
         return self._writer
 
 
-def _of_few_values(rows: pa.Table) -> list[str]:
+def _repetitive_columns(rows: pa.Table) -> list[str]:
     """Return the columns with repeated values. For other columns, a dictionary takes more time and space."""
     names = (field.name for field in rows.schema if not pa.types.is_nested(field.type))
     return [name for name in names if pa.compute.count_distinct(rows[name]).as_py() <= len(rows) // 4]
@@ -113,15 +116,15 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
     for field in list(schema)[:_WITH_STATS]:
         if field.name not in places or pa.types.is_nested(field.type):
             continue
-        found = [group.column(places[field.name]).statistics for group in groups]
-        if not all(each is not None and each.has_null_count for each in found):
+        chunks = [group.column(places[field.name]).statistics for group in groups]
+        if not all(chunk is not None and chunk.has_null_count for chunk in chunks):
             continue
-        nulls[field.name] = sum(each.null_count for each in found)
-        bounded = [each for each in found if each.has_min_max]
-        if bounded and len(bounded) == len([each for each in found if each.num_values]):
-            lowest[field.name] = _bound(min(each.min for each in bounded))
-            highest[field.name] = _bound(max(each.max for each in bounded), is_upper=True)
-        elif pa.types.is_string(field.type) and any(each.num_values for each in found):
+        nulls[field.name] = sum(chunk.null_count for chunk in chunks)
+        bounded = [chunk for chunk in chunks if chunk.has_min_max]
+        if bounded and len(bounded) == len([chunk for chunk in chunks if chunk.num_values]):
+            lowest[field.name] = _bound(min(chunk.min for chunk in bounded))
+            highest[field.name] = _bound(max(chunk.max for chunk in bounded), is_upper=True)
+        elif pa.types.is_string(field.type) and any(chunk.num_values for chunk in chunks):
             lowest[field.name], highest[field.name] = "", _LAST  # Parquet has none for texts of several thousand bytes
     both = {name for name in lowest if lowest[name] is not None and highest[name] is not None}
     # deltalake's Arrow datasets treat all values of a column as null if it has a null count but no bounds.

@@ -57,9 +57,9 @@ def storage_options(url: str, setting: Setting, session: Iterable[tuple[str, str
     :param setting: returns a setting of Hadoop's configuration, ``None`` if it is not set.
     :param session: settings of the Spark session.
     """
-    given = {name.removeprefix(OPTION_PREFIX): value for name, value in session if name.startswith(OPTION_PREFIX)}
+    explicit = {name.removeprefix(OPTION_PREFIX): value for name, value in session if name.startswith(OPTION_PREFIX)}
     parts = urlsplit(url)
-    return (_s3_options(parts.netloc, setting) if parts.scheme in _S3_SCHEMES else {}) | given
+    return (_s3_options(parts.netloc, setting) if parts.scheme in _S3_SCHEMES else {}) | explicit
 
 
 def _s3_options(bucket: str, setting: Setting) -> dict[str, str]:

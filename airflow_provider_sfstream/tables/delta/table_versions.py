@@ -45,18 +45,18 @@ class TableVersions(DeltaTableLog):
         newest = self.version(progress=progress)
         if newest.number == number:
             return newest
-        wanted = self.version(number) if number >= 0 else TableVersion(-1, {}, {})
-        if newest.files.keys() == wanted.files.keys():
+        target = self.version(number) if number >= 0 else TableVersion(-1, {}, {})
+        if newest.files.keys() == target.files.keys():
             return newest
         for entry in self.entries(number):
             if MADE_BY not in entry:
                 raise ConfigurationError(
-                    f"{self.location.uri} was changed by others: version {entry['version']} is "
-                    f"{entry['operation']!r}, and not of this package, which had left it at version {number}. Restore "
-                    f"that version (deltalake: DeltaTable.restore({number})), or give another output folder. Nothing "
-                    "was written."
+                    f"Another program changed {self.location.uri}: version {entry['version']} is "
+                    f"{entry['operation']!r}, which this package did not commit. This package's last version is "
+                    f"{number}. Nothing was written. Restore version {number} (deltalake: "
+                    f"DeltaTable.restore({number})), or use another output folder."
                 )
-        log.warning("%s: reverting commits of a job that ended too early.", self.location.uri)
+        log.warning("%s: reverting the commits of a job that ended before it completed.", self.location.uri)
         if number >= 0:
             from deltalake.transaction import CommitProperties
 
@@ -104,7 +104,8 @@ class TableVersions(DeltaTableLog):
             return _CommitFiles(frozenset(), frozenset(), is_known=False)
         actions = [json.loads(line) for line in lines if line.strip()]
         added, removed = (
-            frozenset(unquote(each[kind]["path"]) for each in actions if kind in each) for kind in ("add", "remove")
+            frozenset(unquote(action[kind]["path"]) for action in actions if kind in action)
+            for kind in ("add", "remove")
         )
         return _CommitFiles(added, removed)
 
@@ -114,7 +115,7 @@ class TableVersions(DeltaTableLog):
         :param size: bytes from which a file is not small.
         """
         version = self.version()
-        if sum(each["size_bytes"] < size for each in version.files.values()) <= files:
+        if sum(file["size_bytes"] < size for file in version.files.values()) <= files:
             return version.number
         table = self.table()
         table.optimize.compact(target_size=size, max_concurrent_tasks=1, commit_properties=self.keeping_rows())

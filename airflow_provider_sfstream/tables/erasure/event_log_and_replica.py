@@ -68,17 +68,18 @@ class EventLogErasure:
         self._base, self._entity = files.url(output), entity
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        kept, event = StoredRules.read(files, self._base), change_event_of(entity)
+        stored_rules, event = StoredRules.read(files, self._base), change_event_of(entity)
         for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
             if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):
                 continue
-            how = coverage_of(kept.rules_of(name), name).treatment_of((HEADER, "recordIds"), is_opaque=True)
-            if how is not None or not _headers(table.version(bounds=False)):
+            coverage = coverage_of(stored_rules.rules_of(name), name)
+            treatment = coverage.treatment_of((HEADER, "recordIds"), is_opaque=True)
+            if treatment is not None or not _headers(table.version(bounds=False)):
                 raise ConfigurationError(
-                    f"{self._base}/{name} has no record ID of its events, so nothing can be erased from it. "
-                    "Make it anew in another folder, from the landing once it is erased from, and remove this one. "
-                    "Nothing was erased."
+                    f"The table {self._base}/{name} does not store the record IDs of its events, so records cannot be "
+                    "erased from it. Nothing was erased. Erase the records from the landing first. Then write a new "
+                    "table from the landing to another folder, and delete this one."
                 )
             self._tables.append((name, table))
         if QUARANTINE_TABLE in files.folders(self._base):
@@ -130,9 +131,9 @@ class ReplicaErasure:
         table = snapshot.tables.get(entity)
         if table is not None and "id" in table.hidden:
             raise ConfigurationError(
-                f"The table {entity} of the replica at {self._base} has no IDs of its records, so nothing "
-                "can be erased from it. Make the replica anew, from the landing once it is erased from, and remove "
-                "this one. Nothing was erased."
+                f"The table {entity} of the replica at {self._base} does not store the IDs of its records, so records "
+                "cannot be erased from it. Nothing was erased. Erase the records from the landing first. Then build a "
+                "new replica from the landing, and delete this one."
             )
 
     def run(self, ids: RecordIds) -> dict[str, int]:
@@ -187,33 +188,33 @@ class ReplicaErasure:
         folder = f"{self._base}/{table.dirty_list}"
         names = [name for name in self._files.file_names(folder) if name.endswith(".json")]
         lines = [line for name in names for line in self._files.read_text(f"{folder}/{name}").splitlines()]
-        left = [line for line in lines if json.loads(line)["Id"] not in ids]
-        if len(left) == len(lines):
+        remaining = [line for line in lines if json.loads(line)["Id"] not in ids]
+        if len(remaining) == len(lines):
             return table, 0
-        place = f"{DIRTY}/{self._entity}/{uuid.uuid4().hex}" if left else None
-        if place is not None:
-            text = "".join(f"{line}\n" for line in left)
-            self._files.replace_text(f"{self._base}/{place}/{names[0]}", text)
-        computed = replace(table.computed, changed=len(left))
-        return replace(table, dirty_list=place, computed=computed), len(lines) - len(left)
+        list_path = f"{DIRTY}/{self._entity}/{uuid.uuid4().hex}" if remaining else None
+        if list_path is not None:
+            text = "".join(f"{line}\n" for line in remaining)
+            self._files.replace_text(f"{self._base}/{list_path}/{names[0]}", text)
+        computed = replace(table.computed, changed=len(remaining))
+        return replace(table, dirty_list=list_path, computed=computed), len(lines) - len(remaining)
 
     def _with_list_counted(self, table: TableState) -> TableState:
         """Return the table with the numbers of its dirty rows, and of the other listed rows."""
         log = self._table(self._entity)
         filesystem, dirty = log.location.filesystem(), 0
         for path in log.version(table.version, bounds=False).files:
-            with filesystem.open_input_file(path) as opened:
-                dirty += sum(pq.ParquetFile(opened).read(columns=["_dirty"])["_dirty"].to_pylist())
+            with filesystem.open_input_file(path) as source:
+                dirty += sum(pq.ParquetFile(source).read(columns=["_dirty"])["_dirty"].to_pylist())
         return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))
 
     def _forget_older(self) -> None:
         """Remove all snapshots but the newest, and the files that only they name."""
-        gone, kept = self._store.divided(1)
-        now = versions_named(kept)
-        for name, numbers in versions_named(gone).items():
-            self._table(name).forget(min(numbers), now.get(name, set()))
-        self._store.prune(gone, kept)
-        live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
+        older, newest = self._store.divided(1)
+        retained = versions_named(newest)
+        for name, numbers in versions_named(older).items():
+            self._table(name).forget(min(numbers), retained.get(name, set()))
+        self._store.prune(older, newest)
+        live = {table.dirty_list for snapshot in newest for table in snapshot.tables.values()}
         remove_lists(self._files, self._base, self._entity, live)
 
     def _remove_reports(self) -> None:
@@ -235,25 +236,26 @@ class ReplicaErasure:
         if REPLICA_QUARANTINE not in self._files.folders(self._base):
             return 0
         filesystem, changed = self._location.below(REPLICA_QUARANTINE).filesystem(), 0
-        for each in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-            if not each.is_file or not each.path.endswith(".parquet"):
+        for file in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
+            if not file.is_file or not file.path.endswith(".parquet"):
                 continue
-            folder, name = each.path[: each.path.rfind("/") + 1], each.base_name
+            folder, name = file.path[: file.path.rfind("/") + 1], file.base_name
             try:
-                with filesystem.open_input_file(each.path) as opened:
-                    found = [erased_quarantine(one, ids, self._entity) for one in pq.ParquetFile(opened).iter_batches()]
+                with filesystem.open_input_file(file.path) as source:
+                    batches = pq.ParquetFile(source).iter_batches()
+                    erased = [erased_quarantine(batch, ids, self._entity) for batch in batches]
             except pa.ArrowInvalid:
-                if name.startswith(_OWN) or each.mtime < datetime.now(UTC) - YOUNG:
-                    filesystem.delete_file(each.path)
+                if name.startswith(_OWN) or file.mtime < datetime.now(UTC) - YOUNG:
+                    filesystem.delete_file(file.path)
                 else:
-                    busy.append(f"{REPLICA_QUARANTINE}/{each.path}")
+                    busy.append(f"{REPLICA_QUARANTINE}/{file.path}")
                 continue
-            if rows := sum(count for count, _ in found):
+            if rows := sum(count for count, _ in erased):
                 changed += rows
                 with filesystem.open_output_stream(f"{folder}{_OWN}{name}") as target:
-                    table = pa.Table.from_batches([left for _, left in found])
+                    table = pa.Table.from_batches([batch for _, batch in erased])
                     pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
-                filesystem.move(f"{folder}{_OWN}{name}", each.path)
+                filesystem.move(f"{folder}{_OWN}{name}", file.path)
         return changed
 
 

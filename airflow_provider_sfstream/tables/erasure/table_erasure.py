@@ -38,7 +38,7 @@ YOUNG = timedelta(days=1)
 _LOG = "_delta_log"
 _OWN = "part-erased-"
 """Prefix of the names of new files. They never contain a row of an erased record."""
-_REASON = "erased: the payload held an id of a record that was to be erased"
+_REASON = "erased: the payload contained the ID of an erased record"
 _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
@@ -73,27 +73,27 @@ class TableErasure:
         added, removed, rows = self._rewritten(version)
         if removed:
             number = self._table.commit(version, pa.schema([]), added, removed, self._partition_by)
-            log.info("%s: version %d is without %d rows.", self._name, number, rows)
+            log.info("%s: committed version %d, with the records erased from %d rows.", self._name, number, rows)
         return rows
 
     def clean(self) -> tuple[int, list[str]]:
         """Remove the records from older versions and from the log; return the number of removed files, and the paths of
         files that stay because a job may be about to commit them."""
-        added_once, removed_once = self._named()
+        added_once, removed_once = self._logged_paths()
         live = self._table.version(bounds=False).files
         dead = {path: moment for path, moment in self._parquet_files() if path not in live}
-        gone, young = list[str](), list[str]()
+        removable, young = list[str](), list[str]()
         for path, moment in dead.items():
-            known = path in added_once | removed_once
-            own = not known and path.rpartition("/")[2].startswith(_OWN)  # file of a killed erasure
-            if own or self._holds(path):
-                (gone if own or known or moment < datetime.now(UTC) - YOUNG else young).append(path)
+            is_logged = path in added_once | removed_once
+            is_own = not is_logged and path.rpartition("/")[2].startswith(_OWN)  # file of a killed erasure
+            if is_own or self._has_records(path):
+                (removable if is_own or is_logged or moment < datetime.now(UTC) - YOUNG else young).append(path)
         # The content of files that are already removed is not known, but the log has values of them.
-        if gone or added_once - live.keys() - dead.keys():
-            self._begin_log_anew()
-        for path in gone:
-            self._remove(path)
-        return len(gone), [f"{self._name}/{path}" for path in young]
+        if removable or added_once - live.keys() - dead.keys():
+            self._restart_log()
+        for path in removable:
+            self._filesystem.delete_file(path)
+        return len(removable), [f"{self._name}/{path}" for path in young]
 
     def _rewritten(self, version: TableVersion) -> tuple[list[TableFile], list[str], int]:
         """Write new files for those that have rows of the records; return the new files, the paths of the old ones, and
@@ -102,17 +102,17 @@ class TableErasure:
         removed: list[str] = []
         changed = 0
         for path, file in version.files.items():
-            if not self._holds(path):
+            if not self._has_records(path):
                 continue
             removed.append(path)
             values = {name: str(file[f"partition.{name}"]) for name in self._partition_by}
             writer: TableFileWriter | None = None
             try:
-                for before, left in self._batches(path):
-                    changed += before
-                    if len(left):
-                        writer = writer or self._writer(path, left.schema)
-                        writer.append(left)
+                for count, remaining in self._batches(path):
+                    changed += count
+                    if len(remaining):
+                        writer = writer or self._writer(path, remaining.schema)
+                        writer.append(remaining)
                 if writer is not None:
                     added.append(writer.close(values))
             except BaseException:
@@ -131,13 +131,13 @@ class TableErasure:
 
         :param narrow: read only the columns by which the records are found.
         """
-        with self._filesystem.open_input_file(path) as opened:
-            file = pq.ParquetFile(opened)
+        with self._filesystem.open_input_file(path) as source:
+            file = pq.ParquetFile(source)
             names = [name for name in file.schema_arrow.names if self._is_searched(name)]
             for batch in file.iter_batches(columns=names if narrow else None):
                 yield self._rows(batch)
 
-    def _holds(self, path: str) -> bool:
+    def _has_records(self, path: str) -> bool:
         """Return whether a file has rows of the records, or is unreadable, for example because a kill truncated it."""
         try:
             return any(changed for changed, _ in self._batches(path, narrow=True))
@@ -145,41 +145,38 @@ class TableErasure:
             return True
 
     def _parquet_files(self) -> Iterator[tuple[str, datetime]]:
-        for each in self._filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-            if each.is_file and each.path.endswith(".parquet") and not each.path.startswith(f"{_LOG}/"):
-                yield each.path, each.mtime
+        for file in self._filesystem.get_file_info(fs.FileSelector("", recursive=True)):
+            if file.is_file and file.path.endswith(".parquet") and not file.path.startswith(f"{_LOG}/"):
+                yield file.path, file.mtime
 
     def _entries(self) -> list[tuple[int, str, str]]:
         """Return number, kind and path of each entry of the log and each checkpoint."""
-        found = self._filesystem.get_file_info(fs.FileSelector(_LOG))
-        matches = ((_ENTRY.fullmatch(each.base_name), each.path) for each in found)
+        files = self._filesystem.get_file_info(fs.FileSelector(_LOG))
+        matches = ((_ENTRY.fullmatch(file.base_name), file.path) for file in files)
         return [(int(match[1]), match[2], path) for match, path in matches if match]
 
-    def _named(self) -> tuple[set[str], set[str]]:
+    def _logged_paths(self) -> tuple[set[str], set[str]]:
         """Return the paths of the files that the log adds, and of those that it removes."""
-        found: dict[str, set[str]] = {"add": set(), "remove": set()}
-        for _, kind, path in self._entries():
-            with self._filesystem.open_input_file(path) as opened:
+        paths: dict[str, set[str]] = {"add": set(), "remove": set()}
+        for _, kind, entry in self._entries():
+            with self._filesystem.open_input_file(entry) as source:
                 if kind == "json":
-                    actions = [json.loads(line) for line in opened.read().splitlines()]
+                    actions = [json.loads(line) for line in source.read().splitlines()]
                 else:
-                    actions = pq.ParquetFile(opened).read(columns=["add.path", "remove.path"]).to_pylist()
+                    actions = pq.ParquetFile(source).read(columns=["add.path", "remove.path"]).to_pylist()
             for action in actions:
-                for name, paths in found.items():
-                    if (one := action.get(name)) and one["path"]:
-                        paths.add(unquote(one["path"]))
-        return found["add"], found["remove"]
+                for name, paths_of_action in paths.items():
+                    if (file := action.get(name)) and file["path"]:
+                        paths_of_action.add(unquote(file["path"]))
+        return paths["add"], paths["remove"]
 
-    def _begin_log_anew(self) -> None:
+    def _restart_log(self) -> None:
         """Write a checkpoint of the newest version, and remove the entries before it."""
         table = self._table.table()
         table.create_checkpoint()
         for number, _, path in self._entries():
             if number < table.version():
-                self._remove(path)
-
-    def _remove(self, path: str) -> None:
-        self._filesystem.delete_file(path)
+                self._filesystem.delete_file(path)
 
 
 def check_not_busy(base: str, files: Sequence[str]) -> None:
@@ -190,9 +187,10 @@ def check_not_busy(base: str, files: Sequence[str]) -> None:
     """
     if files:
         raise PositionConflictError(
-            f"{base}: {len(files)} files that no version of a table has, the first {files[0]}, hold the records or "
-            "cannot be read, and are younger than a day: a job is about to commit them, or was killed. All else below "
-            "this folder is erased. Run this again once no job is at work, and a day after the last was killed."
+            f"{base}: {len(files)} files that no version of a table has, the first {files[0]}, contain the records or "
+            "cannot be read, and are younger than a day: a job is about to commit them, or was killed. Everything else "
+            "below this folder is erased. Run the erasure again when no job is running, and a day after the last job "
+            "was killed."
         )
 
 
@@ -208,15 +206,15 @@ def is_of_quarantine(column: str) -> bool:
 
 def erased_records(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
     """Return the number of rows of a replica's table that belong to the records, and the other rows."""
-    gone = [record_id in ids for record_id in batch.column("Id").to_pylist()]
-    return sum(gone), batch.filter(pa.array([not each for each in gone], pa.bool_())) if any(gone) else batch
+    erased = [record_id in ids for record_id in batch.column("Id").to_pylist()]
+    return sum(erased), batch.filter(pa.array([not is_erased for is_erased in erased])) if any(erased) else batch
 
 
 def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
     """Return the number of changed rows of change events, and the rows that remain: those of other records, and those
     of several records, without the erased IDs."""
     changed: set[int] = set()
-    gone: set[int] = set()
+    erased: set[int] = set()
     for name in batch.schema.names:
         if not is_header(name):
             continue
@@ -226,17 +224,18 @@ def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Record
             continue
         values = (column.field("recordIds") if is_struct else column).to_pylist()
         for row, value in enumerate(values):
-            named = value if is_struct else _named(value)
-            kept = [each for each in named or () if each not in ids]
-            if named and len(kept) < len(named):
+            record_ids = value if is_struct else _record_ids(value)
+            remaining = [record_id for record_id in record_ids or () if record_id not in ids]
+            if record_ids and len(remaining) < len(record_ids):
                 changed.add(row)
-                values[row] = kept if is_struct else json.dumps({**json.loads(value), "recordIds": kept})
-                gone.update(() if kept else (row,))
+                values[row] = remaining if is_struct else json.dumps({**json.loads(value), "recordIds": remaining})
+                if not remaining:
+                    erased.add(row)
         if changed:
             new = _with_ids(column, values) if is_struct else pa.array(values, column.type)
             batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), new)
-    stays = pa.array([row not in gone for row in range(len(batch))], pa.bool_())
-    return len(changed), batch.filter(stays) if gone else batch
+    mask = pa.array([row not in erased for row in range(len(batch))], pa.bool_())
+    return len(changed), batch.filter(mask) if erased else batch
 
 
 def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
@@ -255,7 +254,7 @@ def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tup
     return changed, batch
 
 
-def _named(text: str | None) -> Any:
+def _record_ids(text: str | None) -> Any:
     header = json.loads(text) if text else None
     return header.get("recordIds") if isinstance(header, dict) else None
 

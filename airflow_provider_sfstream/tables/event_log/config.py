@@ -39,11 +39,11 @@ class EventLogConfig(WindowsJobConfig):
         for name, time in (("event_time_from", first), ("event_time_to", end)):
             if time is not None and time.tzinfo is None:
                 raise ConfigurationError(
-                    f"{name}={time.isoformat()} needs a time zone, as in 2026-01-31T00:00:00Z. Nothing was written."
+                    f"{name}={time.isoformat()} must have a time zone, as in 2026-01-31T00:00:00Z. Nothing was written."
                 )
         if (first is None) != (end is None) or (first is not None and end is not None and first >= end):
             raise ConfigurationError(
-                "Give event_time_from and an event_time_to that is later, or neither. Nothing was written."
+                "Set both event_time_from and a later event_time_to, or neither of them. Nothing was written."
             )
 
     @classmethod
@@ -98,5 +98,6 @@ class EventLogMetrics:
         accounted = self.rows_written + self.duplicates + self.quarantined + self.outside_interval
         if accounted != self.rows_in or self.rows_written != sum(self.tables.values()):
             raise RuntimeError(
-                f"Rows do not add up: {vars(self)}. The landed files are untouched; run the job again, and report this."
+                f"The counts of read and written rows differ: {vars(self)}. The landed files are unchanged. Run the "
+                "job again, and report this error."
             )

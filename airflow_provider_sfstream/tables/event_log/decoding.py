@@ -62,22 +62,22 @@ class EventPlan:
         for batch in rows:
             for table, part in self._by_table(batch):
                 for start in range(0, len(part), _DECODED_ROWS):
-                    yield table, self._decoded(table, part.slice(start, _DECODED_ROWS))
+                    yield table, self._decode_batch(table, part.slice(start, _DECODED_ROWS))
 
     def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the quarantine rows of landed rows."""
         for _, decoded in self.decode(batches):
             yield from decoded.quarantined
 
-    def _decoded(self, table: str, rows: pa.RecordBatch) -> DecodedRows:
+    def _decode_batch(self, table: str, rows: pa.RecordBatch) -> DecodedRows:
         if table == QUARANTINE_TABLE:
             return DecodedRows(quarantined=list(refused_rows(self.refused, self.windows)(iter([rows]))))
         return decode_rows(rows, self.tables[table])
 
     def _without_duplicates(self, batches: Batches) -> Batches:
         for batch in batches:
-            chosen = ~self.duplicates.include(places_of(batch)) if len(self.duplicates) else None
-            yield batch if chosen is None or chosen.all() else batch.filter(pa.array(chosen))
+            mask = ~self.duplicates.include(places_of(batch)) if len(self.duplicates) else None
+            yield batch if mask is None or mask.all() else batch.filter(pa.array(mask))
 
     @cached_property
     def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
@@ -91,9 +91,9 @@ class EventPlan:
         by_window = pc.index_in(pa.array(self.own_tables, pa.string()), value_set=pa.array(names, pa.string()))
         has_schema = pc.is_in(batch.column("format"), value_set=pa.array(WITH_SCHEMA))
         table = pc.if_else(has_schema, by_schema, by_window.take(batch.column("window")))
-        found = pc.fill_null(table, len(names)).to_numpy()
+        table_numbers = pc.fill_null(table, len(names)).to_numpy()
         names.append(QUARANTINE_TABLE)
-        for number, rows in split(batch, found):
+        for number, rows in split(batch, table_numbers):
             yield names[number], rows
 
 

@@ -79,7 +79,7 @@ class DeltaTables:
 
         :param dates: event dates that rows of the run can have.
         """
-        found: tuple[list[str], list[str]] = ([], [])
+        paths_by_owner: tuple[list[str], list[str]] = ([], [])  # of other runs, of this run
         count = 0
         for table in tables:
             for path, file in self._before(table).files.items():
@@ -88,13 +88,15 @@ class DeltaTables:
                 if (dates is None or day is None or dates[0] <= day <= dates[1]) and not (
                     is_own and len(self._own) == 1
                 ):
-                    found[is_own].append(f"{table}/{path}")
+                    paths_by_owner[is_own].append(f"{table}/{path}")
                     count += file["num_records"] or 0
         schemas = (KEYS.remove(3), KEYS)
         frames = [
-            self._engine.file_rows(self._base, paths, schema) for paths, schema in zip(found, schemas, strict=True)
+            self._engine.file_rows(self._base, paths, schema)
+            for paths, schema in zip(paths_by_owner, schemas, strict=True)
+            if paths
         ]
-        return [frame for frame, paths in zip(frames, found, strict=True) if paths], count
+        return frames, count
 
     def write(self, rows: Frame, plan: EventPlan) -> WriteResult:
         """Write landed rows in place of the run's own rows of all tables.
@@ -121,7 +123,7 @@ class DeltaTables:
                 continue
             self._commit(table, plan.tables[table].arrow_schema(), added, self._own_files(table), PARTITION_BY)
             windows = len({window_of(file.path) for file in added})
-            log.info("%s: %d rows of %d windows are written.", table, count, windows)
+            log.info("%s: wrote %d rows of %d windows.", table, count, windows)
             written.tables[table] = count
         for table in sorted(self._read.keys() - files.keys()):
             self._commit(table, pa.schema([]), [], self._own_files(table), PARTITION_BY)
@@ -135,9 +137,9 @@ class DeltaTables:
         replaced = self._own_files(QUARANTINE_TABLE)
         merged = [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
         if merged:
-            kept = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
+            stored = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
             write = write_files(_without(self._own), self._location.below(QUARANTINE_TABLE), ())
-            rewritten = files_of(kept.map_batches(write, WRITTEN).collect())
+            rewritten = files_of(stored.map_batches(write, WRITTEN).collect())
             rows = sum(self._before(QUARANTINE_TABLE).files[path]["num_records"] or 0 for path in merged)
             if sum(file.rows for file in rewritten) != rows:
                 added, replaced = [*added, *rewritten], [*replaced, *merged]
@@ -169,7 +171,7 @@ class DeltaTables:
         if not added and not removed:
             return
         version = self._log(table).commit(self._before(table), schema, added, removed, partition_by)
-        log.info("%s: version %d has %d new files in place of %d.", table, version, len(added), len(removed))
+        log.info("%s: committed version %d with %d new files in place of %d.", table, version, len(added), len(removed))
 
 
 def _without(windows: Collection[str]) -> Rows:

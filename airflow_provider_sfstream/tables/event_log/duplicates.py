@@ -25,7 +25,7 @@ EVENT_KEYS = pa.schema(
 """A landed row, by its place, or a row of a table, by the number of the window that wrote it (``owner``)."""
 _COPIES = pa.schema([("places", pa.binary()), ("stay", pa.binary())])
 _QUARANTINED = pa.schema([("window_id", pa.string()), ("ordinal", pa.int64())])
-_NOBODY = -1
+_NO_OWNER = -1
 """Owner of rows of tables that no window of the run wrote."""
 _ROWS_OF_A_TASK = 1_000_000
 """Rows whose keys a task compares: about 100 MiB."""
@@ -46,43 +46,45 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
     """
     streams = _streams(plan.windows)
     keys = [rows.select("window", "ordinal", "replay_id").map_batches(_landed_keys(plan.windows, streams), EVENT_KEYS)]
-    keys += [each.map_batches(_stored_keys(plan.windows, streams), EVENT_KEYS) for each in stored]
+    keys += [frame.map_batches(_stored_keys(plan.windows, streams), EVENT_KEYS) for frame in stored]
     compared = engine.shuffle(keys, ("stream", "replay_id"), 1 + count // _ROWS_OF_A_TASK)
     partitions = {window.partition: number for number, window in enumerate(plan.windows)}
     unreadable = NO_PLACES
     while True:
         copies = compared.map_batches(_copies(unreadable), _COPIES).collect()
-        places = np.concatenate([np.frombuffer(each["places"], np.int64) for each in copies] or [NO_PLACES.starts])
-        stay = np.concatenate([np.frombuffer(each["stay"], bool) for each in copies] or [np.array([], bool)])
+        places = np.concatenate([np.frombuffer(row["places"], np.int64) for row in copies] or [NO_PLACES.starts])
+        stay = np.concatenate([np.frombuffer(row["stay"], bool) for row in copies] or [np.array([], bool)])
         duplicates = Places.from_numbers(places[~stay])
         if not stay.any():
             return duplicates
-        chosen = Places.from_numbers(places[stay])
-        found = np.array(
+        candidates = Places.from_numbers(places[stay])
+        undecodable = np.array(
             [
-                partitions[each["window_id"]] * PLACES + each["ordinal"]
-                for each in rows.map_batches(_undecodable(plan, chosen), _QUARANTINED).collect()
+                partitions[row["window_id"]] * PLACES + row["ordinal"]
+                for row in rows.map_batches(_undecodable(plan, candidates), _QUARANTINED).collect()
             ],
             np.int64,
         )
-        if unreadable.include(found).all():
+        if unreadable.include(undecodable).all():
             return duplicates
-        unreadable = Places.from_numbers(np.union1d(unreadable.numbers(), found))
+        # Another copy of the event may be decodable, so choose again without the undecodable ones.
+        unreadable = Places.from_numbers(np.union1d(unreadable.numbers(), undecodable))
 
 
-def _undecodable(plan: EventPlan, chosen: Places) -> Rows:
-    """Return a function for ``mapInArrow`` that yields window and ordinal of chosen undecodable landed rows."""
+def _undecodable(plan: EventPlan, candidates: Places) -> Rows:
+    """Return a function for ``mapInArrow`` that yields window and ordinal of the undecodable candidates."""
 
     def rows(batches: Batches) -> Batches:
-        some = (batch.filter(pa.array(chosen.include(places_of(batch)))) for batch in batches)
-        for batch in plan.undecodable(batch for batch in some if len(batch)):
+        filtered = (batch.filter(pa.array(candidates.include(places_of(batch)))) for batch in batches)
+        for batch in plan.undecodable(batch for batch in filtered if len(batch)):
             yield batch.select(_QUARANTINED.names)
 
     return rows
 
 
 def _streams(windows: Sequence[WindowReference]) -> dict[tuple[str, str], int]:
-    return {stream: number for number, stream in enumerate(sorted({(each.org_id, each.topic) for each in windows}))}
+    streams = sorted({(window.org_id, window.topic) for window in windows})
+    return {stream: number for number, stream in enumerate(streams)}
 
 
 def _landed_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str, str], int]) -> Rows:
@@ -107,9 +109,9 @@ def _stored_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str,
             has_window = "window_id" in batch.schema.names
             partitions = batch.column("window_id") if has_window else pa.nulls(len(batch), pa.string())
             columns = (batch.column("_org_id"), batch.column("_topic"), partitions)
-            found = zip(*(column.to_pylist() for column in columns), strict=True)
-            known = [(streams.get((org_id, topic)), numbers.get(window, _NOBODY)) for org_id, topic, window in found]
-            stream, owner = (pa.array([each[n] for each in known], pa.int32()) for n in (0, 1))
+            stored = zip(*(column.to_pylist() for column in columns), strict=True)
+            pairs = [(streams.get((org_id, topic)), numbers.get(window, _NO_OWNER)) for org_id, topic, window in stored]
+            stream, owner = (pa.array([pair[n] for pair in pairs], pa.int32()) for n in (0, 1))
             keys = [stream, batch.column("_replay_id"), pa.nulls(len(batch), pa.int64()), owner]
             yield pa.RecordBatch.from_arrays(keys, schema=EVENT_KEYS).filter(stream.is_valid())
 
@@ -150,8 +152,8 @@ class _Landed:
                 return
             self._encode()
         elif pc.any(is_landed).as_py():
-            raise RuntimeError("Keys of landed rows come after those of tables.")
-        self._note_stored(keys.filter(pc.invert(is_landed)))
+            raise RuntimeError("A key of a landed row was received after the keys of tables.")
+        self._record_stored(keys.filter(pc.invert(is_landed)))
 
     def _encode(self) -> None:
         keys = pa.Table.from_batches(self._batches, EVENT_KEYS)
@@ -164,22 +166,22 @@ class _Landed:
         order = np.lexsort((places, events))
         self._events, self._places = events[order], places[order]
         self._first = np.flatnonzero(np.diff(self._events, prepend=-1))
-        self._owners = np.full(len(self._first), _NOBODY)
+        self._owners = np.full(len(self._first), _NO_OWNER)
         self._foreign = np.zeros(len(self._first), bool)
 
-    def _note_stored(self, keys: pa.RecordBatch) -> None:
+    def _record_stored(self, keys: pa.RecordBatch) -> None:
         """Record which events the tables already have."""
         keys = keys.filter(pc.less(keys.column("stream"), self._streams))
-        known = pc.index_in(keys.column("replay_id"), value_set=self._ids)
-        keys, known = keys.filter(known.is_valid()), known.drop_null().to_numpy().astype(np.int64)
+        id_numbers = pc.index_in(keys.column("replay_id"), value_set=self._ids)
+        keys, id_numbers = keys.filter(id_numbers.is_valid()), id_numbers.drop_null().to_numpy().astype(np.int64)
         if not len(keys):
             return
-        stored, owner = known * self._streams + keys.column("stream").to_numpy(), keys.column("owner").to_numpy()
+        stored, owner = id_numbers * self._streams + keys.column("stream").to_numpy(), keys.column("owner").to_numpy()
         events = self._events[self._first]
         at = np.minimum(np.searchsorted(events, stored), len(events) - 1)
         is_landed = events[at] == stored
         np.maximum.at(self._owners, at[is_landed], owner[is_landed])
-        self._foreign[at[is_landed & (owner == _NOBODY)]] = True
+        self._foreign[at[is_landed & (owner == _NO_OWNER)]] = True
 
     def copies(self) -> _Copies | None:
         """Return the landed rows of events that have several rows that are not consecutive, or that the tables have
@@ -189,11 +191,11 @@ class _Landed:
         counts = np.diff(self._first, append=len(self._events))
         last = self._places[self._first + counts - 1] if len(counts) else self._places
         suspicious = (last - self._places[self._first] + 1 != counts) | self._foreign
-        chosen = np.repeat(suspicious, counts)
-        if not chosen.any():
+        mask = np.repeat(suspicious, counts)
+        if not mask.any():
             return None
-        owners, foreign = (np.repeat(each, counts)[chosen] for each in (self._owners, self._foreign))
-        return _Copies(self._events[chosen], self._places[chosen], owners, foreign)
+        owners, foreign = (np.repeat(values, counts)[mask] for values in (self._owners, self._foreign))
+        return _Copies(self._events[mask], self._places[mask], owners, foreign)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str
         if table != QUARANTINE_TABLE:
             batches[table] += part.rows
         batches[QUARANTINE_TABLE] += part.quarantined
-    schemas = {name: each.arrow_schema() for name, each in plan.tables.items()} if plan else {}
+    schemas = {name: table_plan.arrow_schema() for name, table_plan in plan.tables.items()} if plan else {}
     schemas[QUARANTINE_TABLE] = quarantine_schema()
     tables = {name: pa.Table.from_batches(parts, schemas[name]) for name, parts in batches.items()}
     return {name: table for name, table in tables.items() if len(table)}
@@ -46,9 +46,9 @@ def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[lis
     plan, decoded = _decoded(engine, config)
     if plan is not None and len(plan.tables) > 1:
         raise ConfigurationError(
-            f"The windows have events of {', '.join(sorted(plan.tables))}. Give windows with events of one."
+            f"The windows have events of {', '.join(sorted(plan.tables))}. Pass windows with events of one type."
         )
-    columns = [name for each in plan.tables.values() for name in each.columns] if plan else []
+    columns = [name for table_plan in plan.tables.values() for name in table_plan.columns] if plan else []
     return columns, (_in_order(part) for _, part in decoded)
 
 

@@ -60,12 +60,12 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
         base = files.url(config.output_url)
-        kept = StoredRules.read(files, base)
-        kept.check(config.rules)
-        job = EventLogJob(engine, windows, config, kept)
+        stored_rules = StoredRules.read(files, base)
+        stored_rules.check(config.rules)
+        job = EventLogJob(engine, windows, config, stored_rules)
         tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)
         plan = job.plan(tables)
-        kept.keep((*plan.tables, QUARANTINE_TABLE), config.rules)
+        stored_rules.keep((*plan.tables, QUARANTINE_TABLE), config.rules)
         written = tables.write(job.rows, plan)
         metrics.rows_in = sum(window.event_count for window in windows)
         metrics.duplicates = len(plan.duplicates)
@@ -73,7 +73,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
         metrics.tables, metrics.decoders = written.tables, written.decoders
         metrics.quarantined, metrics.outside_interval = written.quarantined, written.outside_interval
         if metrics.quarantined:
-            log.warning("%d rows could not be decoded; they are in %s.", metrics.quarantined, QUARANTINE_TABLE)
+            log.warning("%d rows could not be decoded; they were written to %s.", metrics.quarantined, QUARANTINE_TABLE)
         metrics.check()
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
@@ -87,7 +87,7 @@ class EventLogJob:
     def __init__(
         self, engine: Engine, windows: Sequence[LandedWindow], config: EventLogConfig, kept: StoredRules = NOTHING_KEPT
     ) -> None:
-        self._engine, self._windows, self._config, self._kept = engine, windows, config, kept
+        self._engine, self._windows, self._config, self._stored_rules = engine, windows, config, kept
         self._coverages: list[Coverage] = []
         self.references = tuple(_reference(window, config) for window in windows)
         self._schemas = read_schemas(engine.landing, windows)
@@ -117,12 +117,12 @@ class EventLogJob:
             the field protection rules forbid. Nothing was written.
         """
         count = sum(window.event_count for window in self._windows)
-        log.info("%d windows with %d events: reading them.", len(self._windows), count)
+        log.info("Reading %d windows with %d events.", len(self._windows), count)
         present = self._survey()
-        found = SurveyedFields()
+        self_described = SurveyedFields()
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
-            found = survey_fields(self.rows, self._own_tables)
-        sources = sources_by_table(present, self._schemas, found, self._own_tables)
+            self_described = survey_fields(self.rows, self._own_tables)
+        sources = sources_by_table(present, self._schemas, self_described, self._own_tables)
         tables = {
             table: self._table_plan(table, source, stored.registry(table) if stored else ColumnRegistry())
             for table, source in sources.items()
@@ -130,37 +130,37 @@ class EventLogJob:
         if missing := unmet(self._config.rules, self._coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
         plan = EventPlan(tables, self._schemas.refused, self.references, self._own_tables)
-        keys, stored_count = stored.keys(tables, self._dates(found)) if stored else ([], 0)
+        keys, stored_count = stored.keys(tables, self._dates(self_described)) if stored else ([], 0)
         duplicates = find_duplicates(self._engine, self.rows, keys, count + stored_count, plan)
         return replace(plan, duplicates=duplicates)
 
     def _survey(self) -> set[tuple[Format, str | None, int]]:
         """Return format, schema ID and window of the landed rows, after comparing their number with the manifests."""
-        found: Counter[int] = Counter()
+        counts: Counter[int] = Counter()
         present: set[tuple[Format, str | None, int]] = set()
         for row in self.rows.select("format", "schema_id", "window").map_batches(_kinds, _KINDS).collect():
-            found[row["window"]] += row["count"]
+            counts[row["window"]] += row["count"]
             present.add((row["format"], row["schema_id"], row["window"]))
         for number, window in enumerate(self._windows):
-            if found[number] != window.event_count:
+            if counts[number] != window.event_count:
                 raise ConfigurationError(
-                    f"Window {window.window_id} has {found[number]} rows in its files, its manifest counts "
-                    f"{window.event_count}. Its files were changed after landing. Nothing was written."
+                    f"The files of window {window.window_id} have {counts[number]} rows, but its manifest records "
+                    f"{window.event_count} events. The files were changed after landing. Nothing was written."
                 )
         return present
 
     def _dates(self, own: SurveyedFields) -> Dates:
         """Return the event dates that these windows can contain; ``None``: any."""
         spans = [window.event_dates() for window in self._windows if window.files]
-        known = [span for span in spans if span is not None]
-        if len(known) < len(spans) or own.some_have_no_time or not self._schemas.all_have_event_time():
+        known_spans = [span for span in spans if span is not None]
+        if len(known_spans) < len(spans) or own.some_have_no_time or not self._schemas.all_have_event_time():
             return None
-        return min(first for first, _ in known), max(last for _, last in known)
+        return min(first for first, _ in known_spans), max(last for _, last in known_spans)
 
     def _table_plan(self, table: str, sources: TableSources, registry: ColumnRegistry) -> TablePlan:
         rules = self._config.rules
         if rules:
-            self._coverages.append(check_columns(table, sources, registry, self._kept.rules_of(table), rules))
+            self._coverages.append(check_columns(table, sources, registry, self._stored_rules.rules_of(table), rules))
         columns, schemas, fields = place_columns(table, sources, registry, rules)
         return TablePlan(
             columns,

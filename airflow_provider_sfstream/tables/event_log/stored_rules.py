@@ -46,8 +46,8 @@ class StoredRules:
 
         :raises ConfigurationError: if it would store a field differently; the error names it. Nothing was written.
         """
-        for table, kept in sorted(self.tables.items()):
-            rules.check_keep(kept, f"The table {table} ({self.folder}/{table}.json)")
+        for table, stored in sorted(self.tables.items()):
+            rules.check_keep(stored, f"The table {table} ({self.folder}/{table}.json)")
 
     def rules_of(self, table: str) -> FieldRules:
         """Return the rules of a table."""
@@ -62,14 +62,14 @@ class StoredRules:
                 self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
 
 
-def _rules(text: str, where: str) -> FieldRules:
+def _rules(text: str, url: str) -> FieldRules:
     try:
         document = json.loads(text)
         if document["format"] != FORMAT or document["version"] != VERSION:
-            raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+            raise ValueError(f"unsupported format {document['format']!r}, version {document['version']!r}")
         return FieldRules.of_document(document["rules"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
-            f"{where} has no readable field protection rules ({error}). Nothing was written. Restore it, or "
+            f"{url} does not contain valid field protection rules ({error}). Nothing was written. Restore the file, or "
             "upgrade airflow-provider-sfstream where the job runs."
         ) from error

@@ -63,15 +63,15 @@ class Schemas:
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
     """Read the schema files of all windows, including those missing when a window landed that are available now. Files
     that cannot be read or parsed are refused, without an error."""
-    found = Schemas()
+    result = Schemas()
     urls: set[tuple[str, str]] = set()
     missing: dict[str, str] = {}
     for window in windows:
         urls.update(window.schemas.items())
-        for schema_id, each in window.missing_schemas.items():
-            urls.update(() if each.url is None else [(schema_id, each.url)])
-            reason = f"schema {schema_id!r} could not be had when the window landed: {each.reason}"
-            found.refused[schema_id] = missing[schema_id] = reason
+        for schema_id, unavailable in window.missing_schemas.items():
+            urls.update(() if unavailable.url is None else [(schema_id, unavailable.url)])
+            reason = f"schema {schema_id!r} was not available when the window landed: {unavailable.reason}"
+            result.refused[schema_id] = missing[schema_id] = reason
     for schema_id, url in sorted(urls):
         try:
             text = files.read_text(url)
@@ -79,15 +79,15 @@ def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
             members_of(schema)
             table = check_table_name(str(schema["name"]).rpartition(".")[2])
         except FileNotFoundError:
-            found.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
+            result.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
         except (SchemaError, ValueError) as error:
-            found.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+            result.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         else:
-            found.tables.setdefault(table, {})[schema_id] = text
-    for schemas in found.tables.values():
+            result.tables.setdefault(table, {})[schema_id] = text
+    for schemas in result.tables.values():
         for schema_id in schemas:
-            found.refused.pop(schema_id, None)
-    return found
+            result.refused.pop(schema_id, None)
+    return result
 
 
 @dataclass
@@ -99,7 +99,7 @@ class TableSources:
 
 
 def sources_by_table(
-    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: SurveyedFields, tables: Sequence[str]
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, fields: SurveyedFields, tables: Sequence[str]
 ) -> dict[str, TableSources]:
     """Return the sources of each table.
 
@@ -111,7 +111,7 @@ def sources_by_table(
     for format_, schema_id, window in present:
         if format_ not in WITH_SCHEMA:
             table = sources.setdefault(tables[window], TableSources())
-            table.fields[format_] = found.tables.get(tables[window], {}).get(format_, {})
+            table.fields[format_] = fields.tables.get(tables[window], {}).get(format_, {})
         elif schema_id in table_of:
             name = table_of[schema_id]
             sources.setdefault(name, TableSources()).schemas[schema_id] = schemas.tables[name][schema_id]
@@ -128,17 +128,18 @@ def check_columns(
     """
     schemas = sources.schemas.values()
     now = coverage_of(rules, table, schemas)
-    of_json = {each.name for fields in sources.fields.values() for each in fields}
-    if found := shown(registry.columns, now, coverage_of(before, table, schemas), of_json):
+    json_fields = [json_field for fields in sources.fields.values() for json_field in fields]
+    json_names = {json_field.name for json_field in json_fields}
+    if unprotected := shown(registry.columns, now, coverage_of(before, table, schemas), json_names):
         raise ConfigurationError(
-            f"The table {table} has {', '.join(found)} as they come: it was made without a rule for them. "
-            "Nothing was written. Give another output_url, for a table made anew, or leave the rule out."
+            f"The table {table} contains unprotected values of {', '.join(unprotected)}: it was created without a rule "
+            "for them. Nothing was written. Set another output_url for a new table, or remove the rule."
         )
     for text in schemas:
-        for member, how in zip(members_of(json.loads(text)), hidden_members(now, text), strict=True):
-            warn_of_numbers(table, member.field, member.value.type, how)
-    for each in (each for fields in sources.fields.values() for each in fields):
-        warn_of_numbers(table, each.name, each.type, hidden(each.type, (each.name,), now, is_opaque=True))
+        for member, treatment in zip(members_of(json.loads(text)), hidden_members(now, text), strict=True):
+            warn_of_numbers(table, member.field, member.value.type, treatment)
+    for name, type_ in json_fields:
+        warn_of_numbers(table, name, type_, hidden(type_, (name,), now, is_opaque=True))
     return now
 
 
@@ -152,29 +153,31 @@ def place_columns(
     schemas: dict[str, SchemaPlan] = {}
     fields: dict[Format, FieldsPlan] = {}
     for schema_id, text in sorted(sources.schemas.items()):
-        wanted = [(member.name, member.value.type) for member in members_of(json.loads(text))]
-        parts = hidden_members_of(rules, table, text)
-        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, parts, registry))
-    for format_, found in sorted(sources.fields.items()):
-        names = [(spelling, field.type) for field, spelling in found.items()]
-        parts = hidden_fields(rules, table, tuple(found))
-        fields[format_] = FieldsPlan(tuple(found), _place(table, names, parts, registry))
+        members = [(member.name, member.value.type) for member in members_of(json.loads(text))]
+        treatments = hidden_members_of(rules, table, text)
+        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", members, treatments, registry))
+    for format_, spellings in sorted(sources.fields.items()):
+        names = [(spelling, json_field.type) for json_field, spelling in spellings.items()]
+        treatments = hidden_fields(rules, table, tuple(spellings))
+        fields[format_] = FieldsPlan(tuple(spellings), _place(table, names, treatments, registry))
     plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
     used = {column for plan in plans for column in plan.columns if column is not None}
     return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
 
 
 def _place(
-    where: str, wanted: Sequence[tuple[str, Any]], parts: Sequence[Hidden], registry: ColumnRegistry
+    origin: str, fields: Sequence[tuple[str, Any]], treatments: Sequence[Hidden], registry: ColumnRegistry
 ) -> tuple[str | None, ...]:
-    kept = [
-        (name, stored_type(type_, how)) for (name, type_), how in zip(wanted, parts, strict=True) if how != "exclude"
+    stored_fields = [
+        (name, stored_type(type_, treatment))
+        for (name, type_), treatment in zip(fields, treatments, strict=True)
+        if treatment != "exclude"
     ]
-    columns = registry.place(kept, reserved=(*ENVELOPE, *PARTITIONS))
-    for (name, _), column in zip(kept, columns, strict=True):
+    columns = registry.place(stored_fields, reserved=(*ENVELOPE, *PARTITIONS))
+    for (name, _), column in zip(stored_fields, columns, strict=True):
         if name.lower() != column.lower():
-            log.warning("%s of %s is written to column %s: its type differs.", name, where, column)
-    return placed(columns, parts)
+            log.warning("The field %s of %s is written to column %s because its type differs.", name, origin, column)
+    return placed(columns, treatments)
 
 
 FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "type")])
@@ -201,14 +204,14 @@ def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
 
 def surveyed_fields(rows: Iterable[Any]) -> SurveyedFields:
     """Return the fields in rows of :func:`found_fields`, in any order."""
-    found = SurveyedFields()
+    result = SurveyedFields()
     for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
-            found.some_have_no_time = True
+            result.some_have_no_time = True
             continue
-        fields = found.tables.setdefault(row["table"], {}).setdefault(row["format"], {})
+        fields = result.tables.setdefault(row["table"], {}).setdefault(row["format"], {})
         fields.setdefault(Field(row["name"].lower(), row["type"]), row["name"])
-    return found
+    return result
 
 
 def found_fields(tables: tuple[str, ...]) -> Rows:
@@ -218,7 +221,7 @@ def found_fields(tables: tuple[str, ...]) -> Rows:
     """
 
     def fields(batches: Batches) -> Batches:
-        found: set[tuple[str, str, str | None, str | None]] = set()
+        distinct: set[tuple[str, str, str | None, str | None]] = set()
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ("window", "format", "payload"))
             for window, format_, payload in zip(*columns, strict=True):
@@ -229,10 +232,10 @@ def found_fields(tables: tuple[str, ...]) -> Rows:
                 except (ValueError, ArithmeticError, RecursionError):
                     continue
                 table = tables[window]
-                found.update((table, format_, name, field_type(value)) for name, value in body.fields.items())
+                distinct.update((table, format_, name, field_type(value)) for name, value in body.fields.items())
                 if body.time is None:
-                    found.add((table, format_, None, None))
-        rows = [dict(zip(FOUND.names, each, strict=True)) for each in found]
+                    distinct.add((table, format_, None, None))
+        rows = [dict(zip(FOUND.names, values, strict=True)) for values in distinct]
         yield pa.RecordBatch.from_pylist(rows, schema=FOUND)
 
     return fields

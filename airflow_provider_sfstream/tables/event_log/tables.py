@@ -27,7 +27,7 @@ def check_table_name(name: str) -> str:
     :raises ValueError: if it is not.
     """
     if not TABLE_NAME.fullmatch(name):
-        raise ValueError(f"the record name {name[:80]!r} cannot name a table")
+        raise ValueError(f"the record name {name[:80]!r} is not a valid table name")
     return name
 
 

@@ -18,7 +18,7 @@ its files would be mistaken for those of a killed job."""
 class MaintenanceConfig(JobConfig):
     """Arguments of the ``maintain`` job, besides those of :class:`JobConfig`.
 
-    :param retention_hours: hours (at least 24, default 168) for which files stay that no version has any longer.
+    :param retention_hours: hours (at least 24, default 168) for which files that no version has any longer remain.
     :param target_file_bytes: size in bytes of the files that smaller files are merged into.
     """
 
@@ -30,8 +30,8 @@ class MaintenanceConfig(JobConfig):
         super().__post_init__()
         if self.retention_hours < MIN_RETENTION_HOURS:
             raise ConfigurationError(
-                f"retention_hours={self.retention_hours!r} must be at least {MIN_RETENTION_HOURS}: the files of a job "
-                "that is still at work look like those that a killed one has left. Nothing was removed."
+                f"retention_hours={self.retention_hours!r} must be at least {MIN_RETENTION_HOURS}: the files of a "
+                "running job cannot be distinguished from the files of a killed job. Nothing was removed."
             )
         check_positive(target_file_bytes=self.target_file_bytes)
 
@@ -39,7 +39,7 @@ class MaintenanceConfig(JobConfig):
 @dataclass
 class MaintainedTableMetrics:
     """Metrics of one table: number of files and version, before and after the job; files and bytes removed from the
-    storage; and the reason why the table, or some of the work on it, was left to the next run, if it was."""
+    storage; and, if the maintenance was not completed, the reason (``left``)."""
 
     files_before: int = 0
     files: int = 0

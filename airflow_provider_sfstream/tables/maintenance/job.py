@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +32,7 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 log = logging.getLogger(__name__)
 
-_UNKNOWN = "It is neither of an event log nor named by a snapshot of a replica."
+_UNKNOWN = "It is not a table of an event log, and the newest snapshot of a replica does not name it."
 
 
 def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
@@ -64,19 +64,18 @@ def maintain(files: JobFiles, base: str, location: TableLocation, config: Mainte
     def table(name: str) -> TableVersions:
         return TableVersions(location.below(name), config.job)
 
-    for name in _unnamed(names, snapshot.tables):
-        _of_event_log(name, table(name), config, metrics)
+    replica_tables = {*snapshot.tables, *map(HISTORY.format, snapshot.tables)}
+    for name in names:
+        if name not in replica_tables:
+            _maintain_event_table(name, table(name), config, metrics)
     ReplicaUpkeep(store, table, names.__contains__, config, metrics).run()
     metrics.seconds = round(time.monotonic() - started, 2)
     return metrics
 
 
-def _unnamed(names: Sequence[str], of_replica: Any) -> list[str]:
-    own = {*of_replica, *map(HISTORY.format, of_replica)}
-    return [name for name in names if name not in own]
-
-
-def _of_event_log(name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics) -> None:
+def _maintain_event_table(
+    name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics
+) -> None:
     """Compact and vacuum a table of an event log; skip a table of anything else."""
     upkeep = TableUpkeep(table, metrics.tables.setdefault(name, MaintainedTableMetrics()))
     if not upkeep.begin():
@@ -90,18 +89,19 @@ def _of_event_log(name: str, table: TableVersions, config: MaintenanceConfig, me
 
 
 def _is_of_event_log(name: str, table: TableVersions) -> bool:
-    opened = table.table()
-    columns = {field.name for field in opened.schema().fields}
+    delta_table = table.table()
+    columns = {field.name for field in delta_table.schema().fields}
     if name == QUARANTINE_TABLE:
         return {"window_id", "payload", "reason"} <= columns
-    return columns >= {*PARTITIONS, "_replay_id", "_topic"} and opened.metadata().partition_columns == ["event_date"]
+    is_by_date = delta_table.metadata().partition_columns == ["event_date"]
+    return columns >= {*PARTITIONS, "_replay_id", "_topic"} and is_by_date
 
 
 _AHEAD = (
-    "Its newest version is not that of the replica's snapshot: a job is at work, or one ended too early. The next run "
-    "of the replica takes that back."
+    "Its newest version is not the version in the replica's snapshot: a job is running, or ended before it completed. "
+    "The next run of the replica reverts the newer version."
 )
-_OTHER_SNAPSHOT = "Another job published a snapshot meanwhile; the next run names the versions that this one made."
+_OTHER_SNAPSHOT = "Another job published a snapshot during this run. The next run publishes the versions of this run."
 
 
 class ReplicaUpkeep:
@@ -122,61 +122,64 @@ class ReplicaUpkeep:
     ) -> None:
         self._store, self._table, self._exists = store, table, exists
         self._config, self._metrics = config, metrics
-        self._done: dict[str, TableUpkeep] = {}
+        self._upkeeps: dict[str, TableUpkeep] = {}
 
     def run(self) -> None:
         """Maintain the tables, and publish a snapshot if a table has a new version."""
         snapshot = self._store.current()
-        kept = versions_named(self._store.kept())
-        moved: dict[str, TableState] = {}
+        referenced = versions_named(self._store.kept())
+        changed: dict[str, TableState] = {}
         for name, table in snapshot.tables.items():
             # Do not merge the files of a replica table, or ID ranges would overlap: rewrites divide its file groups.
-            version = self._keep_small(name, table.version, kept.get(name, set()), merges=False)
+            version = self._maintain(name, table.version, referenced.get(name, set()), merges=False)
             history = table.history
             if history is not None:
-                name_of_history = HISTORY.format(name)
-                of_history = kept.get(name_of_history, set())
-                history = self._keep_small(name_of_history, history, of_history, merges=True)
+                history_name = HISTORY.format(name)
+                history = self._maintain(history_name, history, referenced.get(history_name, set()), merges=True)
             if (version, history) != (table.version, table.history):
-                moved[name] = replace(table, version=version, history=history)
-        if moved:
-            after = replace(snapshot.next({}, moved, datetime.now(UTC)), job=self._config.job)
+                changed[name] = replace(table, version=version, history=history)
+        if changed:
+            after = replace(snapshot.next({}, changed, datetime.now(UTC)), job=self._config.job)
             try:
                 snapshot = self._store.publish(after)
             except PositionConflictError as error:
                 log.warning("%s", error)
-                for name in {*moved, *map(HISTORY.format, moved)} & self._done.keys():
-                    self._done[name].leave(_OTHER_SNAPSHOT)
+                for name in {*changed, *map(HISTORY.format, changed)} & self._upkeeps.keys():
+                    self._upkeeps[name].leave(_OTHER_SNAPSHOT)
         self._metrics.snapshot = snapshot.number
-        kept = versions_named(self._store.kept())
-        for name, upkeep in self._done.items():
-            upkeep.cut_log(kept.get(name, set()))
+        # Logs are shortened only now, because a log must retain the versions that the newest snapshots name.
+        referenced = versions_named(self._store.kept())
+        for name, upkeep in self._upkeeps.items():
+            upkeep.cut_log(referenced.get(name, set()))
 
-    def _keep_small(self, name: str, number: int, kept: set[int], *, merges: bool) -> int:
-        """Maintain one table; return the version to name in place of ``number``, which has the same rows."""
+    def _maintain(self, name: str, number: int, referenced: set[int], *, merges: bool) -> int:
+        """Maintain one table; return the version to name in place of ``number``, which has the same rows.
+
+        :param referenced: versions that snapshots name.
+        """
         if not self._exists(name):
             return number
         table = self._table(name)
         upkeep = TableUpkeep(table, self._metrics.tables.setdefault(name, MaintainedTableMetrics()))
         if not upkeep.begin():
             return number
-        same = _with_same_rows(table, number)
-        if same is None:
+        newest = _newest_with_same_rows(table, number)
+        if newest is None:
             upkeep.leave(_AHEAD)
             return number
         if merges:
             upkeep.compact(self._config.target_file_bytes)
-        upkeep.vacuum(self._config.retention_hours, {*kept, number})
-        self._done[name] = upkeep
-        return table.same_rows_through(same)
+        upkeep.vacuum(self._config.retention_hours, {*referenced, number})
+        self._upkeeps[name] = upkeep
+        return table.same_rows_through(newest)
 
 
-def _with_same_rows(table: TableVersions, number: int) -> int | None:
+def _newest_with_same_rows(table: TableVersions, number: int) -> int | None:
     """Return the number of the newest version, ``None`` if its rows may differ from those of version ``number``."""
     newest = table.version()
     if number < 0:
         return None
-    has_them = newest.files.keys() == table.version(number).files.keys() or (
+    has_same_rows = newest.files.keys() == table.version(number).files.keys() or (
         table.same_rows_through(number) >= newest.number
     )
-    return newest.number if has_them else None
+    return newest.number if has_same_rows else None

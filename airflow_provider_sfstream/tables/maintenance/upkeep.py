@@ -48,8 +48,8 @@ class TableUpkeep:
         return True
 
     def leave(self, why: str) -> None:
-        """Log and record that the table, or the rest of the work on it, is left to another run."""
-        log.warning("%s is left as it is: %s", self._table.location.uri, why)
+        """Log and record why the maintenance of the table is not completed."""
+        log.warning("%s: the maintenance is not completed: %s", self._table.location.uri, why)
         self._metrics.left = why
 
     def compact(self, target_bytes: int) -> None:
@@ -58,20 +58,20 @@ class TableUpkeep:
 
         for _ in range(_TRIES):
             try:
-                done = self._table.table().optimize.compact(
+                metrics = self._table.table().optimize.compact(
                     target_size=target_bytes,
                     max_concurrent_tasks=1,
                     min_commit_interval=_COMMIT_EVERY,
                     commit_properties=self._table.keeping_rows(),
                 )
             except CommitFailedError as error:
-                log.info("%s: another job has committed meanwhile (%s).", self._table.location.uri, error)
+                log.info("%s: another job committed during the merge (%s).", self._table.location.uri, error)
             else:
-                removed, added = done["numFilesRemoved"], done["numFilesAdded"]
-                log.info("%s: %d files are merged into %d.", self._table.location.uri, removed, added)
+                removed, added = metrics["numFilesRemoved"], metrics["numFilesAdded"]
+                log.info("%s: merged %d files into %d.", self._table.location.uri, removed, added)
                 self._count()
                 return
-        self.leave("Other jobs rewrote its files meanwhile; the next run merges what is small then.")
+        self.leave("Other jobs rewrote its files during each attempt to merge them. The next run merges small files.")
 
     def vacuum(self, retention_hours: int, kept: Iterable[int]) -> None:
         """Remove files that no version needs, including those of killed jobs.
@@ -81,15 +81,15 @@ class TableUpkeep:
         """
         table = self._table.table()
         keep = sorted({*self._readable(kept), *_newest_within(table, timedelta(hours=retention_hours))})
-        how: dict[str, Any] = {"enforce_retention_duration": False, "full": True, "keep_versions": keep}
-        found = table.vacuum(retention_hours, dry_run=True, **how)
-        if not found:
+        options: dict[str, Any] = {"enforce_retention_duration": False, "full": True, "keep_versions": keep}
+        unused = table.vacuum(retention_hours, dry_run=True, **options)
+        if not unused:
             return
-        sizes = {file.path: file.size or 0 for file in self._table.location.filesystem().get_file_info(found)}
-        removed = table.vacuum(retention_hours, dry_run=False, commit_properties=self._table.keeping_rows(), **how)
+        sizes = {file.path: file.size or 0 for file in self._table.location.filesystem().get_file_info(unused)}
+        removed = table.vacuum(retention_hours, dry_run=False, commit_properties=self._table.keeping_rows(), **options)
         self._metrics.removed_files = len(removed)
         self._metrics.removed_bytes = sum(sizes.get(path, 0) for path in removed)
-        log.info("%s: %d files are removed.", self._table.location.uri, len(removed))
+        log.info("%s: removed %d files.", self._table.location.uri, len(removed))
         self._count()
 
     def cut_log(self, kept: Iterable[int]) -> None:
@@ -105,15 +105,15 @@ class TableUpkeep:
         self._metrics.files, self._metrics.version = len(version.files), version.number
 
     def _readable(self, numbers: Iterable[int]) -> list[int]:
-        found = []
+        readable = []
         for number in numbers:
             try:
                 self._table.table(number)
             except ConfigurationError as error:  # another program removed its log: its files cannot be retained
                 log.warning("%s", error)
             else:
-                found.append(number)
-        return found
+                readable.append(number)
+        return readable
 
     def _checkpoint(self) -> int:
         """Return the version of the newest checkpoint, -1 if there is none."""
@@ -130,11 +130,11 @@ def _newest_within(table: Any, retention: timedelta) -> list[int]:
     if retention <= _REMEMBERED:
         return []
     now = datetime.now(UTC)
-    found: list[int] = []
+    versions: list[int] = []
     for entry in table.history():  # newest first
         moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
         if moment < now - _REMEMBERED:
-            found.append(entry["version"])
+            versions.append(entry["version"])
         if moment < now - retention:
             break
-    return found
+    return versions

@@ -16,12 +16,12 @@ from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.errors.query import query_error
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
-from airflow_provider_sfstream.tables.replica.refresh_document import FILE_NAME, FOLDER
+from airflow_provider_sfstream.tables.replica.refresh_document import FILE_NAME, FOLDER, TableRefresh
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
     from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-    from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+    from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ SWITCHABLE_NAME = "Data:Switchable_PersonName"
 _LAST_NAME = "_last_name"
 """Key of the last name if the table has no column for it: it identifies persons, and is not written."""
 _SYSTEM = {"_deleted": "IsDeleted", "_refreshed_at": "SystemModstamp"}
+LINES_PER_FILE = 500_000
+_REMEDY = "Check output_url, and the storage connection output_conn_id"
 Line = dict[str, str]
 
 
@@ -69,7 +71,7 @@ class TableFetch:
     ) -> None:
         self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
         self._treatments: dict[str, Treatment] = {}
-        self._texts: set[str] = set()
+        self._text_columns: set[str] = set()
         self.fetched = FetchCounts()
 
     def run(self) -> TableRefresh | None:
@@ -78,8 +80,6 @@ class TableFetch:
 
         :raises SalesforceStreamError: if a fetch fails; it names the object.
         """
-        from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
-
         began_at = datetime.now(UTC).isoformat()
         described = self._client.describe(self._plan.name)
         self._warn_of_hidden(self._plan.hidden(described))
@@ -91,21 +91,25 @@ class TableFetch:
         columns = plan.fields(described)
         columns |= {name: field for name, (field, _) in (computed or {}).items()}
         self._find_treatments(computed or {})
-        gone = [name for name in plan.may_be_gone if name not in columns]
+        removed = [name for name in plan.may_be_gone if name not in columns]
         if plan.mode in ("full", "computed") and computed is not None:
-            gone += [name for name in plan.table.computed.columns if name not in columns]
-        self._warn_of_others(columns, gone)
+            removed += [name for name in plan.table.computed.columns if name not in columns]
+        self._warn_of_missing_fields(columns, removed)
         fields = {"Id": "Id", **columns}
-        if "Name" in columns and "LastName" not in columns and "LastName" in described and self._has_made_up_names():
+        if "Name" in columns and "LastName" not in columns and "LastName" in described and self._has_generated_names():
             fields[_LAST_NAME] = "LastName"
         if plan.mode in ("records", "full", "compare"):
             fields |= {name: each for name, each in _SYSTEM.items() if each in described}
-        lines = self._listed(fields) if plan.mode == "records" else self._all(fields) if columns or gone else iter(())
+        lines: Iterator[Line] = iter(())
+        if plan.mode == "records":
+            lines = self._listed(fields)
+        elif columns or removed:
+            lines = self._all(fields)
         # ASCII, so that no character of a value ends a line.
         names = self._files.write(plan.name, (json.dumps(line) + "\n" for line in lines))
         return TableRefresh(
             mode=plan.mode,
-            columns=(*columns, *gone),
+            columns=(*columns, *removed),
             files=tuple(names),
             fetched=self.fetched.records,
             stream=plan.table.stream,
@@ -119,89 +123,93 @@ class TableFetch:
         )
 
     def _all(self, fields: Mapping[str, str]) -> Iterator[Line]:
-        asked = list(fields.values())
-        if self._is_large(asked):
-            records = self._client.bulk_query(self._plan.name, asked, page_records=self._limits.bulk_page_records)
+        requested_fields = list(fields.values())
+        if self._is_large(requested_fields):
+            records = self._client.bulk_query(
+                self._plan.name, requested_fields, page_records=self._limits.bulk_page_records
+            )
         else:
-            records = self._client.query(self._plan.name, asked)
+            records = self._client.query(self._plan.name, requested_fields)
         for record in records:
             yield self._line(record, fields)
 
-    def _is_large(self, asked: list[str]) -> bool:
+    def _is_large(self, requested_fields: list[str]) -> bool:
         name = self._plan.name
-        if not soql.fits_in_url(name, asked):
+        if not soql.fits_in_url(name, requested_fields):
             return True
         try:
             count = self._client.count(name)
         except ServiceUnavailableError as error:
-            log.info("%s: its records cannot be counted (%s), so it is taken for a large object.", name, error)
+            log.info("%s: cannot count the records (%s). The Bulk API is used, as for a large object.", name, error)
             return True
-        log.info("%s: all %d records are fetched.", name, count)
+        log.info("%s: fetching all %d records.", name, count)
         return count >= self._limits.bulk_threshold
 
     def _listed(self, fields: Mapping[str, str]) -> Iterator[Line]:
         """Yield a line for each dirty row, including rows whose record the org no longer has."""
-        name, asked = self._plan.name, list(fields.values())
+        name, requested_fields = self._plan.name, list(fields.values())
         table = self._plan.table
-        log.info("%s: %d dirty and %d changed records are fetched.", name, table.dirty, table.computed.changed)
-        by_bulk = soql.ids_in_url(name, asked) < FEWEST_IDS
-        size = (soql.ids_in_body if by_bulk else soql.ids_in_url)(name, asked)
+        log.info("%s: fetching %d dirty and %d changed records.", name, table.dirty, table.computed.changed)
+        uses_bulk_api = soql.ids_in_url(name, requested_fields) < FEWEST_IDS
+        size = (soql.ids_in_body if uses_bulk_api else soql.ids_in_url)(name, requested_fields)
         if not size:
             raise AccessDeniedError(
-                f"{name} has so many fields ({len(asked)}) that no query can name them all. Hide fields that nobody "
-                "needs from the user of the connection. The replica is as it was."
+                f"{name} has {len(requested_fields)} fields, too many for one query. Revoke the read access of the "
+                "connection's user to fields that are not required (field-level security). The replica is unchanged."
             )
         for chunk in soql.chunks(self._files.dirty_rows(self._plan.table.dirty_list), size):
-            listed = dict(chunk)
-            if by_bulk:
-                found = self._client.bulk_query(name, asked, list(listed), page_records=self._limits.bulk_page_records)
+            sequences = dict(chunk)
+            if uses_bulk_api:
+                records = self._client.bulk_query(
+                    name, requested_fields, list(sequences), page_records=self._limits.bulk_page_records
+                )
             else:
-                found = self._client.query(name, asked, list(listed))
-            for record in found:
+                records = self._client.query(name, requested_fields, list(sequences))
+            for record in records:
                 line = self._line(record, fields)
-                if line["Id"] not in listed:
-                    raise self._unusable(f"it gave the record {line['Id']}, which was not asked for, or twice")
-                yield line | {"_sequence": str(listed.pop(line["Id"]))}
-            self.fetched.deleted += len(listed)
-            yield from ({"Id": id_, "_found": "false", "_sequence": str(number)} for id_, number in listed.items())
+                if line["Id"] not in sequences:
+                    raise self._invalid_response(f"the record {line['Id']} was returned twice, or was not requested")
+                yield line | {"_sequence": str(sequences.pop(line["Id"]))}
+            self.fetched.deleted += len(sequences)
+            yield from ({"Id": id_, "_found": "false", "_sequence": str(number)} for id_, number in sequences.items())
 
     def _line(self, record: Record, fields: Mapping[str, str]) -> Line:
         line = {name: text for name, field in fields.items() if (text := record[field]) is not None}
         try:
             to_18(line.get("Id", ""))
         except ValueError as error:
-            raise self._unusable(str(error)) from None
+            raise self._invalid_response(str(error)) from None
         is_person = line.keys() & {"LastName", _LAST_NAME}
         line.pop(_LAST_NAME, None)
-        if is_person and "Name" in self._plan.columns and self._has_made_up_names():
+        if is_person and "Name" in self._plan.columns and self._has_generated_names():
             line.pop("Name", None)
         for name in line.keys() & self._treatments.keys():
             value = line.pop(name)
-            text = self._rules.text(value, self._treatments[name]) if name in self._texts else None
+            text = self._rules.text(value, self._treatments[name]) if name in self._text_columns else None
             line |= {} if text is None else {name: text}
         self.fetched.records += 1
         self.fetched.deleted += line.get("_deleted") == "true"
         return line | {"_found": "true"}
 
     def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
-        """Store the treatment of hashed and masked columns, and which of them have texts; the others become null."""
+        """Store the treatment of protected columns, and which of them contain text; the others become null."""
         from airflow_provider_sfstream.tables.replica.rules import treatment_of
 
         table = self._plan.table
         for name, type_ in (table.columns.columns | {name: type_ for name, (_, type_) in computed.items()}).items():
             is_computed = name in computed or name in table.computed.columns
-            if (how := treatment_of(self._plan.name, table, name, is_computed=is_computed)) is not None:
-                self._treatments[name] = how
-                self._texts.update([name] if type_ == "string" else ())
+            if (treatment := treatment_of(self._plan.name, table, name, is_computed=is_computed)) is not None:
+                self._treatments[name] = treatment
+                self._text_columns.update([name] if type_ == "string" else ())
 
-    def _has_made_up_names(self) -> bool:
+    def _has_generated_names(self) -> bool:
         """Return whether SOQL generates the ``Name`` of records that have a ``LastName``, as for person accounts: their
         change events contain only the parts."""
         fields = self._plan.table.fields
         return fields is None or fields.get("Name") == SWITCHABLE_NAME
 
-    def _unusable(self, why: str) -> SalesforceStreamError:
-        return query_error(200, None, f"not as documented: {why}", what=f"{self._plan.name}: its records")
+    def _invalid_response(self, reason: str) -> SalesforceStreamError:
+        return query_error(200, None, f"not as documented: {reason}", what=f"{self._plan.name}: its records")
 
     def _warn_of_hidden(self, hidden: Collection[str]) -> None:
         if hidden:
@@ -212,19 +220,12 @@ class TableFetch:
                 ", ".join(hidden),
             )
 
-    def _warn_of_others(self, columns: Mapping[str, str], gone: list[str]) -> None:
-        why = "because the org has no such field, or hides it from the user"
-        others = [name for name in self._plan.columns if name not in columns and name not in gone]
-        for what, names in (("stay as they are", others), ("become null", gone)):
+    def _warn_of_missing_fields(self, columns: Mapping[str, str], removed: list[str]) -> None:
+        reason = "because the org has no field for them, or the user cannot read it"
+        unchanged = [name for name in self._plan.columns if name not in columns and name not in removed]
+        for effect, names in (("do not change", unchanged), ("become null", removed)):
             if names:
-                log.warning("%s: columns that %s, %s: %s", self._plan.name, what, why, ", ".join(names))
-
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
-
-LINES_PER_FILE = 500_000
-_REMEDY = "Check output_url, and the storage connection output_conn_id"
+                log.warning("%s: columns that %s, %s: %s", self._plan.name, effect, reason, ", ".join(names))
 
 
 class RefreshFiles:

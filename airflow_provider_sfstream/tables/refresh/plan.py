@@ -124,11 +124,11 @@ class RefreshPlan:
         """
         if self.mode in ("columns", "compare") or self.computed_fields == "never":
             return None
-        found = computed_columns(self.name, self.table, described)
+        columns = computed_columns(self.name, self.table, described)
         if self.mode != "records":
-            return found
-        known = self.table.computed.columns
-        return {name: each for name, each in found.items() if name in known}
+            return columns
+        stored_columns = self.table.computed.columns
+        return {name: field_and_type for name, field_and_type in columns.items() if name in stored_columns}
 
     @property
     def on_change(self) -> bool:
@@ -183,8 +183,8 @@ def plan_all(
     :param tables: tables to consider, ``None`` for all.
     :raises ConfigurationError: if the replica does not have a named table.
     """
-    found = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
-    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in found]
+    states = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
+    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in states]
 
 
 def _selected(snapshot: Snapshot, tables: Collection[str] | None) -> list[str]:
@@ -194,8 +194,9 @@ def _selected(snapshot: Snapshot, tables: Collection[str] | None) -> list[str]:
     unknown = sorted(set(tables) - snapshot.tables.keys())
     if unknown:
         raise ConfigurationError(
-            f"The replica has no table {', '.join(unknown)}; it has {', '.join(sorted(snapshot.tables)) or 'none'}. A "
-            "table is there from the first change event on. Nothing was fetched."
+            f"The replica has no table {', '.join(unknown)}. Its tables: "
+            f"{', '.join(sorted(snapshot.tables)) or 'none'}. The first change event of an object creates its table. "
+            "Nothing was fetched."
         )
     return sorted(set(tables))
 
@@ -205,11 +206,11 @@ def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> N
 
     :raises ConfigurationError: if it belongs to another org.
     """
-    others = sorted({plan.stream.org_id for plan in plans if to_18(plan.stream.org_id) != to_18(org_id)})
-    if others:
+    other_orgs = sorted({plan.stream.org_id for plan in plans if to_18(plan.stream.org_id) != to_18(org_id)})
+    if other_orgs:
         raise ConfigurationError(
-            f"Airflow connection {connection!r} leads to the org {org_id}, the replica is of {', '.join(others)}. Give "
-            "the connection of the replica's org. Nothing was fetched."
+            f"Airflow connection {connection!r} connects to the org {org_id}, but the replica belongs to "
+            f"{', '.join(other_orgs)}. Set the connection of the replica's org. Nothing was fetched."
         )
 
 
@@ -232,15 +233,15 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     columns = table.columns.columns
     carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)
     names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
-    wanted = [
+    fields_and_types = [
         (field, _TYPES_OF_COMPUTED.get(kind, "string"))
         for field, kind in described.items()
         if field.lower() not in names
         and kind not in _NOT_FETCHED
         and treatment_of(name, table, field, is_computed=True) != "exclude"
     ]
-    placed = ColumnRegistry(dict(columns)).place(wanted, reserved=(*TABLE_ENVELOPE, *carried))
-    return dict(zip(placed, wanted, strict=True))
+    placed = ColumnRegistry(dict(columns)).place(fields_and_types, reserved=(*TABLE_ENVELOPE, *carried))
+    return dict(zip(placed, fields_and_types, strict=True))
 
 
 def fields_of_columns(
@@ -253,15 +254,15 @@ def fields_of_columns(
     :param newest: columns that the newest schema of the events uses. They take precedence over the columns that a field
         had before its type changed.
     """
-    known = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
-    found: dict[str, str] = {}
+    names_in_org = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
+    fields: dict[str, str] = {}
     for column, type_ in sorted(columns.items(), key=lambda item: item[0] not in newest):
         for name in (column, _SUFFIX.sub("", column)):
-            field = known.get(name.lower())
-            if field and field not in found.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):
-                found[column] = field
+            field = names_in_org.get(name.lower())
+            if field and field not in fields.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):
+                fields[column] = field
                 break
-    return found
+    return fields
 
 
 def least_requests(plans: Iterable[RefreshPlan]) -> int:

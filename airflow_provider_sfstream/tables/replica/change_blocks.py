@@ -58,18 +58,19 @@ class ChangesPlan:
         have the number after the last table's."""
         rows = (rows for rows in map(self._in_span, batches) if len(rows))
         schema_ids, numbers = self._table_of_schema
+        # Splitting small batches by table would result in blocks of few rows, which have a high overhead.
         for batch in gathered(rows) if len(self.tables) > 1 else rows:
-            found = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
-            for table, part in split(batch, pc.fill_null(found, len(self.tables)).to_numpy()):
+            table_numbers = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
+            for table, part in split(batch, pc.fill_null(table_numbers, len(self.tables)).to_numpy()):
                 average = part.column("payload").nbytes / len(part)
-                at_once = min(_DECODED_ROWS, max(1, int(_DECODED_BYTES / max(average, 1))))
-                for start in range(0, len(part), at_once):
-                    yield table, part.slice(start, at_once)
+                row_count = min(_DECODED_ROWS, max(1, int(_DECODED_BYTES / max(average, 1))))
+                for start in range(0, len(part), row_count):
+                    yield table, part.slice(start, row_count)
 
     def _in_span(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         sequences = sequences_of(batch, self.first_sequences).to_numpy()
-        chosen = (sequences > self.span[0]) & (sequences <= self.span[1])
-        return batch if chosen.all() else batch.filter(pa.array(chosen))
+        in_span = (sequences > self.span[0]) & (sequences <= self.span[1])
+        return batch if in_span.all() else batch.filter(pa.array(in_span))
 
     @cached_property
     def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
@@ -83,28 +84,28 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
 
     :param ends: for each table the last IDs of its file groups, as in :class:`Sender`.
     """
-    quarantine = sum(len(each) + 1 for each in ends)
+    quarantine = sum(len(table_ends) + 1 for table_ends in ends)
     plans = list(run.tables.items())
 
     def send(batches: Batches) -> Batches:
-        sender, counted = Sender(ends), {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
+        sender, counters = Sender(ends), {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
         unreadable: list[pa.RecordBatch] = []
         for number, landed in run.by_table(batches):
             if number == len(plans):
                 unreadable.extend(refused_rows(run.refused, run.windows)(iter([landed])))
-                counted[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)] += len(landed)
+                counters[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)] += len(landed)
             else:
                 name, plan = plans[number]
-                for rows in change_rows(plan, counted[name].update, unreadable.append)(iter([landed])):
+                for rows in change_rows(plan, counters[name].update, unreadable.append)(iter([landed])):
                     yield from sender.add(number, rows)
-            for each in unreadable:
-                yield block(quarantine, each)
+            for refused in unreadable:
+                yield block(quarantine, refused)
             unreadable.clear()
         yield from sender.rest()
         counts = [
             {"table": name, "key": json.dumps(key), "count": count}
-            for name, each in counted.items()
-            for key, count in each.items()
+            for name, counter in counters.items()
+            for key, count in counter.items()
         ]
         yield block(quarantine + 1, pa.RecordBatch.from_pylist(counts, schema=COUNTS))
 
@@ -116,15 +117,15 @@ def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> l
 
     :param fraction: share of the landed rows to sample.
     """
-    wanted = list(run.tables).index(table)
+    table_number = list(run.tables).index(table)
 
-    def some(batches: Batches) -> Batches:
+    def sample(batches: Batches) -> Batches:
         for batch in batches:
             yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
     def ids(batches: Batches) -> Batches:
-        for number, landed in run.by_table(some(batches)):
-            if number == wanted:
+        for number, landed in run.by_table(sample(batches)):
+            if number == table_number:
                 for changes in change_rows(run.tables[table], lambda _: None)(iter([landed])):
                     yield changes.select(["Id"])
 
@@ -133,27 +134,27 @@ def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> l
 
 def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
     """Return the counts of all tasks that ran :func:`change_blocks`, by table."""
-    found: dict[str, Counter[Any]] = defaultdict(Counter)
+    counts: dict[str, Counter[Any]] = defaultdict(Counter)
     for line in lines:
         for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():
-            found[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
-    return found
+            counts[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
+    return counts
 
 
 def change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return the plan for reading the events of one table, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns.columns))
-    found: dict[str, ChangeSchema] = {}
+    change_schemas: dict[str, ChangeSchema] = {}
     for schema_id, text in sorted(schemas.items()):
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
-        wanted = [
-            (column.name, stored_type(column.type, how))
-            for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
-            if how != "exclude"
+        stored_columns = [
+            (column.name, stored_type(column.type, protection))
+            for column, protection in zip(replica_columns(json.loads(text)), hidden, strict=True)
+            if protection != "exclude"
         ]
-        columns = registry.place(wanted, reserved=TABLE_ENVELOPE)
-        for (field, _), column in zip(wanted, columns, strict=True):
+        columns = registry.place(stored_columns, reserved=TABLE_ENVELOPE)
+        for (field, _), column in zip(stored_columns, columns, strict=True):
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
-        found[schema_id] = ChangeSchema(text, placed(columns, hidden))
-    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules, changes.references)
+        change_schemas[schema_id] = ChangeSchema(text, placed(columns, hidden))
+    return ChangePlan(registry.columns, change_schemas, changes.first_sequences, changes.rules, changes.references)

@@ -44,11 +44,11 @@ class ReplicaConfig(WindowsJobConfig):
         check_positive(target_file_bytes=self.target_file_bytes, keep_snapshots=self.keep_snapshots)
         if not 0 <= self.max_deleted_fraction <= 1:
             raise ConfigurationError(
-                f"max_deleted_fraction={self.max_deleted_fraction!r} must be a share from 0 to 1: of the rows of a "
-                "table, those that a refresh may delete because the org has no record for them."
+                f"max_deleted_fraction={self.max_deleted_fraction!r} must be from 0 to 1. It is the share of the rows "
+                "of a table that a refresh may delete because the org has no record for them."
             )
         if self.manifests and self.refresh_url:
-            raise ConfigurationError("Give manifests or refresh_url, not both. Nothing was written.")
+            raise ConfigurationError("Set manifests or refresh_url, not both. Nothing was written.")
 
 
 @dataclass

@@ -100,7 +100,7 @@ class DeltaSink:
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
         self._engine, self._base, self._config = engine, base, config
         self._location = engine.files.table_location(base)
-        self._read: dict[str, TableVersion] = {}
+        self._checked: dict[str, TableVersion] = {}
         """Versions that a check has read and that have not changed since."""
 
     def check(self, name: str, table: TableState) -> None:
@@ -108,7 +108,7 @@ class DeltaSink:
 
         :raises ConfigurationError: if another program has changed the table; nothing was written.
         """
-        self._read[name] = self._log(name).restore(table.version, [PROGRESS])
+        self._checked[name] = self._log(name).restore(table.version, [PROGRESS])
         if table.history is not None:
             self._log(HISTORY.format(name)).restore(table.history)
 
@@ -135,19 +135,21 @@ class DeltaSink:
             the last one.
         """
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            read = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
-            plans = {name: self._plan(name, each, read[name]) for name, each in incoming.items()}
+            versions = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
+            plans = {name: self._plan(name, changes, versions[name]) for name, changes in incoming.items()}
             lines = self._rewritten(list(plans.values()), rows, send, quarantine)
-            first = dict(
-                zip(plans, accumulate((len(each.file_groups) for each in plans.values()), initial=0), strict=False)
+            first_groups = dict(
+                zip(plans, accumulate((len(plan.file_groups) for plan in plans.values()), initial=0), strict=False)
             )
-            own = {
-                name: [line for line in lines if 0 <= line["file_group"] - first[name] < len(plan.file_groups)]
+            table_lines = {
+                name: [line for line in lines if 0 <= line["file_group"] - first_groups[name] < len(plan.file_groups)]
                 for name, plan in plans.items()
             }
 
             def commit(name: str) -> tuple[TableState, RewriteResult]:
-                return self._commit(name, incoming[name], read[name], plans[name], own[name], first[name])
+                return self._commit(
+                    name, incoming[name], versions[name], plans[name], table_lines[name], first_groups[name]
+                )
 
             committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
         file_groups = sum(len(plan.file_groups) for plan in plans.values())
@@ -155,16 +157,16 @@ class DeltaSink:
 
     def _version(self, name: str) -> TableVersion:
         """Return the newest version of a table."""
-        return self._read.pop(name, None) or self._log(name).version(progress=[PROGRESS])
+        return self._checked.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
-    def _plan(self, name: str, incoming: Incoming, read: TableVersion) -> RewritePlan:
+    def _plan(self, name: str, incoming: Incoming, version: TableVersion) -> RewritePlan:
         history = None
         if incoming.table.history is not None:
             location = self._location.below(HISTORY.format(name))
             history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
         return RewritePlan(
             location=self._location.below(name),
-            file_groups=self._file_groups(read, incoming),
+            file_groups=self._file_groups(version, incoming),
             merge=incoming.merge,
             incoming=incoming.schema,
             are_changes=incoming.are_changes,
@@ -179,10 +181,10 @@ class DeltaSink:
         self,
         name: str,
         incoming: Incoming,
-        read: TableVersion,
+        version: TableVersion,
         plan: RewritePlan,
         lines: Sequence[Mapping[str, Any]],
-        first: int,
+        first_group: int,
     ) -> tuple[TableState, RewriteResult]:
         """Commit the files of one table.
 
@@ -190,17 +192,19 @@ class DeltaSink:
         """
         table, merge = incoming.table, incoming.merge
         rows = [line for line in lines if line["is_history"] is False]
-        file_groups = [plan.file_groups[number] for number in sorted({line["file_group"] - first for line in rows})]
-        rewritten = _rewritten(rows, lines, file_groups)
-        incoming.check(rewritten)
+        file_groups = [
+            plan.file_groups[number] for number in sorted({line["file_group"] - first_group for line in rows})
+        ]
+        result = _rewritten(rows, lines, file_groups)
+        incoming.check(result)
         if rows:
             removed = {file.path for file_group in file_groups for file in file_group.files}
-            version = self._log(name).commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
-            table = replace(table, version=version)
+            committed = self._log(name).commit(version, table_schema(merge.columns), _files(rows), sorted(removed))
+            table = replace(table, version=committed)
         if table.history is not None:
             ended = _files(line for line in lines if line["is_history"])
             table = replace(table, history=self._with_versions(name, table.history, merge, ended))
-        return table, rewritten
+        return table, result
 
     def file_groups(self, name: str, table: TableState) -> tuple[FileGroup, ...]:
         """Return the file groups of a table."""
@@ -208,27 +212,28 @@ class DeltaSink:
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only the snapshots in ``gone`` have."""
-        now, before = versions_named(kept), versions_named(gone)
+        live, removed = versions_named(kept), versions_named(gone)
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
             removals = [
-                pool.submit(self._log(name).forget, min(numbers), now.get(name, set()))
-                for name, numbers in before.items()
+                pool.submit(self._log(name).forget, min(numbers), live.get(name, set()))
+                for name, numbers in removed.items()
             ]
             for removal in removals:
                 removal.result()
 
     def _log(self, name: str) -> TableVersions:
         job = self._config.job or self._engine.application_id
+        # The log stays complete, because a snapshot can name a version that is older than Delta's log retention.
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
-    def _file_groups(self, read: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
+    def _file_groups(self, version: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
         """Return the table's file groups, divided further if most of its rows are incoming."""
-        stored = sum(file["num_records"] or 0 for file in read.files.values())
-        if incoming.count < max(_MANY, stored):
-            return file_groups_of_table(read.files)
+        stored_rows = sum(file["num_records"] or 0 for file in version.files.values())
+        if incoming.count < max(_MANY, stored_rows):
+            return file_groups_of_table(version.files)
         ids = incoming.sample(min(1.0, _SAMPLED / incoming.count))
         count = min(max(_FIRST_FILES, self._engine.tasks_at_once), incoming.count // _MANY)
-        return file_groups_of_table(read.files, quantiles(sorted(set(ids)), count))
+        return file_groups_of_table(version.files, quantiles(sorted(set(ids)), count))
 
     def _rewritten(
         self,
@@ -243,6 +248,7 @@ class DeltaSink:
         shared = [
             number for number, (plan, file_group) in enumerate(file_groups) if plan.everything or file_group.is_shared
         ]
+        # Two more groups: that of the quarantine and that of the counts (change_blocks).
         shuffled = self._engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
         lines: list[Mapping[str, Any]] = shuffled.map_batches(rewritten(plans, quarantine), REWRITTEN).collect()
         return lines
@@ -273,21 +279,21 @@ def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: i
 
 def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
     """Return the versions of each Delta table that snapshots name."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for name, table in ((name, table) for snapshot in snapshots for name, table in snapshot.tables.items()):
-        for each, number in ((name, table.version), (HISTORY.format(name), table.history)):
+        for table_name, number in ((name, table.version), (HISTORY.format(name), table.history)):
             if number is not None and number >= 0:
-                found.setdefault(each, set()).add(number)
-    return found
+                numbers.setdefault(table_name, set()).add(number)
+    return numbers
 
 
 def _rewritten(
     rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], file_groups: Iterable[FileGroup]
 ) -> RewriteResult:
     counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
-    latest = max((each["latest"] for each in counts), default=0) or None
+    latest = max((count["latest"] for count in counts), default=0) or None
     written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
-    fetched = {key: sum(each[key] for each in counts) for key in ("gone", "incoming")}
+    fetched = {key: sum(count[key] for count in counts) for key in ("gone", "incoming")}
     return RewriteResult(
         **written,
         **fetched,

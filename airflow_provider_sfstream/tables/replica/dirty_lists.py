@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.rows.arrow_rows import is_between
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
 
@@ -72,27 +73,27 @@ class DirtyLists:
             return table
         parts: list[Frame] = []
         if rows is not None:
-            new = _new_entries(changed_after if on_change else None)
-            parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(new, _ENTRIES))
+            select_new = _new_entries(changed_after if on_change else None)
+            parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(select_new, _ENTRIES))
         if before.dirty_list is not None:
             url = f"{self._base}/{before.dirty_list}"
             entries = self._engine.text_rows(url, self._files(before), ("Id", "sequence", "changed"))
-            former = _former_entries(
+            select_former = _former_entries(
                 ranges, (changed_since or 0) if on_change else None, self.marks_changed_rows(before)
             )
-            parts.append(entries.map_batches(former, _ENTRIES))
+            parts.append(entries.map_batches(select_former, _ENTRIES))
         if not parts:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
-        place = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
-        write = _write_list(self._engine.files.table_location(self._base), place)
+        folder = f"{FOLDER}/{name}/{uuid.uuid4().hex}"
+        write = _write_list(self._engine.files.table_location(self._base), folder)
         lines = self._engine.shuffle(parts, ("Id",), 1).map_batches(write, _WRITTEN).collect()
-        written = {line["name"] for line in lines}
-        for other in self._engine.files.file_names(f"{self._base}/{place}"):
-            if other not in written:  # written by a task that was lost and run again
-                self._engine.files.delete(f"{self._base}/{place}/{other}")
+        written_names = {line["name"] for line in lines}
+        for file_name in self._engine.files.file_names(f"{self._base}/{folder}"):
+            if file_name not in written_names:  # written by a task that was lost and run again
+                self._engine.files.delete(f"{self._base}/{folder}/{file_name}")
         dirty, changed = (sum(line[key] for line in lines) for key in ("dirty", "changed"))
         computed = replace(table.computed, changed=changed)
-        return replace(table, dirty=dirty, dirty_list=place if dirty + changed else None, computed=computed)
+        return replace(table, dirty=dirty, dirty_list=folder if dirty + changed else None, computed=computed)
 
     def _files(self, table: TableState) -> list[str]:
         if table.dirty_list is None:
@@ -104,42 +105,40 @@ class DirtyLists:
 def _new_entries(changed_after: int | None) -> Rows:
     """Return a function for ``mapInArrow`` that yields the dirty rows, and those that a later event changed."""
 
-    def new(batches: Batches) -> Batches:
+    def entries(batches: Batches) -> Batches:
         for batch in batches:
             is_dirty = pc.fill_null(batch["_dirty"], False)
             is_changed = False if changed_after is None else pc.greater(batch["_sequence"], changed_after)
             rows = pa.RecordBatch.from_arrays([batch["Id"], batch["_sequence"], is_dirty], schema=_ENTRIES)
             yield rows.filter(pc.or_(is_dirty, is_changed))
 
-    return new
+    return entries
 
 
 def _former_entries(ranges: Ranges, changed_since: int | None, is_marked: bool) -> Rows:
-    """Return a function for ``mapInArrow`` that yields the entries of a list that are kept: dirty rows outside
-    of the rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
+    """Return a function for ``mapInArrow`` that yields the entries of a list to copy: dirty rows outside of
+    the rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
 
-    def former(batches: Batches) -> Batches:
+    def entries(batches: Batches) -> Batches:
         for batch in batches:
             sequences = batch["sequence"].cast(pa.int64())
             is_changed = batch["changed"].is_valid() if is_marked else pa.repeat(True, len(batch))
-            is_kept = False if changed_since is None else pc.greater_equal(sequences, changed_since)
-            kept = pc.if_else(is_changed, is_kept, pc.invert(_is_inside(batch["Id"], ranges)))
+            is_recent = False if changed_since is None else pc.greater_equal(sequences, changed_since)
+            retained = pc.if_else(is_changed, is_recent, pc.invert(_is_inside(batch["Id"], ranges)))
             arrays = [batch["Id"], sequences, pc.invert(is_changed)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(kept)
+            yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(retained)
 
-    return former
+    return entries
 
 
 def _is_inside(ids: pa.Array, ranges: Ranges) -> pa.Array:
     inside = pa.repeat(False, len(ids))
     for after, through in ranges:
-        follows = True if after is None else pc.greater(ids, after)
-        within = pc.and_(follows, True if through is None else pc.less_equal(ids, through))
-        inside = pc.or_(inside, within)
+        inside = pc.or_(inside, is_between(ids, after, through))
     return inside
 
 
-def _write_list(location: TableLocation, place: str) -> Rows:
+def _write_list(location: TableLocation, folder: str) -> Rows:
     """Return a function for ``mapInArrow`` that writes a part of a list, dirty rows first, and yields its file name."""
 
     def write(batches: Batches) -> Batches:
@@ -147,15 +146,18 @@ def _write_list(location: TableLocation, place: str) -> Rows:
         changed: dict[str, int | None] = {}
         for batch in batches:
             for id_, sequence, is_dirty in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                known = dirty if is_dirty else changed
-                known[id_] = max((each for each in (sequence, known.get(id_)) if each is not None), default=None)
+                # A changed row can be in the former list and among the rewritten rows: use its later sequence number.
+                sequences = dirty if is_dirty else changed
+                sequences[id_] = max(
+                    (number for number in (sequence, sequences.get(id_)) if number is not None), default=None
+                )
         changed = {id_: sequence for id_, sequence in changed.items() if id_ not in dirty}
         if not dirty and not changed:
             return
         filesystem, name = location.filesystem(), f"{_FILE_PREFIX}{uuid.uuid4().hex}.json"
-        filesystem.create_dir(place, recursive=True)
+        filesystem.create_dir(folder, recursive=True)
         # The buffer also turns what is written into bytes, the only type that delta-rs takes.
-        with pa.BufferedOutputStream(filesystem.open_output_stream(f"{place}/{name}"), _BUFFER) as file:
+        with pa.BufferedOutputStream(filesystem.open_output_stream(f"{folder}/{name}"), _BUFFER) as file:
             for entries, mark in ((dirty, {}), (changed, {"changed": "true"})):
                 for id_, sequence in entries.items():
                     line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}

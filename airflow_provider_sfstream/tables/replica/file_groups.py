@@ -50,12 +50,14 @@ def file_groups_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[
     """
     groups = _groups(files)
     ends = sorted({*(last for _, last, _ in groups[:-1] if last is not None), *more})
-    found = []
+    file_groups = []
     for after, through in pairwise([None, *ends, None]):
-        own = [group for group in groups if _meets(group, after, through)]
-        shared = any(not _is_inside(group, after, through) for group in own)
-        found.append(FileGroup(after, through, tuple(file for _, _, members in own for file in members), shared))
-    return tuple(found)
+        overlapping = [group for group in groups if _meets(group, after, through)]
+        is_shared = any(not _is_inside(group, after, through) for group in overlapping)
+        file_groups.append(
+            FileGroup(after, through, tuple(file for _, _, members in overlapping for file in members), is_shared)
+        )
+    return tuple(file_groups)
 
 
 def ends_of(file_groups: Sequence[FileGroup]) -> tuple[str, ...]:
@@ -85,14 +87,16 @@ def _groups(files: Mapping[str, Mapping[str, Any]]) -> list[_Group]:
     """Return overlapping files together, with their first and last ID (``None``: not known), in order."""
     members = {path: GroupFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
     ranges = {path: (file.get("min.Id"), file.get("max.Id")) for path, file in files.items()}
-    known = [(first, last, path) for path, (first, last) in ranges.items() if first is not None and last is not None]
-    if len(known) < len(files):
+    id_ranges = [
+        (first, last, path) for path, (first, last) in ranges.items() if first is not None and last is not None
+    ]
+    if len(id_ranges) < len(files):
         return [(None, None, list(members.values()))]
     groups: list[tuple[str, str, list[GroupFile]]] = []
-    for first, last, path in sorted(known):
+    for first, last, path in sorted(id_ranges):
         if groups and first <= groups[-1][1]:
-            earliest, latest, others = groups[-1]
-            groups[-1] = (earliest, max(latest, last), [*others, members[path]])
+            earliest, latest, group_files = groups[-1]
+            groups[-1] = (earliest, max(latest, last), [*group_files, members[path]])
         else:
             groups.append((first, last, [members[path]]))
     return list(groups)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows, read_window
@@ -43,11 +42,11 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     :raises ConfigurationError: if there is nothing to apply, the windows have no change events, their files were
         changed, a table belongs to another stream, has other field protection rules or another choice for deleted
         records, or the refresh belongs to another replica; nothing was published.
-    :raises PositionConflictError: if another job has written meanwhile; nothing of this job was published.
+    :raises PositionConflictError: if another job has written meanwhile. Earlier snapshots of this job remain published.
     """
     started = time.monotonic()
     if not config.manifests and not config.refresh_url:
-        raise ConfigurationError("There are neither manifests nor refresh_url. Nothing was written.")
+        raise ConfigurationError("Set manifests or refresh_url: neither is set. Nothing was written.")
     files = engine.files
     base = files.url(config.output_url)
     store = SnapshotStore(files, base)
@@ -60,28 +59,33 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     windows = load_windows(engine.landing, config.manifests)
     check_windows(windows)
     streams = {window.stream for window in windows}
-    of_streams = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
-    check_deletes(of_streams, config.deletes)
+    affected_tables = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
+    check_deletes(affected_tables, config.deletes)
     unapplied: dict[str, list[UnappliedWindow]] = {}
-    for of_one_stream in _by_stream(windows):
-        stream = of_one_stream[0].stream
+    for stream_windows in _by_stream(windows):
+        stream = stream_windows[0].stream
         state = snapshot.streams.get(stream)
-        unapplied[stream] = new_windows(of_one_stream, state, read, partial(_older_windows, store, stream, state))
-    engine.prepare([each.window for new in unapplied.values() for each in new])
-    for stream, new in unapplied.items():
-        for done in range(0, len(new), WINDOWS_AT_ONCE):
-            some = new[done : done + WINDOWS_AT_ONCE]
-            step = StreamRun(engine, tables, quarantine, snapshot, some, read, config)
+        unapplied[stream] = new_windows(stream_windows, state, read, partial(_older_windows, store, stream, state))
+    engine.prepare([each.window for unapplied_windows in unapplied.values() for each in unapplied_windows])
+    for stream, unapplied_windows in unapplied.items():
+        for start in range(0, len(unapplied_windows), WINDOWS_AT_ONCE):
+            step_windows = unapplied_windows[start : start + WINDOWS_AT_ONCE]
+            step = StreamRun(engine, tables, quarantine, snapshot, step_windows, read, config)
             snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
-            log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
-        if new:
+            log.info(
+                "%s: processed %d of %d windows.",
+                step_windows[0].window.topic,
+                start + len(step_windows),
+                len(unapplied_windows),
+            )
+        if unapplied_windows:
             metrics.held += snapshot.streams[stream].held_events
     if config.refresh_url is not None:
         refresh = RefreshRun(files, tables, snapshot, config.refresh_url, config)
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
-    gone, kept = store.divided(config.keep_snapshots)
-    tables.forget(gone, kept)
-    store.prune(gone, kept)
+    removed, retained = store.divided(config.keep_snapshots)
+    tables.forget(removed, retained)
+    store.prune(removed, retained)
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
         files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
@@ -98,7 +102,7 @@ def _publish(store: SnapshotStore, after: Snapshot, metrics: ReplicaMetrics) -> 
     for name, table in after.tables.items():
         of_table = metrics.of_table(name)
         of_table.dirty, of_table.flag = table.dirty, table.flag.reason if table.flag else None
-    log.info("Snapshot %d of the replica is published.", after.number)
+    log.info("Published snapshot %d of the replica.", after.number)
     return after
 
 
@@ -107,11 +111,6 @@ def _by_stream(windows: Iterable[LandedWindow]) -> list[list[LandedWindow]]:
     for window in windows:
         streams.setdefault(window.stream, []).append(window)
     return [streams[name] for name in sorted(streams)]
-
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.config import ReplicaMetrics
-    from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
 
 
 class RefreshRun:
@@ -134,25 +133,25 @@ class RefreshRun:
             record another choice for deleted records, or too many records are gone; nothing was published.
         """
         document = self._document()
-        found = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}
+        states = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}
         changed: dict[str, TableState] = {}
-        for name, (table, stream) in found.items():
+        for name, (table, stream) in states.items():
             refresh, folder = document.tables[name], self._url.rpartition("/")[0]
             if refresh.mode == "compare":
                 changed[name], metrics.of_table(name).reconciliation = self._tables.reconcile(
                     name, table, refresh, folder, document.refresh_id
                 )
                 continue
-            moved_on = stream.applied_sequence > refresh.applied_sequence
+            has_later_events = stream.applied_sequence > refresh.applied_sequence
             fraction = self._config.max_deleted_fraction
-            applied = self._tables.refresh(
-                name, table, refresh, folder, moved_on=moved_on, max_deleted_fraction=fraction
+            result = self._tables.refresh(
+                name, table, refresh, folder, moved_on=has_later_events, max_deleted_fraction=fraction
             )
-            changed[name] = replace(applied.table, flag=flag_after(table.flag, refresh, stream))
+            changed[name] = replace(result.table, flag=flag_after(table.flag, refresh, stream))
             of_table = metrics.of_table(name)
-            of_table.rows += applied.rows
-            of_table.deleted += applied.deleted
-            of_table.differed += applied.differed
+            of_table.rows += result.rows
+            of_table.deleted += result.deleted
+            of_table.differed += result.differed
         return self._snapshot.next({}, changed, datetime.now(UTC))
 
     def _document(self) -> RefreshDocument:
@@ -160,16 +159,16 @@ class RefreshRun:
             return RefreshDocument.from_json(self._files.read_text(self._url), self._url)
         except FileNotFoundError:
             raise ConfigurationError(
-                f"There is no refresh at {self._url}: another one has begun since, and removed it. Let one refresh at "
-                "a time work on a replica, and run it again. Nothing was published."
+                f"{self._url} does not exist: a refresh that started later has removed it. Nothing was published. Run "
+                "only one refresh of a replica at a time, and run this refresh again."
             ) from None
 
     def _table(self, name: str, refresh: TableRefresh) -> tuple[TableState, StreamState]:
         table = self._snapshot.tables.get(name)
         if table is None or table.stream != refresh.stream:
             raise ConfigurationError(
-                f"{self._url} has records of {name} made from the stream {refresh.stream}; the replica has no such "
-                "table any longer. Run the refresh again. Nothing was published."
+                f"{self._url} contains records for the table {name} of the stream {refresh.stream}. The replica no "
+                "longer has this table. Nothing was published. Run the refresh again."
             )
         check_deletes({name: table}, self._config.deletes)
         self._tables.check(name, table)

@@ -75,16 +75,16 @@ class ReplicaQuarantine:
         self._remove_others({file["path"] for file in files})
         count = int(sum(file["rows"] for file in files))
         if count:
-            log.warning("%d events could not be read; they are in %s.", count, REPLICA_QUARANTINE)
+            log.warning("%d events could not be read. They were written to %s.", count, REPLICA_QUARANTINE)
         return count
 
     def _remove(self, windows: Iterable[LandedWindow], begun: Mapping[str, int]) -> None:
         """Remove the quarantined events that a killed run has left for the events to apply."""
-        present = set(self._files.folders(self._url))
+        folders = set(self._files.folders(self._url))
         for window in windows:
-            if (folder := f"window_id={window.window_id}") in present:
-                part = f"{FROM_ORDINAL}={begun.get(window.window_id, 0)}"
-                self._files.delete(f"{self._url}/{folder}/{part}")
+            if (folder := f"window_id={window.window_id}") in folders:
+                partition = f"{FROM_ORDINAL}={begun.get(window.window_id, 0)}"
+                self._files.delete(f"{self._url}/{folder}/{partition}")
 
     def _remove_others(self, written: Collection[str]) -> None:
         """Remove the files that a lost task, which was run again, has left beside ``written``."""

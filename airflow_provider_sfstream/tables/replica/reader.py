@@ -50,17 +50,17 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
     files, base, state = _table(spark, output_url, table, snapshot)
     if state.history is None:
         raise ConfigurationError(
-            f"{table} below {output_url} is kept without a history. Start the job with --history to keep it from then "
-            "on; versions that ended before are not known."
+            f"The table {table} below {output_url} has no history. Run the job with --history to store versions from "
+            "then on. Versions that ended before that run are not available."
         )
     columns = state.columns.columns
     rows = read_version(spark, files, base, table, state.version, table_schema(columns))
     schema = version_schema(columns)
-    holding = rows.mapInArrow(holding_versions(columns), from_arrow_schema(schema))
-    ended = read_version(spark, files, base, HISTORY.format(table), state.history, schema)
-    versions = holding.unionByName(ended).withColumn("_is_current", f.col("_valid_to").isNull())
-    own = [name for name in schema.names if name in columns]
-    return versions.select(*(name for name in schema.names if name not in columns), "_is_current", *own)
+    current_versions = rows.mapInArrow(holding_versions(columns), from_arrow_schema(schema))
+    ended_versions = read_version(spark, files, base, HISTORY.format(table), state.history, schema)
+    versions = current_versions.unionByName(ended_versions).withColumn("_is_current", f.col("_valid_to").isNull())
+    record_columns = [name for name in schema.names if name in columns]
+    return versions.select(*(name for name in schema.names if name not in columns), "_is_current", *record_columns)
 
 
 def table_of(snapshot: Snapshot, table: str, where: str) -> TableState:
@@ -71,8 +71,8 @@ def table_of(snapshot: Snapshot, table: str, where: str) -> TableState:
     try:
         return snapshot.tables[table]
     except KeyError:
-        names = ", ".join(sorted(snapshot.tables)) or "no table yet"
-        raise ConfigurationError(f"There is no replica of {table} below {where}; there is {names}.") from None
+        names = ", ".join(sorted(snapshot.tables)) or "none yet"
+        raise ConfigurationError(f"The replica below {where} has no table {table}. Its tables: {names}.") from None
 
 
 def _table(spark: Any, output_url: str, table: str, snapshot: int | None) -> tuple[HadoopFiles, str, TableState]:

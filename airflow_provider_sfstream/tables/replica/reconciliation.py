@@ -30,7 +30,7 @@ that is not deleted is ``"gone"``, the record changed after the moment of the co
 
 RANGE_LETTERS = 12
 """Length of the ID prefix that defines a range: at most 62^3 IDs, assigned one after another."""
-_NONE = ""
+_ABSENT = ""
 """Verdict on a record that neither side should have."""
 WRONG = ("different", "missing", "gone")
 JUDGED = pa.schema(
@@ -101,57 +101,59 @@ def judged(plan: Comparison) -> Rows:
 def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each ID range, in order: ``id_prefix``, the common prefix of its IDs, and its number of records for each
     verdict."""
-    found: dict[str, dict[str, Any]] = {}
+    counts_by_prefix: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["wrong"] is None:
             prefix = line["id_prefix"]
-            counts = found.setdefault(prefix, {"id_prefix": prefix} | dict.fromkeys(get_args(Verdict), 0))
+            counts = counts_by_prefix.setdefault(prefix, {"id_prefix": prefix} | dict.fromkeys(get_args(Verdict), 0))
             counts[line["verdict"]] += line["count"]
-    return [found[prefix] for prefix in sorted(found)]
+    return [counts_by_prefix[prefix] for prefix in sorted(counts_by_prefix)]
 
 
 def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of records for each verdict in all ranges."""
-    counted = dict.fromkeys(get_args(Verdict), 0)
-    for each in found:
-        counted |= {verdict: counted[verdict] + each[verdict] for verdict in counted}
-    return counted
+    counts = dict.fromkeys(get_args(Verdict), 0)
+    for id_range in found:
+        counts |= {verdict: counts[verdict] + id_range[verdict] for verdict in counts}
+    return counts
 
 
 def _verdicts(plan: Comparison, file_group: FileGroup, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield the IDs of a file group, each once, with their verdicts."""
-    met = np.zeros(len(images), bool)
+    has_row = np.zeros(len(images), bool)
     for rows in stored_rows(plan.location, file_group, plan.schema):
-        at = pc.index_in(rows["Id"], value_set=images["Id"])
-        met[at.drop_null().to_numpy()] = True
-        yield rows["Id"], _verdict(plan, rows, images.take(at))
-    new = images.filter(pa.array(~met))
-    none = pa.RecordBatch.from_arrays([pa.nulls(len(new), field.type) for field in plan.schema], schema=plan.schema)
-    yield new["Id"], _verdict(plan, none, new)
+        places = pc.index_in(rows["Id"], value_set=images["Id"])
+        has_row[places.drop_null().to_numpy()] = True
+        yield rows["Id"], _verdict(plan, rows, images.take(places))
+    without_row = images.filter(pa.array(~has_row))
+    no_rows = pa.RecordBatch.from_arrays(
+        [pa.nulls(len(without_row), field.type) for field in plan.schema], schema=plan.schema
+    )
+    yield without_row["Id"], _verdict(plan, no_rows, without_row)
 
 
 def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> pa.Array:
     """Return the verdicts on records; a row is null if its side has no record."""
-    here, there = rows["Id"].is_valid(), images["Id"].is_valid()
-    both = pc.and_(here, there)
-    equal = pc.and_(both, are_equal(rows, images, ("_deleted", *plan.columns)))
-    has_seen_later = pc.fill_null(pc.greater(rows["_sequence"], plan.applied_sequence), False)
+    has_row, has_record = rows["Id"].is_valid(), images["Id"].is_valid()
+    has_both = pc.and_(has_row, has_record)
+    equal = pc.and_(has_both, are_equal(rows, images, ("_deleted", *plan.columns)))
+    has_later_event = pc.fill_null(pc.greater(rows["_sequence"], plan.applied_sequence), False)
     # Salesforce stores SystemModstamp in seconds: a change in the second of the moment may be later than the moment.
-    since = None if plan.moment is None else plan.moment // _SECOND * _SECOND
+    moment = None if plan.moment is None else plan.moment // _SECOND * _SECOND
     stamps = images["_refreshed_at"].cast(pa.int64())
-    is_later = pc.fill_null(pc.greater_equal(stamps, since), False) if since is not None else there
-    binned, deleted = (pc.fill_null(each["_deleted"], False) for each in (images, rows))
-    right = pc.or_(
-        pc.and_(pc.and_(pc.invert(here), binned), plan.deletes == "hard"), pc.and_(pc.invert(there), deleted)
+    is_later = pc.fill_null(pc.greater_equal(stamps, moment), False) if moment is not None else has_record
+    binned, deleted = (pc.fill_null(side["_deleted"], False) for side in (images, rows))
+    expected = pc.or_(
+        pc.and_(pc.and_(pc.invert(has_row), binned), plan.deletes == "hard"), pc.and_(pc.invert(has_record), deleted)
     )
-    changed = pc.or_(has_seen_later, pc.and_(there, is_later))
+    changed_since = pc.or_(has_later_event, pc.and_(has_record, is_later))
     conditions = {
         "dirty": pc.fill_null(rows["_dirty"], False),
         "equal": equal,
-        _NONE: right,
-        "changed_since": changed,
-        "missing": pc.invert(here),
-        "gone": pc.invert(there),
+        _ABSENT: expected,
+        "changed_since": changed_since,
+        "missing": pc.invert(has_row),
+        "gone": pc.invert(has_record),
     }
     struct = pa.StructArray.from_arrays(list(conditions.values()), [f"is_{name}" for name in conditions])
     return pc.case_when(struct, *(pa.scalar(name) for name in conditions), pa.scalar("different"))
@@ -159,7 +161,7 @@ def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> 
 
 def _verdict_rows(ids: pa.Array, verdicts: pa.Array) -> Batches:
     table = pa.table({"id_prefix": pc.utf8_slice_codeunits(ids, 0, RANGE_LETTERS), "verdict": verdicts})
-    counted = table.filter(pc.not_equal(table["verdict"], _NONE)).group_by(["id_prefix", "verdict"])
-    lines = [{**row, "count": row.pop("count_all")} for row in counted.aggregate([([], "count_all")]).to_pylist()]
-    wrong = ids.filter(pc.is_in(verdicts, pa.array(WRONG))).to_pylist()
-    yield pa.RecordBatch.from_pylist([*lines, *({"wrong": id_} for id_ in wrong)], schema=JUDGED)
+    judged_ids = table.filter(pc.not_equal(table["verdict"], _ABSENT)).group_by(["id_prefix", "verdict"])
+    lines = [{**row, "count": row.pop("count_all")} for row in judged_ids.aggregate([([], "count_all")]).to_pylist()]
+    wrong_ids = ids.filter(pc.is_in(verdicts, pa.array(WRONG))).to_pylist()
+    yield pa.RecordBatch.from_pylist([*lines, *({"wrong": id_} for id_ in wrong_ids)], schema=JUDGED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,9 +18,11 @@ from airflow_provider_sfstream.tables.replica.snapshots import Flag, StreamState
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Merge, RefreshMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.runner.engine import Frame
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
 COUNT = pa.schema([("count", pa.int64())])
+IDS = pa.schema([("Id", pa.string())])
 _TIME, _DATE, _DATE_TIME = r"^\d\d:\d\d:\d\d", r"^\d{4}-\d\d-\d\d$", r"^\d{4}-\d\d-\d\dT"
 
 
@@ -91,9 +94,9 @@ def _column(text: pa.Array, field: pa.Field) -> pa.Array:
         return _typed(text, field.type)
     except pa.ArrowInvalid:
         raise ConfigurationError(
-            f"A fetched value of the column {field.name} is not of its type ({field.type}). The type of the field may "
-            "have changed since the refresh began. Nothing was published, and the replica is as it was. Run the "
-            "refresh again; if it fails again, report this."
+            f"A fetched value of the column {field.name} cannot be converted to its type ({field.type}). The type of "
+            "the field may have changed since the refresh began. Nothing was published; the replica is unchanged. Run "
+            "the refresh again. If it fails again, report this error."
         ) from None
 
 
@@ -115,9 +118,28 @@ def _whole_number(text: pa.Array) -> pa.Array:
         pc.binary_join_element_wise(text, "T00:00:00.000Z", ""),
         pc.binary_join_element_wise("1970-01-01T", text, ""),
     )
-    other = pc.if_else(pc.or_(pc.or_(is_time, is_date), is_moment), None, text)
-    number = other.cast(pa.decimal128(38, 9)).cast(pa.int64(), safe=False)
+    plain_number = pc.if_else(pc.or_(pc.or_(is_time, is_date), is_moment), None, text)
+    # A whole number can arrive as "5.0", which Arrow cannot cast to an integer directly.
+    number = plain_number.cast(pa.decimal128(38, 9)).cast(pa.int64(), safe=False)
     return pc.coalesce(moment.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), number)
+
+
+def sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
+    """Return the IDs of a random sample of fetched records.
+
+    :param fraction: share of the records to sample.
+    """
+
+    def sample(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
+
+    return [row["Id"] for row in rows.map_batches(sample, IDS).collect()]
+
+
+def live_count(rows: Frame) -> int:
+    """Return the number of rows of a table that are not deleted."""
+    return sum(line["count"] for line in rows.select("_deleted").map_batches(live_rows, COUNT).collect())
 
 
 def live_rows(batches: Batches) -> Batches:

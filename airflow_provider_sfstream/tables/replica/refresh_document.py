@@ -89,13 +89,13 @@ class RefreshDocument:
         try:
             document = json.loads(text)
             if document["format"] != FORMAT or document["version"] != VERSION:
-                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
             tables = {name: _table(each) for name, each in document["tables"].items()}
             return cls(document["refresh_id"], document["snapshot"], tables)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{where} is not a refresh that this version of the package can read ({error}). "
-                "Install one version of the package on the worker and in Spark. Nothing was written."
+                "Install the same version of the package on the worker and in Spark. Nothing was written."
             ) from error
 
 
@@ -103,5 +103,5 @@ def _table(document: dict[str, Any]) -> TableRefresh:
     listed = {name: tuple(document[name]) for name in ("columns", "files", "hidden")}
     table = TableRefresh(**{**document, **listed})
     if table.mode not in get_args(Mode):
-        raise ValueError(f"there is no mode {table.mode!r}")
+        raise ValueError(f"unsupported mode {table.mode!r}")
     return table

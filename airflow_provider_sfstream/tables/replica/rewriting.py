@@ -124,17 +124,17 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
     If its incoming rows exceed ``most_bytes``, one ID range is merged after another, into the same files.
     """
     if plan.only_differing is not None:
-        with _differing(plan, file_group, number, blocks) as differing:
-            return _rewrite(replace(plan, only_differing=None), file_group, number, differing)
+        with _differing(plan, file_group, number, blocks) as differing_blocks:
+            return _rewrite(replace(plan, only_differing=None), file_group, number, differing_blocks)
     size = blocks.size(number)
-    columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
-    ids = distinct(columns)
+    id_columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
+    ids = distinct(id_columns)
     if not (len(ids) or plan.everything or file_group.is_shared):
         return []
-    row = size / max(sum(map(len, columns)), 1)
-    del columns
+    row_bytes = size / max(sum(map(len, id_columns)), 1)
+    del id_columns
     output = Output(
-        plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row)
+        plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
     )
     history = History(plan.merge.columns, plan.history)
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids), "latest": 0})
@@ -153,35 +153,36 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
 
 def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> ShuffleBlocks:
     """Return the incoming records of a file group whose row has another value in some of the columns to compare."""
-    differing, names = ShuffleBlocks(), list(plan.only_differing or ())
-    differing.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
+    differing_blocks, names = ShuffleBlocks(), list(plan.only_differing or ())
+    # A block without rows, so that the file group has a size even if no record differs.
+    differing_blocks.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
     for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
         images = each_once(combined(plan.incoming, [plan.incoming.empty_table(), *tables]))
         for rows in _stored_rows(plan, part, ["Id", *names]):
-            own = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
-            stored = rows.take(pc.index_in(own["Id"], value_set=rows["Id"]))
-            changed = own.filter(pc.invert(are_equal(stored, own, names)))
+            matching = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
+            stored = rows.take(pc.index_in(matching["Id"], value_set=rows["Id"]))
+            changed = matching.filter(pc.invert(are_equal(stored, matching, names)))
             if len(changed):
-                differing.add(block(number, changed))
-    return differing
+                differing_blocks.add(block(number, changed))
+    return differing_blocks
 
 
-def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row: float) -> list[str]:
+def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row_bytes: float) -> list[str]:
     """Return the IDs at which the rows of a file group are divided into files.
 
     :param incoming: IDs of the incoming rows, without duplicates.
     :param row: size of an incoming row, in bytes.
     """
-    stored = sum(file.rows for file in file_group.files)
-    if stored > len(incoming):
-        row = sum(file.size for file in file_group.files) / stored
+    stored_count = sum(file.rows for file in file_group.files)
+    if stored_count > len(incoming):
+        row_bytes = sum(file.size for file in file_group.files) / stored_count
     else:
-        row *= _COMPRESSED
-    rows = stored + len(incoming)
-    if parts(rows * row, rows, plan.target) == 1:
+        row_bytes *= _COMPRESSED
+    rows = stored_count + len(incoming)
+    if parts(rows * row_bytes, rows, plan.target) == 1:
         return []
     ids = distinct([incoming, *(rows["Id"] for rows in _stored_rows(plan, file_group, ["Id"]))])
-    return divided_ids(ids, parts(len(ids) * row, len(ids), plan.target))
+    return divided_ids(ids, parts(len(ids) * row_bytes, len(ids), plan.target))
 
 
 def _stored_rows(
@@ -208,9 +209,9 @@ class _Range:
         rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
         self._latest = _latest(rows)
         self._gone = 0
-        self._change = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
+        self._changes = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
         self._incoming = None if plan.history is None else rows
-        self._met = np.zeros(len(self._change), bool)
+        self._has_row = np.zeros(len(self._changes), bool)
         del rows
         release_memory()  # many changes of few records become few rows
 
@@ -222,11 +223,11 @@ class _Range:
         for rows in _stored_rows(self._plan, self._file_group):
             at_once = rows_at_once(rows)
             for start in range(0, len(rows), at_once):
-                self._output.append(self._merged(rows.slice(start, at_once)))
+                self._output.append(self._merged_rows(rows.slice(start, at_once)))
             del rows
-        for rows in self._new():
+        for rows in self._new_rows():
             self._output.append(rows)
-        self._change = None
+        self._changes = None
         fetched["gone"] += self._gone
         fetched["latest"] = max(fetched["latest"], self._latest or 0)
         self._history.end(self._incoming)
@@ -242,42 +243,42 @@ class _Range:
         names = ["Id", "_refreshed_at"]
         stored = _stored_rows(self._plan, self._file_group, names)
         fetched = as_batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
-        at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
+        refreshed_at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
         # Compare each change separately: commit times need not be in order.
-        seen = is_true(pc.less(changes["_commit_time"], at))
+        seen = is_true(pc.less(changes["_commit_time"], refreshed_at))
         if deletes == "hard":
             seen &= ~follows_delete(changes, ~seen & is_true(pc.equal(changes["_operation"], "delete")))
         operation = pc.if_else(pa.array(seen), "seen", changes["_operation"])
         return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
-    def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _merged_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new rows that replace stored rows."""
-        if not (len(self._change) or self._plan.everything):
+        if not (len(self._changes) or self._plan.everything):
             return rows
-        places = pc.index_in(rows["Id"], value_set=self._change["Id"])
+        places = pc.index_in(rows["Id"], value_set=self._changes["Id"])
         chosen = pa.array(np.ones(len(rows), bool)) if self._plan.everything else places.is_valid()
         if not pc.any(chosen).as_py():
             return rows
         places = places.filter(chosen)
-        self._met[places.drop_null().to_numpy()] = True
+        self._has_row[places.drop_null().to_numpy()] = True
         base = rows.filter(chosen)
         if isinstance(self._plan.merge, RefreshMerge):
-            self._gone += count_true(self._plan.merge.gone(base, self._change.take(places)))
-        new, dropped = self._plan.merge(base, self._change.take(places))
+            self._gone += count_true(self._plan.merge.gone(base, self._changes.take(places)))
+        new, dropped = self._plan.merge(base, self._changes.take(places))
         self._history.note(base, new, dropped)
-        kept = pc.invert(dropped)
+        remains = pc.invert(dropped)
         if len(base) == len(rows):
-            return new.filter(kept)
-        stays = pc.replace_with_mask(pa.array(np.ones(len(rows), bool)), chosen, kept)
+            return new.filter(remains)
+        retained = pc.replace_with_mask(pa.array(np.ones(len(rows), bool)), chosen, remains)
         rows = replaced(rows, chosen, new)
-        return rows if pc.all(stays).as_py() else rows.filter(stays)
+        return rows if pc.all(retained).as_py() else rows.filter(retained)
 
-    def _new(self) -> Iterator[pa.RecordBatch]:
+    def _new_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records without a stored row."""
-        places = np.flatnonzero(~self._met)
-        at_once = rows_at_once(self._change)
+        places = np.flatnonzero(~self._has_row)
+        at_once = rows_at_once(self._changes)
         for start in range(0, len(places), at_once):
-            change = self._change.take(pa.array(places[start : start + at_once]))
+            change = self._changes.take(pa.array(places[start : start + at_once]))
             schema = table_schema(self._plan.merge.columns)
             base = pa.RecordBatch.from_arrays([pa.nulls(len(change), each.type) for each in schema], schema=schema)
             new, dropped = self._plan.merge(base, change)

@@ -81,35 +81,35 @@ class History:
     """Versions of rows that a rewrite ends."""
 
     def __init__(self, columns: Columns, plan: HistoryPlan | None) -> None:
-        self._columns, self._history = columns, plan
+        self._columns, self._plan = columns, plan
         self._bases: list[pa.RecordBatch] = []
         if plan is not None:
             self._output = Output(plan.location.filesystem(), version_schema(columns), is_history=True)
 
     def note(self, base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray) -> None:
         """Record rows before and after the merge."""
-        if self._history is None:
+        if self._plan is None:
             return
-        if self._history.gone_at is None:
+        if self._plan.gone_at is None:
             self._bases.append(base)  # at most as many rows as changes
         else:
-            self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
+            self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._plan.gone_at))
 
     def end(self, changes: pa.RecordBatch | None) -> None:
         """Write the versions that end in an ID range, after all its rows were recorded.
 
         :param changes: its incoming rows; ``None`` without a history.
         """
-        if self._history is not None and self._history.gone_at is None and changes is not None and len(changes):
-            for ended in ended_by_changes(self._bases, changes, self._columns, self._history.deletes):
+        if self._plan is not None and self._plan.gone_at is None and changes is not None and len(changes):
+            for ended in ended_by_changes(self._bases, changes, self._columns, self._plan.deletes):
                 self._output.append(ended)
         self._bases.clear()
 
     def close(self) -> list[dict[str, Any]]:
         """Return the lines of the files."""
-        return [] if self._history is None else self._output.close()
+        return [] if self._plan is None else self._output.close()
 
     def abandon(self) -> None:
         """Close the files, which no commit will name."""
-        if self._history is not None:
+        if self._plan is not None:
             self._output.abandon()

@@ -37,19 +37,19 @@ def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collec
     """
     if not rules:
         return table
-    now, before = (coverage_of(each, name, schemas) for each in (rules, table.rules))
+    now, before = (coverage_of(field_rules, name, schemas) for field_rules in (rules, table.rules))
     if fields := shown(table.columns.columns, now, before, table.computed.columns):
         raise ConfigurationError(
-            f"The replica of {name} has {', '.join(fields)} as they come: it was made without a rule for them. "
-            "Nothing was published. Give another output_url, for a replica made anew, or leave the rule out."
+            f"The replica table {name} contains unprotected values of {', '.join(fields)}: it was created without a "
+            "rule for them. Nothing was published. Set another output_url for a new replica, or remove the rule."
         )
     hidden = dict(table.hidden)
     for text in schemas:
         columns = replica_columns(json.loads(text))
-        for column, how in zip(columns, hidden_columns(now, text), strict=True):
-            if isinstance(how, str):
-                hidden[column.name.lower()] = how
-            warn_of_numbers(name, column.name, column.type, how)
+        for column, treatment in zip(columns, hidden_columns(now, text), strict=True):
+            if isinstance(treatment, str):
+                hidden[column.name.lower()] = treatment
+            warn_of_numbers(name, column.name, column.type, treatment)
     return replace(table, rules=rules.recorded(), hidden=hidden)
 
 

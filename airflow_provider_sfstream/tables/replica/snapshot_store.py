@@ -61,11 +61,11 @@ class SnapshotReader:
 
     def kept(self) -> list[Snapshot]:
         """Return all snapshots, oldest first; those that a job removes meanwhile may be missing."""
-        found = []
+        snapshots = []
         for number in self._numbers():
             with suppress(FileNotFoundError):
-                found.append(self.read(number))
-        return found
+                snapshots.append(self.read(number))
+        return snapshots
 
     def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
         """Yield the window IDs of each page of a stream, the newest page first.
@@ -82,7 +82,7 @@ class SnapshotReader:
         :raises ValueError: if the name is invalid.
         """
         if not _SCHEMA_NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} is not the name of a schema")
+            raise ValueError(f"invalid schema name {name[:80]!r}")
         return StoredSchema(name, f"{self._schemas}/{table}/{name}.json", self._reads.read_text)
 
     def _page_url(self, stream: str, number: int) -> str:
@@ -120,9 +120,9 @@ class SnapshotStore(SnapshotReader):
         except FileExistsError as error:
             winner = self.read(snapshot.number).job or "another job"
             raise PositionConflictError(
-                f"Snapshot {snapshot.number} of the replica below {self._folder} was published by {winner} meanwhile. "
-                "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
-                "(max_active_runs=1, or a pool of one slot)."
+                f"Snapshot {snapshot.number} of the replica below {self._folder} was published by {winner} while this "
+                "job ran. The snapshot of this job was not published; run the job again. Allow only one job at a time "
+                "to write to an output folder (max_active_runs=1, or a pool of one slot)."
             ) from error
         self._snapshots[snapshot.number] = snapshot
         return snapshot

@@ -234,7 +234,7 @@ class Snapshot:
         try:
             document = json.loads(text)
             if document["format"] != FORMAT or document["version"] not in _READABLE:
-                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
             rules = [FieldRules.of_document(each) for each in document.get("rules", ())]
             return cls(
                 document["number"],
@@ -246,7 +246,7 @@ class Snapshot:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
-                "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
+                "airflow-provider-sfstream where the job runs, or set another output_url. Nothing was written."
             ) from error
 
 
@@ -257,11 +257,11 @@ def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> 
     :param deletes: the run's choice; ``None``: that of each table.
     :raises ConfigurationError: if a table records another choice. Nothing was written.
     """
-    others = [name for name, table in sorted(tables.items()) if deletes and table.deletes not in (None, deletes)]
-    if others:
-        recorded = tables[others[0]].deletes
+    conflicting = [name for name, table in sorted(tables.items()) if deletes and table.deletes not in (None, deletes)]
+    if conflicting:
+        recorded = tables[conflicting[0]].deletes
         raise ConfigurationError(
-            f"The replica tables {', '.join(others)} were made with deletes={recorded!r}, this run has "
+            f"The replica tables {', '.join(conflicting)} were created with deletes={recorded!r}, but this run has "
             f"deletes={deletes!r}. Set deletes={recorded!r}, or another output_url for a new replica. Nothing was "
             "written."
         )
@@ -304,13 +304,13 @@ def _table_of_document(
         schema = TableSchema.of_document(document)
         values |= {"columns": ColumnRegistry(schema.columns), "fields": schema.fields, "hidden": schema.hidden}
     elif schema_of is None:
-        raise ValueError("it names documents with columns")
+        raise ValueError("its columns are in separate documents")
     else:
         values = schema_of(name, stored).parts() | values
     flag = document["flag"]
     values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
     computed = document["computed"]
     values["computed"] = ComputedColumns(**{**computed, "columns": tuple(computed["columns"])})
-    own = document["rules"]
-    values["rules"] = rules[own] if isinstance(own, int) else FieldRules.of_document(own or {})
+    own_rules = document["rules"]
+    values["rules"] = rules[own_rules] if isinstance(own_rules, int) else FieldRules.of_document(own_rules or {})
     return TableState(**values)

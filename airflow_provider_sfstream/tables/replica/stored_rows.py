@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, quantiles
 from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, distinct, is_between
 from airflow_provider_sfstream.tables.rows.merging import as_table
-from airflow_provider_sfstream.tables.rows.shuffle import blocks as sent
+from airflow_provider_sfstream.tables.rows.shuffle import blocks as send_blocks
 from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, unpacked
 
 
@@ -39,11 +39,11 @@ def stored_rows(location: TableLocation, file_group: FileGroup, schema: pa.Schem
 def _is_outside(group: pq.RowGroupMetaData, file_group: FileGroup) -> bool:
     """Return whether the statistics of a row group show that it has no record of a file group."""
     columns = (group.column(place) for place in range(group.num_columns))
-    found = next((column.statistics for column in columns if column.path_in_schema == "Id"), None)
-    if found is None or not found.has_min_max:
+    statistics = next((column.statistics for column in columns if column.path_in_schema == "Id"), None)
+    if statistics is None or not statistics.has_min_max:
         return False
-    is_before = file_group.after is not None and found.max <= file_group.after
-    return is_before or (file_group.through is not None and found.min > file_group.through)
+    is_before = file_group.after is not None and statistics.max <= file_group.after
+    return is_before or (file_group.through is not None and statistics.min > file_group.through)
 
 
 def ranges_of(
@@ -57,11 +57,11 @@ def ranges_of(
     ids = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)] if count > 1 else []
     ends = divided_ids(distinct(ids), count) if count > 1 else []
     del ids
-    with _by_range(blocks, number, ends) if ends else nullcontext(blocks) as own:
+    with _by_range(blocks, number, ends) if ends else nullcontext(blocks) as range_blocks:
         for place, (after, through) in enumerate(pairwise([file_group.after, *ends, file_group.through])):
             key = place if ends else number
-            tables = [unpacked(content) for content in own.read(key)]
-            own.forget(key)
+            tables = [unpacked(content) for content in range_blocks.read(key)]
+            range_blocks.forget(key)
             yield replace(file_group, after=after, through=through, is_shared=True) if ends else file_group, tables
 
 
@@ -70,8 +70,10 @@ def _by_range(blocks: ShuffleBlocks, number: int, ends: Sequence[str]) -> Shuffl
     divided = ShuffleBlocks()
     try:
         contents = (unpacked(content) for content in blocks.read(number))
-        for each in sent(lambda batches: batches, ends)(batch for rows in contents for batch in rows.to_batches()):
-            divided.add(each)
+        for block_batch in send_blocks(lambda batches: batches, ends)(
+            batch for rows in contents for batch in rows.to_batches()
+        ):
+            divided.add(block_batch)
     except BaseException:
         divided.__exit__()
         raise

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
@@ -30,6 +30,7 @@ from airflow_provider_sfstream.tables.replica.windows import (
     LandedChanges,
     SeenSchema,
     UnappliedWindow,
+    earliest_event_time,
     numbered,
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
@@ -114,28 +115,28 @@ class StreamRun:
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
         """Return the next snapshot."""
-        new = self._new
-        places = numbered([each.window for each in new], self._state.next_sequence if self._state else 1)
-        landed = [*self._held(), *(_Landed(one.window, place) for one, place in zip(new, places, strict=True))]
-        with_rows = [each for each in landed if each.window.files]
+        new_windows = [unapplied.window for unapplied in self._new]
+        applied, next_sequence = (self._state.applied_sequence, self._state.next_sequence) if self._state else (0, 1)
+        places = numbered(new_windows, next_sequence)
+        landed = [*self._held(), *map(_Landed, new_windows, places)]
+        with_rows = [item for item in landed if item.window.files]
         metrics.windows += [place.window_id for place in places]
         metrics.events += sum(place.event_count for place in places)
         changed: dict[str, TableState] = {}
-        start = end = self._state.applied_sequence if self._state else 0
+        start = end = applied
         applied_id = self._state.applied_replay_id if self._state else None
         if with_rows:
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
-            schemas = _EventSchemas.from_schemas(
-                read_schemas(self._engine.landing, [each.window for each in with_rows])
-            )
-            end = self._end(with_rows, schemas, start, new[-1].window)
+            windows = [item.window for item in with_rows]
+            schemas = _EventSchemas.from_schemas(read_schemas(self._engine.landing, windows))
+            end = self._end(with_rows, schemas, start, new_windows[-1])
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
-            if end > (self._state.applied_sequence if self._state else 0):
+            if end > applied:
                 applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, with_rows, end)
-        changed = self._flag_breaks(changed, new, places, start)
-        state = self._state_after(landed, places, new[-1].window, end, applied_id)
+        changed = self._flag_breaks(changed, places, start)
+        state = self._state_after(landed, places, new_windows[-1], end, applied_id)
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
     def _held(self) -> list[_Landed]:
@@ -158,28 +159,28 @@ class StreamRun:
         for row in narrow.map_batches(seen_sequences(applied, _first_sequences(landed)), SEEN).collect():
             last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
-            so_far = seen.get(row["schema_id"], SeenSchema(0, row["first"], row["last"]))
+            former = seen.get(row["schema_id"], SeenSchema(0, row["first"], row["last"]))
             seen[row["schema_id"]] = SeenSchema(
-                so_far.count + row["rows"], min(so_far.first, row["first"]), max(so_far.last, row["last"])
+                former.count + row["rows"], min(former.first, row["first"]), max(former.last, row["last"])
             )
             if row["again"] is not None:
                 repeated.append(row["again"])
-        for number, each in enumerate(landed):
-            if counted[number] != each.place.event_count:
+        for number, item in enumerate(landed):
+            if counted[number] != item.place.event_count:
                 raise ConfigurationError(
-                    f"Window {each.window.window_id} has {counted[number]} rows in its files, its manifest counts "
-                    f"{each.place.event_count}. Its files were changed after landing. Nothing was published."
+                    f"Window {item.window.window_id}: its files have {counted[number]} rows, but its manifest records "
+                    f"{item.place.event_count} events. The files were changed after landing. Nothing was published."
                 )
         return _Survey(seen, max(last), max(repeated, default=None))
 
     def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
         """Return the sequence number of the last event to apply: the last landed event, if no limit ended the drain."""
         if newest.stop_reason in AT_THE_END:
-            return max(each.last_sequence for each in landed)
-        later = (each for each in reversed(landed) if each.last_sequence > start)
-        unapplied = ((self._rows([each]), each.place.first_sequence, start) for each in later)
-        found = last_whole_sequence(unapplied, schemas.usable())
-        return start if found is None else found
+            return max(item.last_sequence for item in landed)
+        later = (item for item in reversed(landed) if item.last_sequence > start)
+        unapplied = ((self._rows([item]), item.place.first_sequence, start) for item in later)
+        last_complete = last_whole_sequence(unapplied, schemas.usable())
+        return start if last_complete is None else last_complete
 
     def _apply(
         self,
@@ -198,20 +199,19 @@ class StreamRun:
             span=span,
             seen=survey.seen,
             first_sequences=_first_sequences(landed),
-            windows=tuple(each.window for each in landed),
+            windows=tuple(item.window for item in landed),
             refused=schemas.refused,
             rules=self._config.rules,
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
         self._warn_of_unmet(tables)
-
         applied, quarantined, without_schema = self._tables.apply(tables, changes, self._quarantine.plan(changes))
-        for name, one in applied.items():
+        for name, result in applied.items():
             of_table = metrics.of_table(name)
-            of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
-        changed = {name: one.table for name, one in applied.items()}
+            of_table.rows, of_table.deleted = of_table.rows + result.rows, of_table.deleted + result.deleted
+        changed = {name: result.table for name, result in applied.items()}
         if without_schema:  # the table of these events is not known
-            changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
+            changed = self._flag_all(changed, Flag("undecodable", changes.since(), span[1]))
         metrics.quarantined += self._quarantine.finish(quarantined)
         return changed
 
@@ -223,25 +223,26 @@ class StreamRun:
         :raises ConfigurationError: if a table belongs to another stream, or has values that the field protection rules
             forbid.
         """
-        found: dict[str, tuple[TableState, dict[str, str]]] = {}
-        wanted = set(present)
+        tables: dict[str, tuple[TableState, dict[str, str]]] = {}
+        landed_ids = set(present)
         for name, ids in schemas.tables.items():
-            used = {id_: text for id_, text in ids.items() if id_ in wanted}
+            used = {id_: text for id_, text in ids.items() if id_ in landed_ids}
             if not used:
                 continue
-            known = self._snapshot.tables.get(name)
-            table = self._new_table(landed, start) if known is None else self._checked(name, known)
+            existing = self._snapshot.tables.get(name)
+            table = self._new_table(landed, start) if existing is None else self._checked(name, existing)
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)
             self._tables.check(name, table)
-            found[name] = (table, used)
-        return found
+            tables[name] = (table, used)
+        return tables
 
     def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:
         coverages = []
         for name, (table, ids) in tables.items():
             coverages.append(coverage_of(self._config.rules, name, ids.values()))
+            # Each lookup records in the coverage which rules match a field; the results are not needed.
             for text in ids.values():
                 hidden_columns(coverages[-1], text)
             for column in table.computed.columns:
@@ -250,40 +251,36 @@ class StreamRun:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
-        times = (each.window.first_event_time for each in landed if each.window.first_event_time)
-        since = min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+        since = earliest_event_time(item.window for item in landed)
         deletes = self._config.deletes or "soft"
         return TableState(stream=self._key, flag=Flag("new", since, start), deletes=deletes)
 
     def _checked(self, name: str, table: TableState) -> TableState:
         if table.stream != self._key:
             raise ConfigurationError(
-                f"The replica of {name} is made from the stream {table.stream}, these windows are of {self._key}. "
-                "Between two streams there is no order: give each an output_url of its own. Nothing was published."
+                f"The replica table {name} belongs to the stream {table.stream}, these windows to {self._key}. Events "
+                "of two streams have no common order: set a separate output_url for each. Nothing was published."
             )
         return replace(table, deletes=table.deletes or self._config.deletes)
 
     def _flag_breaks(
-        self,
-        changed: dict[str, TableState],
-        new: Sequence[UnappliedWindow],
-        places: Sequence[AppliedWindow],
-        start: int,
+        self, changed: dict[str, TableState], places: Sequence[AppliedWindow], start: int
     ) -> dict[str, TableState]:
         """Flag every table of the stream if events before a window are missing."""
-        for one, place in zip(new, places, strict=True):
+        for unapplied, place in zip(self._new, places, strict=True):
             # If the applied events are repeated after the break, no event is missing.
-            if one.breaks and place.first_sequence > start and self._state is not None:
-                since = one.window.first_event_time or datetime.now(UTC)
-                log.warning("Events before window %s are missing: all tables of %s.", place.window_id, self._key)
-                changed = self._flag_all(changed, "gap", since.astimezone(UTC).isoformat(), place.first_sequence)
+            if unapplied.breaks and place.first_sequence > start and self._state is not None:
+                since = unapplied.window.first_event_time or datetime.now(UTC)
+                log.warning(
+                    "Events before window %s are missing. Flagged all tables of %s.", place.window_id, self._key
+                )
+                flag = Flag("gap", since.astimezone(UTC).isoformat(), place.first_sequence)
+                changed = self._flag_all(changed, flag)
         return changed
 
-    def _flag_all(
-        self, changed: dict[str, TableState], reason: Any, since: str, sequence: int
-    ) -> dict[str, TableState]:
-        mine = {name: table for name, table in self._snapshot.tables.items() if table.stream == self._key} | changed
-        return {name: table.flagged(Flag(reason, since, sequence)) for name, table in mine.items()}
+    def _flag_all(self, changed: dict[str, TableState], flag: Flag) -> dict[str, TableState]:
+        tables = {name: table for name, table in self._snapshot.tables.items() if table.stream == self._key} | changed
+        return {name: table.flagged(flag) for name, table in tables.items()}
 
     def _state_after(
         self,
@@ -315,6 +312,6 @@ def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
 
 
 def _replay_id(rows: Frame, landed: Sequence[_Landed], sequence: int) -> str:
-    one = one_event(_first_sequences(landed), sequence)
-    (row,) = rows.select("window", "ordinal", "replay_id").map_batches(one, REPLAY_ID).collect()
+    select_event = one_event(_first_sequences(landed), sequence)
+    (row,) = rows.select("window", "ordinal", "replay_id").map_batches(select_event, REPLAY_ID).collect()
     return bytes(row["replay_id"]).hex()

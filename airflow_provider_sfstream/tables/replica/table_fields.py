@@ -40,15 +40,15 @@ def with_fields(
     former = before.fields
     if former is None:  # only the names are known
         former = {name: schemas[-1].get(name, "") for name in before.columns.columns}
-    documented = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
-    added = documented if before.columns.columns else set()  # a new table has no rows older than its fields
-    gone = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
-    columns = tuple(sorted(added | gone))
+    changed_columns = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
+    new_columns = changed_columns if before.columns.columns else set()  # a new table has no rows older than its fields
+    removed = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
+    columns = tuple(sorted(new_columns | removed))
     computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
     after = replace(after, fields=schemas[-1], computed=replace(after.computed, columns=computed))
     if not columns:
         return after
-    log.warning("The object has other fields than before; columns to fetch: %s.", ", ".join(columns))
+    log.warning("The fields of the object have changed; columns to fetch: %s.", ", ".join(columns))
     return after.flagged(Flag("schema", since, sequence, columns))
 
 
@@ -63,8 +63,8 @@ def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableS
     for column, type_ in refresh.computed.items():
         if columns.setdefault(column, type_) != type_:
             raise ConfigurationError(
-                f"{name}: the column {column} is of another type by now than when the refresh began. Run the refresh "
-                "again. Nothing was published."
+                f"{name}: the type of the column {column} has changed since the refresh began. Nothing was published. "
+                "Run the refresh again."
             )
     computed = table.computed
     if refresh.mode in ("full", "computed"):

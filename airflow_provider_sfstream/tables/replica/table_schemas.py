@@ -53,11 +53,11 @@ class TableSchema:
         try:
             document = json.loads(text)
             if document["format"] != FORMAT or document["version"] != VERSION:
-                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
             return cls.of_document(document)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
-                f"{where} has no columns of a replica table that this version of the package can read ({error}). "
+                f"{where} is not a replica table schema that this version of the package can read ({error}). "
                 "Upgrade airflow-provider-sfstream where the job runs, or set another output_url. Nothing was written."
             ) from error
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -42,12 +41,18 @@ from airflow_provider_sfstream.tables.replica.reconciliation import (
     ranges,
     totals,
 )
-from airflow_provider_sfstream.tables.replica.refresh import COUNT, image_schema, live_rows, refresh_merge, typed
+from airflow_provider_sfstream.tables.replica.refresh import (
+    IDS,
+    image_schema,
+    live_count,
+    refresh_merge,
+    sampled_record_ids,
+    typed,
+)
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Columns, MarkMerge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
@@ -59,7 +64,6 @@ _FEW_ROWS = 10
 """Number of rows of a table that may always lack a record in the org, regardless of their share."""
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
-IDS = pa.schema([("Id", pa.string())])
 _REPORTED_RANGES = 10
 """Most differing ranges in the metrics; the report has all of them."""
 
@@ -122,10 +126,10 @@ class ReplicaTables:
                 sample=partial(sampled_ids, run, name, changes.rows),
                 may_be_seen=_may_be_seen(table, changes),
             )
-        merged, others = self._delta.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
-        counted = change_counts(others)
+        merged, lines = self._delta.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
+        counted = change_counts(lines)
 
-        def finished(name: str) -> MergeResult:
+        def finish(name: str) -> MergeResult:
             before, (after, rewritten) = tables[name][0], merged[name]
             after = self._with_list(name, before, after, rewritten, changed_after=changes.span[0])
             if any(key[0] == "undecodable" for key in counted[name]):
@@ -133,9 +137,9 @@ class ReplicaTables:
             return MergeResult(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
 
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            applied = dict(zip(tables, pool.map(finished, tables), strict=True))
+            applied = dict(zip(tables, pool.map(finish, tables), strict=True))
         without_schema = counted[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)]
-        return applied, [line for line in others if line["path"] is not None], without_schema
+        return applied, [line for line in lines if line["path"] is not None], without_schema
 
     def refresh(
         self,
@@ -170,7 +174,7 @@ class ReplicaTables:
             schema,
             are_changes=False,
             count=refresh.fetched,
-            sample=partial(_some_ids, rows),
+            sample=partial(sampled_record_ids, rows),
             # A full refresh has no line for a record that the org no longer has, so it reads every row.
             everything=is_full,
             only_differing=refresh.columns if refresh.mode == "computed" else None,
@@ -193,16 +197,15 @@ class ReplicaTables:
 
         :param folder: folder of the refresh, as the engine names it.
         """
-
         columns, location = table.columns.columns, self._files.table_location(self._base).below(name)
         moments_of_rows = self._delta.read(name, table).select("_commit_time").map_batches(moments, MOMENTS).collect()
         moment = max((row["latest"] for row in moments_of_rows if row["latest"] is not None), default=None)
         images, schema = self._images(refresh, columns, folder)
-        read = [table_schema(columns).field(each) for each in compared_columns(refresh.columns)]
+        fields = [table_schema(columns).field(line) for line in compared_columns(refresh.columns)]
         plan = Comparison(
             location,
             file_groups := self._delta.file_groups(name, table),
-            pa.schema(read),
+            pa.schema(fields),
             schema,
             refresh.columns,
             refresh.applied_sequence,
@@ -210,35 +213,32 @@ class ReplicaTables:
             table.effective_deletes,
         )
         sent = images.map_batches(blocks(unchanged_batches, ends_of(file_groups)), BLOCK)
-        lines = (
-            self._engine.shuffle_blocks(sent, range(len(file_groups)), len(file_groups))
-            .map_batches(judged(plan), JUDGED)
-            .collect()
-        )
-        found = ranges(lines)
-        wrong = [{"Id": each["wrong"]} for each in lines if each["wrong"] is not None]
+        shuffled = self._engine.shuffle_blocks(sent, range(len(file_groups)), len(file_groups))
+        lines = shuffled.map_batches(judged(plan), JUDGED).collect()
+        id_ranges = ranges(lines)
+        wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]
         merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
+        # gone_at must be set, because the rows are not changes; its value is not used, since this merge drops no row.
         incoming = Incoming(table, merge, IDS, are_changes=False, count=0, gone_at=0)
-        after, rewritten = self._merge(
-            name, incoming, self._engine.rows_of(pa.RecordBatch.from_pylist(wrong, schema=IDS))
-        )
+        marked = self._engine.rows_of(pa.RecordBatch.from_pylist(wrong_ids, schema=IDS))
+        after, rewritten = self._merge(name, incoming, marked)
         report = {
             "table": name,
             "as_of": None if moment is None else (_EPOCH + timedelta(microseconds=moment)).isoformat(),
             "columns": list(refresh.columns),
-            "records": totals(found),
-            "ranges": found,
+            "records": totals(id_ranges),
+            "ranges": id_ranges,
         }
-        place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
-        self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
+        report_path = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
+        self._files.replace_text(f"{self._base}/{report_path}", json.dumps(report, indent=1))
         after = self._with_list(name, table, after, rewritten)
-        totals_of_report = {key: report[key] for key in ("as_of", "records")}
-        differing = [each for each in found if any(each[verdict] for verdict in WRONG)]
+        differing = [line for line in id_ranges if any(line[verdict] for verdict in WRONG)]
         return after, {
-            **totals_of_report,
-            "ranges": len(found),
+            "as_of": report["as_of"],
+            "records": report["records"],
+            "ranges": len(id_ranges),
             "differing_ranges": differing[:_REPORTED_RANGES],
-            "report": place,
+            "report": report_path,
         }
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
@@ -282,14 +282,13 @@ class ReplicaTables:
         """Check that the number of rows to delete because the org returned no record is within the limit."""
         if gone <= _FEW_ROWS:
             return
-        counts = self._delta.read(name, table).select("_deleted").map_batches(live_rows, COUNT).collect()
-        live = sum(row["count"] for row in counts)
+        live = live_count(self._delta.read(name, table))
         if gone > max_deleted_fraction * live:
             raise ConfigurationError(
-                f"{name}: of {live} rows that are not deleted, the org gave no record for {gone}, not even in its "
+                f"{name}: the org returned no record for {gone} of {live} rows that are not deleted, not even from its "
                 f"recycle bin. That is more than max_deleted_fraction={max_deleted_fraction}: the user of the "
-                "connection may not see them. Nothing was published. If they were deleted for good, run it again with "
-                "max_deleted_fraction=1."
+                "connection may not see the records. Nothing was published. If the records were deleted permanently, "
+                "run the refresh again with max_deleted_fraction=1."
             )
 
 
@@ -304,16 +303,6 @@ def _refreshed_through(table: TableState, latest: int | None) -> TableState:
         return table
     moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
     return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
-
-
-def _some_ids(rows: Frame, fraction: float) -> list[str]:
-    """Return some IDs of rows."""
-
-    def some(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
-
-    return [row["Id"] for row in rows.map_batches(some, IDS).collect()]
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

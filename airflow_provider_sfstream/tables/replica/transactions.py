@@ -44,10 +44,10 @@ def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
             for schema_id, part in by_value(batch, "schema_id"):
                 for window, rows in by_value(part, "window"):
                     sequences = sequences_of(rows, first_sequences)
-                    again = sequences.filter(pc.equal(rows.column("replay_id"), pa.scalar(applied_id, pa.binary())))
+                    repeated = sequences.filter(pc.equal(rows.column("replay_id"), pa.scalar(applied_id, pa.binary())))
                     first, last = pc.min_max(sequences).values()
                     last_id = rows.column("replay_id")[pc.index(sequences, last).as_py()]
-                    values = (schema_id, window, len(rows), pc.max(again), first, last, last_id)
+                    values = (schema_id, window, len(rows), pc.max(repeated), first, last, last_id)
                     row = [each.as_py() if isinstance(each, pa.Scalar) else each for each in values]
                     yield pa.RecordBatch.from_pylist([dict(zip(SEEN.names, row, strict=True))], schema=SEEN)
 
@@ -71,18 +71,18 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
         first event, and that of the last event applied; the last window of the stream first. Usually one is read.
     :param schemas: Avro schemas by ID.
     """
-    last: str | None = None
+    last_key: str | None = None
     for rows, first_sequence, applied in windows:
         keys = _last_two(_unapplied(transactions(schemas, (first_sequence,)), first_sequence, applied))
         ends = (
             rows.select("window", "ordinal", "schema_id", "payload").map_batches(keys, transaction_schema()).collect()
         )
-        found = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
-        if last is None and found:
-            last = found[-1][1]
-        others = [sequence for sequence, key in found if key != last]
-        if others:
-            return int(others[-1])
+        keyed_events = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
+        if last_key is None and keyed_events:
+            last_key = keyed_events[-1][1]
+        earlier = [sequence for sequence, key in keyed_events if key != last_key]
+        if earlier:
+            return int(earlier[-1])
     return None
 
 
@@ -104,11 +104,13 @@ def _last_two(keys: Rows) -> Rows:
 
     def ends(batches: Batches) -> Batches:
         for batch in keys(batches):
-            known = batch.filter(batch.column("_transaction_key").is_valid())
-            if not len(known):
+            keyed = batch.filter(batch.column("_transaction_key").is_valid())
+            if not len(keyed):
                 continue
-            known = known.take(pc.sort_indices(known, [("_sequence", "descending")]))
-            others = known.filter(pc.not_equal(known.column("_transaction_key"), known.column("_transaction_key")[0]))
-            yield from (each.slice(0, 1) for each in (known, others))
+            keyed = keyed.take(pc.sort_indices(keyed, [("_sequence", "descending")]))
+            of_other_keys = keyed.filter(
+                pc.not_equal(keyed.column("_transaction_key"), keyed.column("_transaction_key")[0])
+            )
+            yield from (rows.slice(0, 1) for rows in (keyed, of_other_keys))
 
     return ends

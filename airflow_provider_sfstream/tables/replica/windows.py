@@ -44,12 +44,12 @@ def check_windows(windows: Iterable[LandedWindow]) -> None:
         if window.payload_encoding != "avro":
             raise ConfigurationError(
                 f"Window {window.window_id} of {window.topic} was drained over the Streaming API, whose change events "
-                "do not say which fields became null. Drain the topic with api='pubsub'. Nothing was written."
+                "do not list the fields that became null. Drain the topic with api='pubsub'. Nothing was written."
             )
         if not window.topic.startswith("/data/"):
             raise ConfigurationError(
-                f"{window.topic} has no change events, so no table can be made from it. A replica is made from topics "
-                "such as /data/AccountChangeEvent or /data/ChangeEvents. Nothing was written."
+                f"{window.topic} has no change events, which a replica requires. Use a topic such as "
+                "/data/AccountChangeEvent or /data/ChangeEvents. Nothing was written."
             )
 
 
@@ -59,11 +59,11 @@ def new_windows(
     read: ReadManifest,
     older: OlderWindows = tuple,
 ) -> list[UnappliedWindow]:
-    """Return the windows to process, in the order of the stream, so that the replica has all of ``given``.
+    """Return the windows to process, in the order of the stream, so that the replica has all of ``given_windows``.
 
     :param given_windows: windows of one stream.
     :param state: progress of the replica; ``None`` if it has no window of the stream yet. It then starts with the first
-        window of ``given``.
+        of ``given_windows``.
     :param read: reads a manifest.
     :param older: reads the IDs of windows processed before those that the state names, in lists, the newest list first.
         Called only for a window that does not follow the last one.
@@ -83,51 +83,52 @@ class _Chain:
         self, state: StreamState | None, given_windows: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
     ) -> None:
         self.added: list[UnappliedWindow] = []
-        self._older_windows = older
+        self._read_older = older
         self._state = state
         self._windows_by_name = given_windows
         self._read = read
-        self._known = set(state.recent) if state else set()
-        self._last = state.last.window_id if state else None
+        self._chain_ids = set(state.recent) if state else set()
+        self._last_id = state.last.window_id if state else None
 
     def reach(self, window: LandedWindow) -> None:
         """Add the missing windows up to ``window``."""
-        if window.window_id in self._known or (self._seems_old(window) and self._is_behind(window)):
-            log.info("Window %s is applied already.", window.window_id)
+        if window.window_id in self._chain_ids or (self._seems_old(window) and self._is_behind(window)):
+            log.info("Skipped window %s, which was applied before.", window.window_id)
             return
         path, ids = [window], {window.window_id}
-        while (before := self._before(path[-1])) is not None:
+        while (before := self._previous(path[-1])) is not None:
             if before.window_id in ids:
-                raise ManifestError(f"The windows before {window.window_id} are in a circle. Nothing was written.")
+                raise ManifestError(f"The chain of windows before {window.window_id} has a cycle. Nothing was written.")
             path.append(before)
             ids.add(before.window_id)
-        follows = self._last is not None and path[-1].previous_window_id == self._last
+        # The time in an ID may be wrong, so a window that does not continue the chain may be an old one.
+        follows = self._last_id is not None and path[-1].previous_window_id == self._last_id
         if not follows and not self._seems_old(window) and self._is_behind(window):
-            log.info("Window %s is applied already.", window.window_id)
+            log.info("Skipped window %s, which was applied before.", window.window_id)
             return
-        for each in reversed(path):
-            self.added.append(UnappliedWindow(each, self._breaks(each)))
-            self._known.add(each.window_id)
-            self._last = each.window_id
+        for missing in reversed(path):
+            self.added.append(UnappliedWindow(missing, self._breaks(missing)))
+            self._chain_ids.add(missing.window_id)
+            self._last_id = missing.window_id
 
-    def _before(self, window: LandedWindow) -> LandedWindow | None:
+    def _previous(self, window: LandedWindow) -> LandedWindow | None:
         """Return the window before ``window`` that must be added first, ``None`` if there is none."""
         name = window.previous_window_id
-        if name is None or name == self._last:
+        if name is None or name == self._last_id:
             return None
-        if name in self._known:
+        if name in self._chain_ids:
             raise ManifestError(
-                f"Window {window.window_id} follows {name}, and so does another window, which the replica has applied. "
-                "Only one of the two belongs to the stream; see the replay store for which. Nothing was written."
+                f"Window {window.window_id} follows {name}, but the replica has applied another window that follows "
+                "it. Only one of the two belongs to the stream; the replay store names it. Nothing was written."
             )
         if name in self._windows_by_name:
             return self._windows_by_name[name]
-        return None if self._last is None else self._read(window.manifest_url_of(name))
+        return None if self._last_id is None else self._read(window.manifest_url_of(name))
 
     def _breaks(self, window: LandedWindow) -> bool:
         if window.has_gap:
             return True
-        if self._last is None or window.previous_window_id == self._last:
+        if self._last_id is None or window.previous_window_id == self._last_id:
             return False
         # A new chain starts: a user set the position, or the replay store was replaced.
         through = self.added[-1].window.through if self.added else self._state and self._state.through
@@ -143,19 +144,19 @@ class _Chain:
         if self._state is None:
             return False
         oldest_id = self._state.recent[0]
-        for page in self._older_windows():
+        for page in self._read_older():
             if window.window_id in page:
                 return True
             oldest_id = page[0]
         # Search before the first window that the replica has processed.
         oldest = self._read(self._state.last.manifest_url).manifest_url_of(oldest_id)
-        seen: set[str] = set()
+        visited: set[str] = set()
         try:
             before = self._read(oldest)
-            while (name := before.previous_window_id) is not None and name not in seen:
+            while (name := before.previous_window_id) is not None and name not in visited:
                 if name == window.window_id:
                     return True
-                seen.add(name)
+                visited.add(name)
                 before = self._read(before.manifest_url_of(name))
         except ManifestError:
             pass  # removed since: earlier windows cannot be found
@@ -169,6 +170,12 @@ def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[Appli
         applied.append(AppliedWindow(window.window_id, window.manifest_url, first_sequence, window.event_count))
         first_sequence += window.event_count
     return applied
+
+
+def earliest_event_time(windows: Iterable[LandedWindow]) -> str:
+    """Return the time of the first event of windows (ISO 8601, UTC); the current time if no window has a time."""
+    times = (window.first_event_time for window in windows if window.first_event_time is not None)
+    return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
 
 
 @dataclass(frozen=True)
@@ -236,5 +243,4 @@ class LandedChanges:
 
     def since(self) -> str:
         """Return the time of the first event (ISO 8601, UTC)."""
-        times = [window.first_event_time for window in self.windows if window.first_event_time is not None]
-        return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+        return earliest_event_time(self.windows)

@@ -50,9 +50,9 @@ def rows_at_once(rows: pa.RecordBatch) -> int:
 
 def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:
     """Return unique IDs, sorted. They stay in Arrow, because Python strings need three times the memory."""
-    chunks = [chunk for each in ids for chunk in (each.chunks if isinstance(each, pa.ChunkedArray) else [each])]
-    found = pc.unique(pa.chunked_array(chunks, pa.string()))
-    return found.take(pc.array_sort_indices(found))
+    chunks = [chunk for column in ids for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])]
+    unique_ids = pc.unique(pa.chunked_array(chunks, pa.string()))
+    return unique_ids.take(pc.array_sort_indices(unique_ids))
 
 
 def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:

@@ -31,6 +31,7 @@ from airflow_provider_sfstream.tables.rows.change_decoding import (
     lengths,
     transaction_keys,
 )
+from airflow_provider_sfstream.tables.rows.change_fold import set_array
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     Rows,
@@ -157,23 +158,23 @@ def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.Rec
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
     """Yield one change row for each record of each event, and count the events and the record IDs without a row."""
     sequences = sequences_of(changes.landed, plan.first_sequences)
-    overflow = is_overflow(changes.types)
+    is_overflow_event = is_overflow(changes.types)
     ids = changes.record_ids.flatten()
     events = np.repeat(np.arange(len(changes.landed)), lengths(changes.record_ids))
-    for_many = pa.compute.match_substring(ids, "*").to_numpy(zero_copy_only=False)
-    kept = np.flatnonzero(~for_many & ~overflow[events])
-    for each in pa.compute.value_counts(changes.types).to_pylist():
-        counted["events", each["values"]] += each["counts"]
-    for_all = np.setdiff1d(events[for_many], np.flatnonzero(overflow))
-    for reason, rows in (("overflow", np.flatnonzero(overflow)), ("all_records", for_all)):
+    is_wildcard = pa.compute.match_substring(ids, "*").to_numpy(zero_copy_only=False)
+    with_row = np.flatnonzero(~is_wildcard & ~is_overflow_event[events])
+    for type_count in pa.compute.value_counts(changes.types).to_pylist():
+        counted["events", type_count["values"]] += type_count["counts"]
+    wildcard_events = np.setdiff1d(events[is_wildcard], np.flatnonzero(is_overflow_event))
+    for reason, rows in (("overflow", np.flatnonzero(is_overflow_event)), ("all_records", wildcard_events)):
         counted.update((reason, *_position_of(changes, sequences, int(row))) for row in rows)
     by_event = _by_event(plan, changes, sequences)
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
-    first = np.diff(events[kept], prepend=-1) > 0
-    for chosen in (kept[first], *_pieces(kept[~first], events, by_event)):
-        own = events[chosen]
-        one_each = len(own) == len(by_event) and bool((np.diff(own) > 0).all())
-        rows = by_event if one_each else by_event.take(pa.array(own))
+    first = np.diff(events[with_row], prepend=-1) > 0
+    for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event)):
+        chosen_events = events[chosen]
+        one_each = len(chosen_events) == len(by_event) and bool((np.diff(chosen_events) > 0).all())
+        rows = by_event if one_each else by_event.take(pa.array(chosen_events))
         if len(rows):
             yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
 
@@ -205,7 +206,7 @@ def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) ->
         "_sequence": sequences,
         "_operation": changes.operations,
         "_dirty_reason": changes.reasons,
-        "_set": _lists(changes.bits),
+        "_set": set_array(changes.bits),
         "_replay_id": changes.landed.column("replay_id"),
         "_commit_time": changes.commit_times,
         "_transaction_key": changes.transaction_keys,
@@ -226,12 +227,6 @@ def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tupl
 def sequences_of(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
     """Return the ``_sequence`` of each landed row: the first sequence of its window plus its ordinal."""
     return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
-
-
-def _lists(words: npt.NDArray[np.int64]) -> pa.ListArray:
-    count, width = words.shape
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
-    return pa.ListArray.from_arrays(pa.array(offsets), words.ravel())
 
 
 def _arrow_schema(columns: dict[str, ColumnType]) -> pa.Schema:

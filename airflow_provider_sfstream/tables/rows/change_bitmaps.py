@@ -28,7 +28,8 @@ from airflow_provider_sfstream.exceptions import SchemaError
 from airflow_provider_sfstream.salesforce.bitmaps import FieldPositions, decode_bitmap
 from airflow_provider_sfstream.tables.rows.replica_columns import ReplicaColumn
 
-_REMEMBERED = 1 << 16
+_CACHED_BITMAPS = 1 << 16
+"""Most distinct pairs of bitmaps to cache for a schema."""
 
 
 @dataclass(frozen=True)
@@ -55,40 +56,40 @@ class BitmapReader:
     """
 
     def __init__(self, columns: Sequence[ReplicaColumn], places: Sequence[int | None], width: int) -> None:
-        self._places = places
-        self._words = -(-width // 64)
-        self._all: dict[int, set[int]] = defaultdict(set)
-        self._own: dict[int, set[int]] = defaultdict(set)
-        self._parts: dict[tuple[int, int], set[int]] = defaultdict(set)
-        for at, column in enumerate(columns):
-            self._all[column.position].add(at)
+        self._table_indexes = places
+        self._word_count = -(-width // 64)
+        self._field_columns: dict[int, set[int]] = defaultdict(set)
+        self._field_values: dict[int, set[int]] = defaultdict(set)
+        self._part_columns: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for index, column in enumerate(columns):
+            self._field_columns[column.position].add(index)
             if column.part is None:
-                self._own[column.position].add(at)
+                self._field_values[column.position].add(index)
             else:
-                self._parts[column.position, column.part].add(at)
-        self._simple = self._all.keys() - {position for position, _ in self._parts}
-        self._read = lru_cache(_REMEMBERED)(self._read_texts)
+                self._part_columns[column.position, column.part].add(index)
+        self._without_parts = self._field_columns.keys() - {position for position, _ in self._part_columns}
+        self._cached_reading = lru_cache(_CACHED_BITMAPS)(self._read_texts)
 
     def everything(self) -> npt.NDArray[np.int64]:
         """Return the bits of an event that sets all columns of the schema."""
-        return np.frombuffer(self._bits(range(len(self._places))), "<i8")
+        return np.frombuffer(self._bits(range(len(self._table_indexes))), "<i8")
 
     def read(self, changed: pa.ListArray, nulled: pa.ListArray) -> SetColumns:
         """Return the columns that the events with these ``changedFields`` and ``nulledFields`` set."""
         texts = _joined(changed, nulled).dictionary_encode()
-        which = texts.indices.to_numpy()
-        readings = [self._read(text) for text in texts.dictionary.to_pylist()]
-        nulled_by: dict[int, list[int]] = defaultdict(list)
+        reading_numbers = texts.indices.to_numpy()
+        readings = [self._cached_reading(text) for text in texts.dictionary.to_pylist()]
+        nulling_readings: dict[int, list[int]] = defaultdict(list)
         for number, reading in enumerate(readings):
             for column in reading.nulled:
-                nulled_by[column].append(number)
-        bad = [number for number, reading in enumerate(readings) if reading.error]
-        rows = np.flatnonzero(_chosen(bad, which, len(readings))) if bad else ()
+                nulling_readings[column].append(number)
+        failed = [number for number, reading in enumerate(readings) if reading.error]
+        rows = np.flatnonzero(_chosen(failed, reading_numbers, len(readings))) if failed else ()
         words = np.frombuffer(b"".join(reading.bits for reading in readings), "<i8")
         return SetColumns(
-            words.reshape(len(readings), self._words)[which],
-            {column: _chosen(numbers, which, len(readings)) for column, numbers in nulled_by.items()},
-            {int(row): readings[which[row]].error for row in rows},
+            words.reshape(len(readings), self._word_count)[reading_numbers],
+            {column: _chosen(numbers, reading_numbers, len(readings)) for column, numbers in nulling_readings.items()},
+            {int(row): readings[reading_numbers[row]].error for row in rows},
         )
 
     def _read_texts(self, text: str) -> _Reading:
@@ -100,25 +101,25 @@ class BitmapReader:
             return _Reading(self._bits(()), (), str(error))
 
     def _columns_of(self, positions: FieldPositions, listed_by_part: Container[int]) -> set[int]:
-        found: set[int] = set()
+        indexes: set[int] = set()
         for position in positions.top:
-            found |= (self._own if position in listed_by_part else self._all).get(position, set())
-        for position, inside in positions.nested.items():
-            if position in self._simple and inside:
+            indexes |= (self._field_values if position in listed_by_part else self._field_columns).get(position, set())
+        for position, parts in positions.nested.items():
+            if position in self._without_parts and parts:
                 raise SchemaError(
-                    f"A bitmap names parts of the field at position {position}, which has none in the event's schema. "
-                    "The event was not applied; keep its payload and report it."
+                    f"A bitmap names parts of the field at position {position}, but the field has no parts in the "
+                    "event's schema. The event was not applied. Report this error with the payload of the event."
                 )
-            for part in inside:
-                found |= self._parts.get((position, part), set())
-        return found
+            for part in parts:
+                indexes |= self._part_columns.get((position, part), set())
+        return indexes
 
     def _bits(self, columns: Iterable[int]) -> bytes:
         bits = 0
         for column in columns:
-            if (place := self._places[column]) is not None:
-                bits |= 1 << place
-        return bits.to_bytes(8 * self._words, "little")
+            if (index := self._table_indexes[column]) is not None:
+                bits |= 1 << index
+        return bits.to_bytes(8 * self._word_count, "little")
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,9 @@ def _parted(text: str) -> tuple[list[str], list[str]]:
     return parts
 
 
-def _chosen(numbers: Sequence[int], which: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:
+def _chosen(numbers: Sequence[int], reading_numbers: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the events whose reading is one of ``numbers``."""
     flags = np.zeros(count, np.bool_)
     flags[list(numbers)] = True
-    chosen: npt.NDArray[np.bool_] = flags[which]
+    chosen: npt.NDArray[np.bool_] = flags[reading_numbers]
     return chosen

@@ -29,6 +29,7 @@ _OPERATION_OF: dict[str, Operation] = {"CREATE": "full", "UNDELETE": "full", "UP
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _REASONS = ("gap", "diff")
 _RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
+"""Record ID of 15 characters, of 18 with its checksum, or a key prefix that stands for many records (``001*``)."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,14 @@ class ChangeDecoder:
         self._decoder = AvroDecoder(schema.schema_json)
         self._columns = replica_columns(json.loads(schema.schema_json))
         self._names = schema.columns
-        places = {name: place for place, name in enumerate(table)}
+        indexes = {name: index for index, name in enumerate(table)}
         self._rules = rules
         self._hidden: tuple[Hidden, ...] = (None,) * len(self._columns)
         if rules:
             entity = entity_of(json.loads(schema.schema_json))
             self._hidden = hidden_columns(coverage_of(rules, entity, (schema.schema_json,)), schema.schema_json)
         self._bitmaps = BitmapReader(
-            self._columns, [None if name is None else places[name] for name in schema.columns], len(table)
+            self._columns, [None if name is None else indexes[name] for name in schema.columns], len(table)
         )
 
     @property
@@ -99,15 +100,15 @@ class ChangeDecoder:
         decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
         if decoded is None:
             return None, failures
-        good = _others(len(landed), failures)
-        changes, unreadable = self._changes(landed.take(good) if failures else landed, decoded)
+        readable = _decoded_rows(len(landed), failures)
+        changes, unreadable = self._changes(landed.take(readable) if failures else landed, decoded)
         if not unreadable:
             return changes, failures
         # Rare: decode the remaining events again, without the failed ones.
-        failures += (Undecodable.because(int(good[row]), reason) for row, reason in unreadable.items())
+        failures += (Undecodable.because(int(readable[row]), reason) for row, reason in unreadable.items())
         failures.sort(key=lambda failure: failure.row)
-        rest = landed.take(_others(len(landed), failures))
-        return (self.decode(rest)[0] if len(rest) else None), failures
+        remaining = landed.take(_decoded_rows(len(landed), failures))
+        return (self.decode(remaining)[0] if len(remaining) else None), failures
 
     def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
         """Return the changes, and by row why an event cannot be applied. Changes are correct only if there is none."""
@@ -116,19 +117,19 @@ class ChangeDecoder:
         operations, reasons = _operations(types, lengths(header["diffFields"]) > 0)
         patches = np.flatnonzero(operations == _OPERATIONS.index("patch"))
         updates = (header[name].take(pa.array(patches)) for name in ("changedFields", "nulledFields"))
-        found = self._bitmaps.read(*updates)
-        unreadable = {int(patches[row]): reason for row, reason in found.unreadable.items()}
-        nameless = np.flatnonzero((lengths(record_ids) == 0) & ~is_overflow(types))
-        unreadable |= {int(row): "the event names no record" for row in nameless}
+        set_columns = self._bitmaps.read(*updates)
+        unreadable = {int(patches[row]): reason for row, reason in set_columns.unreadable.items()}
+        without_id = np.flatnonzero((lengths(record_ids) == 0) & ~is_overflow(types))
+        unreadable |= {int(row): "the event has no record ID" for row in without_id}
         unreadable |= {
-            row: f"{wrong[:40]!r} is not the id of a record" for row, wrong in _wrong_ids(record_ids).items()
+            row: f"{invalid_id[:40]!r} is not a record ID" for row, invalid_id in _wrong_ids(record_ids).items()
         }
         everything = self._bitmaps.everything()
         bits = np.zeros((len(landed), len(everything)), np.int64)
         bits[operations == _OPERATIONS.index("full")] = everything
-        bits[patches] = found.bits
+        bits[patches] = set_columns.bits
         values = self._values(decoded)
-        for column, nulled in found.nulled.items():
+        for column, nulled in set_columns.nulled.items():
             values[column] = _with_nulls(values[column], patches[nulled])
         changes = DecodedChanges(
             landed=landed,
@@ -140,8 +141,8 @@ class ChangeDecoder:
             reasons=pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
             bits=bits,
             values={
-                name: stored(array, how, self._rules)
-                for name, array, how in zip(self._names, values, self._hidden, strict=True)
+                name: stored(array, protection, self._rules)
+                for name, array, protection in zip(self._names, values, self._hidden, strict=True)
                 if name is not None
             },
         )
@@ -166,27 +167,27 @@ def transaction_keys(decoder: AvroDecoder, landed: pa.RecordBatch) -> pa.Array:
     if decoded is None:
         return pa.nulls(len(landed), pa.string())
     places = np.full(len(landed), -1)
-    places[_others(len(landed), failures)] = np.arange(len(landed) - len(failures))
+    places[_decoded_rows(len(landed), failures)] = np.arange(len(landed) - len(failures))
     return _header(decoded)["transactionKey"].take(pa.array(places, mask=places < 0))
 
 
 def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
-    found: npt.NDArray[Any] = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return found
+    lengths_of_lists: npt.NDArray[Any] = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)
+    return lengths_of_lists
 
 
 def is_overflow(types: pa.Array) -> npt.NDArray[np.bool_]:
     """Return a mask of the change types that are :data:`OVERFLOW`."""
-    found: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
-    return found
+    mask: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
     """Return, for each event that has one, a text that is neither a record ID nor stands for many (``001*``)."""
     ids = record_ids.flatten()
-    wrong = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
+    places = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
     events = np.repeat(np.arange(len(record_ids)), lengths(record_ids))
-    return {int(events[at]): str(ids[int(at)].as_py()) for at in wrong}
+    return {int(events[place]): str(ids[int(place)].as_py()) for place in places}
 
 
 def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
@@ -197,14 +198,14 @@ def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
 def _operations(types: pa.Array, with_diff: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Return the indexes of operations and reasons in their lists, -1 for no reason."""
     encoded = types.dictionary_encode()
-    known = [_OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
-    operations = np.array(known, np.int64)[encoded.indices.to_numpy()]
+    operation_numbers = [_OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
+    operations = np.array(operation_numbers, np.int64)[encoded.indices.to_numpy()]
     gap, with_diff = _OPERATIONS.index("gap"), with_diff & (operations == _OPERATIONS.index("patch"))
     operations[with_diff] = gap
     return operations, np.where(operations == gap, with_diff.astype(np.int64), -1)
 
 
-def _others(count: int, failures: Sequence[Undecodable]) -> npt.NDArray[np.int64]:
+def _decoded_rows(count: int, failures: Sequence[Undecodable]) -> npt.NDArray[np.int64]:
     return np.delete(np.arange(count), [failure.row for failure in failures])
 
 

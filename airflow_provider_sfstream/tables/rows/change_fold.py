@@ -47,8 +47,7 @@ def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Reco
     words = set_words(rows.column("_set"), len(columns)) * groups.applied[:, np.newaxis]
     values["_set"] = set_array(np.bitwise_or.reduceat(words, groups.starts, axis=0))
     for number, name in enumerate(columns):
-        chosen = (words[:, number // _WORD] >> (number % _WORD)) & 1
-        values[name] = groups.last_values(rows.column(name), chosen.astype(bool))
+        values[name] = groups.last_values(rows.column(name), sets_column(words, number))
     return pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
 
 
@@ -99,7 +98,7 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     """Return each change row as a folded row."""
     operations = changes.column("_operation")
     gap, full, delete, seen = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete", "seen"))
-    nothing = pa.nulls(len(changes))
+    nulls = pa.nulls(len(changes))
     words = set_words(changes.column("_set"), len(columns))
     words[pa.compute.or_(gap, seen).to_numpy(zero_copy_only=False)] = 0
     reason = pa.compute.coalesce(changes.column("_dirty_reason"), pa.scalar("gap"))
@@ -109,11 +108,11 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     }
     values = {name: changes.column(name) for name in changes.schema.names} | {
         **origin,
-        "_replaces": nothing,
+        "_replaces": nulls,
         "_full": full,
-        "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nothing.cast(pa.bool_())),
-        "_dirty_since": nothing,
-        "_dirty_reason": pa.compute.if_else(gap, reason, nothing),
+        "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nulls.cast(pa.bool_())),
+        "_dirty_since": nulls,
+        "_dirty_reason": pa.compute.if_else(gap, reason, nulls),
         "_set": set_array(words),
     }
     schema = folded_schema(columns)
@@ -126,9 +125,17 @@ def set_words(sets: pa.Array, columns: int) -> _Numbers:
     offsets, values = sets.offsets.to_numpy(), sets.values.to_numpy(zero_copy_only=False)
     lengths = np.where(is_valid(sets), np.diff(offsets), 0)
     for number in range(words.shape[1]):
-        has = lengths > number
-        words[has, number] = values[offsets[:-1][has] + number]
+        has_word = lengths > number
+        words[has_word, number] = values[offsets[:-1][has_word] + number]
     return words
+
+
+def sets_column(words: _Numbers, number: int) -> _Numbers:
+    """Return a mask of the rows of :func:`set_words` that set a column.
+
+    :param number: index of the column in the table.
+    """
+    return ((words[:, number // _WORD] >> (number % _WORD)) & 1).astype(bool)
 
 
 def set_array(words: _Numbers) -> pa.Array:

@@ -55,9 +55,9 @@ QUARANTINE: dict[str, ColumnType] = {
     "window_id": "string",
 }
 
-_LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
+_DETAILS_OMITTED = "details and payload are omitted: rules protect fields of the event. The landed row has the payload"
 
-NO_PAYLOAD = "the landing has no payload of it: it was erased, as the manifest tells"
+NO_PAYLOAD = "the landed row has no payload: the event was erased, as the manifest records"
 """Quarantine reason of an event with an empty payload."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
@@ -138,20 +138,20 @@ class DecodedRows:
 
 def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
     """Decode landed rows of one table, each once."""
-    done = DecodedRows()
+    result = DecodedRows()
     for group, source, decoder in _by_source(batch, plan):
         decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
         if failures:
             failed_rows = group.take([failure.row for failure in failures])
             reasons = reasons_of(failures, plan.windows, failed_rows)
-            done.quarantined.append(quarantined(failed_rows, reasons, plan.windows, quarantine_schema()))
+            result.quarantined.append(quarantined(failed_rows, reasons, plan.windows, quarantine_schema()))
             group = _without(group, {failure.row for failure in failures})
         if decoded is not None:
-            done.decoders[decoder.decoder] += len(group)
+            result.decoders[decoder.decoder] += len(group)
             rows = _assemble(plan, source, decoded, group)
-            done.outside_interval += len(group) - len(rows)
-            done.rows.append(rows)
-    return done
+            result.outside_interval += len(group) - len(rows)
+            result.rows.append(rows)
+    return result
 
 
 def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...]) -> Rows:
@@ -208,9 +208,9 @@ def _assemble(
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
     values["event_date"] = times.cast(pa.date32())
-    for column, array, how in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
+    for column, array, protection in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
         if column is not None:
-            values[column] = stored(array, how, plan.rules)
+            values[column] = stored(array, protection, plan.rules)
     schema = plan.arrow_schema()
     arrays = [
         conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
@@ -245,10 +245,10 @@ def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TableP
     """
     if plan.time_from is None or plan.time_to is None:
         return None
-    begins = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
+    earliest = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
     is_timed = pa.array([window.is_timed for window in plan.windows], pa.bool_()).take(windows)
     received = pa.compute.if_else(is_timed, received, None)  # a worker's clock otherwise, which can be wrong
-    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # skips nulls
+    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), earliest)  # skips nulls
     inside = pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
     late_before = pa.array([window.late_before for window in plan.windows], pa.int64()).take(windows)
     return pa.compute.or_(inside, pa.compute.fill_null(pa.compute.less(times, late_before), False))
@@ -272,13 +272,13 @@ def reasons_of(
 ) -> list[str]:
     """Return why payloads cannot be decoded, without quoted values if they must not be stored.
 
-    :param outcasts: landed rows of the payloads, in the same order.
+    :param failed_rows: landed rows of the payloads, in the same order.
     """
     has_rules = any(window.has_rules for window in windows)
     reasons = []
     for failure, payload in zip(failures, failed_rows.column("payload"), strict=True):
         kind = failure.reason.partition(":")[0]
-        hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})"
+        hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_DETAILS_OMITTED})"
         reason = hidden_reason if has_rules else failure.reason
         reasons.append(reason if payload.as_py() else NO_PAYLOAD)
     return reasons

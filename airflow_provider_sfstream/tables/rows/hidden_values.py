@@ -32,6 +32,7 @@ def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> C
     :param schemas: Avro schemas of its events. Those of change events map columns to the parts of a field.
     """
     aliases: dict[str, set[str]] = {}
+    # The change event of Shipment__c is Shipment__ChangeEvent.
     names = {table, *_entity(table), f"{table.removesuffix('c') if table.endswith('__c') else table}ChangeEvent"}
     for text in schemas if rules else ():
         schema = json.loads(text)
@@ -48,14 +49,16 @@ def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_o
     :param path: path of its field.
     :param is_opaque: whether the value is the text of a value with parts.
     """
-    inside = type_.get("struct") if isinstance(type_, dict) else None
-    how = coverage.treatment_of(path, is_opaque=is_opaque or (isinstance(type_, dict) and inside is None))
-    if how == "exclude" or inside is None:
-        return how
-    found = {name: hidden(member, (*path, name), coverage, is_opaque=True) for name, member in inside.items()}
-    if all(each == "exclude" for each in found.values()):
+    members = type_.get("struct") if isinstance(type_, dict) else None
+    treatment = coverage.treatment_of(path, is_opaque=is_opaque or (isinstance(type_, dict) and members is None))
+    if treatment == "exclude" or members is None:
+        return treatment
+    member_protection = {
+        name: hidden(member, (*path, name), coverage, is_opaque=True) for name, member in members.items()
+    }
+    if all(protection == "exclude" for protection in member_protection.values()):
         return "exclude"  # Parquet does not allow empty groups
-    return found if any(found.values()) else None
+    return member_protection if any(member_protection.values()) else None
 
 
 def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
@@ -70,14 +73,14 @@ def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each column that ``replica_columns`` returns for a schema."""
     schema = json.loads(schema_json)
     members = members_of(schema)
-    found: list[Hidden] = []
+    protections: list[Hidden] = []
     for column in replica_columns(schema):
         member = members[column.member]
         part = () if column.inside is None else (member.value.members[column.inside].name,)
-        found.append(
+        protections.append(
             hidden(column.type, (member.field, *part), coverage, is_opaque=bool(part) or _is_json(member.value))
         )
-    return tuple(found)
+    return tuple(protections)
 
 
 @lru_cache(maxsize=256)
@@ -90,8 +93,10 @@ def stored_type(type_: ColumnType, how: Hidden) -> ColumnType:
     """Return the stored type of a value that is not excluded."""
     if not isinstance(how, dict) or not isinstance(type_, dict):
         return type_
-    kept = {name: stored_type(member, how[name]) for name, member in type_["struct"].items() if how[name] != "exclude"}
-    return {"struct": kept}
+    stored_members = {
+        name: stored_type(member, how[name]) for name, member in type_["struct"].items() if how[name] != "exclude"
+    }
+    return {"struct": stored_members}
 
 
 def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
@@ -99,15 +104,15 @@ def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
     if how is None:
         return values
     if isinstance(how, dict):
-        kept = [(each, how[each.name]) for each in values.type if how[each.name] != "exclude"]
-        members = [stored(values.field(each.name), inside, rules) for each, inside in kept]
+        stored_members = [(field, how[field.name]) for field in values.type if how[field.name] != "exclude"]
+        members = [stored(values.field(field.name), protection, rules) for field, protection in stored_members]
         mask = values.is_null() if values.null_count else None
-        return pa.StructArray.from_arrays(members, names=[each.name for each, _ in kept], mask=mask)
+        return pa.StructArray.from_arrays(members, names=[field.name for field, _ in stored_members], mask=mask)
     if not pa.types.is_string(values.type):
         return pa.nulls(len(values), values.type)
     if how == "mask":
         return pc.if_else(values.is_valid(), MASK, pa.scalar(None, pa.string()))
-    encoded = values.dictionary_encode()
+    encoded = values.dictionary_encode()  # so that each distinct text is hashed once
     hashes = pa.array([rules.text(text, how) for text in encoded.dictionary.to_pylist()], pa.string())
     return hashes.take(encoded.indices)
 
@@ -117,8 +122,8 @@ def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str
 
     :param columns: columns of the other fields, in order.
     """
-    rest = iter(columns)
-    return tuple(None if how == "exclude" else next(rest) for how in hidden)
+    remaining = iter(columns)
+    return tuple(None if protection == "exclude" else next(remaining) for protection in hidden)
 
 
 def shown(
@@ -141,9 +146,9 @@ def shown(
         names = (path[0], field_of(path[0]))
         return any(coverage.treatment_of((name, *path[1:]), is_opaque=is_opaque) for name in names)
 
-    found = (leaf for name, type_ in columns.items() for leaf in leaves(type_, (name,)))
+    fields = (leaf for name, type_ in columns.items() for leaf in leaves(type_, (name,)))
     protected = (
-        path for path, is_opaque in found if has_rule(now, path, is_opaque) > has_rule(before, path, is_opaque)
+        path for path, is_opaque in fields if has_rule(now, path, is_opaque) > has_rule(before, path, is_opaque)
     )
     return sorted({".".join((field_of(name), *parts)) for name, *parts in protected})
 
@@ -154,7 +159,7 @@ def warn_of_numbers(table: str, field: str, type_: ColumnType, how: Hidden) -> N
         for name, member in type_["struct"].items():
             warn_of_numbers(table, f"{field}.{name}", member, how[name])
     elif how == "hash" and type_ != "string":
-        log.warning("%s: %s is no text, which alone is hashed: it becomes null.", table, field)
+        log.warning("%s: %s is not a text field. Only text is hashed: its values are stored as null.", table, field)
 
 
 _SUFFIX = re.compile(

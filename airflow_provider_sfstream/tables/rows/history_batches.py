@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.rows.change_fold import is_true, life_starts, record_starts, set_array, set_words
+from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch
+from airflow_provider_sfstream.tables.rows.change_fold import (
+    is_true,
+    life_starts,
+    record_starts,
+    set_array,
+    set_words,
+    sets_column,
+)
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import as_table, is_stopped, is_unknown, later
 
@@ -88,8 +96,10 @@ def ended_by_changes(
     steps = steps.take(pc.sort_indices(order, [(name, "ascending") for name in ("Id", "is_change", "_sequence")]))
     last: pa.RecordBatch | None = None
     for batch in steps.combine_chunks().to_batches(max_chunksize=at_once):
-        states = states_after(batch if last is None else _concatenated(last, batch), columns, deletes)
-        yield _closed(states, columns, deletes)
+        if last is not None:
+            batch = as_batch(pa.Table.from_batches([last, batch]))
+        states = states_after(batch, columns, deletes)
+        yield _ended_versions(states, columns, deletes)
         last = states.take(pa.array([len(states) - 1]))
 
 
@@ -104,10 +114,10 @@ def ended_by_refresh(
     :param gone_at: end of the version of a dropped row, microseconds since the epoch: the time of the deletion is
         unknown.
     """
-    began = _begins(base)
-    ended = pc.or_(dropped, pc.fill_null(pc.greater(_begins(new), began), False))
-    gone = later(began, pa.scalar(gone_at, began.type))
-    return _versions(base, pc.if_else(dropped, gone, _begins(new)), columns).filter(ended)
+    former_begins = _begins(base)
+    ended = pc.or_(dropped, pc.fill_null(pc.greater(_begins(new), former_begins), False))
+    dropped_ends = later(former_begins, pa.scalar(gone_at, former_begins.type))
+    return _versions(base, pc.if_else(dropped, dropped_ends, _begins(new)), columns).filter(ended)
 
 
 def holding_versions(columns: Columns) -> Rows:
@@ -122,11 +132,11 @@ def holding_versions(columns: Columns) -> Rows:
 
 def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.RecordBatch:
     """Return the version that each row of a table represents."""
-    commit, refreshed = rows["_commit_time"], rows["_refreshed_at"]
-    began = _operations(rows["_dirty"], rows["_deleted"], commit, refreshed)
-    made = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": began}
+    commit_times, refreshed_at = rows["_commit_time"], rows["_refreshed_at"]
+    operations = _operations(rows["_dirty"], rows["_deleted"], commit_times, refreshed_at)
+    computed = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": operations}
     schema = version_schema(columns)
-    arrays = [made[name] if name in made else rows[name] for name in schema.names]
+    arrays = [computed[name] if name in computed else rows[name] for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -137,20 +147,22 @@ def _begins(rows: pa.RecordBatch) -> pa.Array:
 
 def _operations(dirty: pa.Array, deleted: pa.Array, commit: pa.Array, refreshed: pa.Array) -> pa.Array:
     """Return the operation that began each version."""
-    fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
+    is_fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
     names = ["unknown", "delete", "refresh"]
-    conditions = pa.StructArray.from_arrays([dirty, deleted, fetched], names)
+    conditions = pa.StructArray.from_arrays([dirty, deleted, is_fetched], names)
     return pc.case_when(conditions, *(pa.scalar(name) for name in (*names, "upsert")))
 
 
 def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of a table as steps."""
     count, words = len(rows), -(-(len(schema) - len(STEP_ENVELOPE)) // 64)
-    made = {
+    computed = {
         "_operation": pa.array(["base"]).take(pa.array(np.zeros(count, np.int32))),
         "_set": set_array(np.full((count, words), -1, np.int64)),
     }
-    arrays = [conform(made[each.name] if each.name in made else rows[each.name], each.type) for each in schema]
+    arrays = [
+        conform(computed[field.name] if field.name in computed else rows[field.name], field.type) for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -164,9 +176,9 @@ def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> p
     count, words = len(steps), set_words(steps.column("_set"), len(columns))
     words[gap] = 0
     states = _Carried(starts, count)
-    known = states.last((base & ~_numpy(is_unknown(steps.column("_dirty_reason")))) | full) >= 0
+    is_known = states.last((base & ~_numpy(is_unknown(steps.column("_dirty_reason")))) | full) >= 0
     reason = pc.coalesce(steps.column("_dirty_reason"), pa.scalar("gap"))
-    unknown = pa.array(np.full(count, "unknown_record", object), pa.string(), mask=known)
+    unknown = pa.array(np.full(count, "unknown_record", object), pa.string(), mask=is_known)
     deleted = pc.if_else(pa.array(delete), True, pc.coalesce(steps.column("_deleted"), False))
     values = {name: steps.column(name) for name in steps.schema.names} | {
         "_operation": pa.array(np.full(count, "base", object), pa.string()),
@@ -179,8 +191,7 @@ def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> p
         "_refreshed_at": states.carry(steps.column("_refreshed_at"), base),
     }
     for number, name in enumerate(columns):
-        chosen = (words[:, number // 64] >> (number % 64)) & 1
-        values[name] = states.carry(steps.column(name), chosen.astype(bool))
+        values[name] = states.carry(steps.column(name), sets_column(words, number))
     schema = step_schema(columns)
     return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
 
@@ -193,18 +204,18 @@ def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
     count, starts = len(steps), record_starts(steps)
     lengths = np.diff(np.append(starts, count))
     base, places = _is(steps, "base"), np.arange(count)
-    never = np.iinfo(np.int64).min
-    sequences = _numpy(pc.fill_null(steps.column("_sequence"), never))
-    of_base = np.repeat(np.where(base, sequences, never)[starts], lengths)
+    no_sequence = np.iinfo(np.int64).min
+    sequences = _numpy(pc.fill_null(steps.column("_sequence"), no_sequence))
+    of_base = np.repeat(np.where(base, sequences, no_sequence)[starts], lengths)
     stopped = np.repeat((base & _numpy(is_stopped(steps.column("_dirty_reason"))))[starts], lengths)
     unseen = ~base & (sequences > of_base) & ~stopped & ~_is(steps, "seen")
     gaps = np.where(unseen & _is(steps, "gap"), places, count)
     first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
     applied = np.flatnonzero(base | (unseen & (places <= first_gap)))
     # The first step of each record applies, so the steps before the next applied one belong to the same record.
-    seen = np.maximum.reduceat(sequences, applied)
+    last_seen = np.maximum.reduceat(sequences, applied)
     number = steps.schema.get_field_index("_sequence")
-    values = pa.array(seen, mask=seen == never)
+    values = pa.array(last_seen, mask=last_seen == no_sequence)
     return steps.take(pa.array(applied)).set_column(number, steps.schema.field(number), values)
 
 
@@ -229,33 +240,33 @@ class _Carried:
 
     def latest(self, times: pa.Array) -> pa.Array:
         """Return the latest of the times so far."""
-        never, count = np.iinfo(np.int64).min, len(times)
-        numbers = pc.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        no_time, count = np.iinfo(np.int64).min, len(times)
+        numbers = pc.fill_null(times.cast(pa.int64()), no_time).to_numpy(zero_copy_only=False)
         order = np.argsort(numbers, kind="stable")
         ranks = np.empty(count, np.int64)
         ranks[order] = self._places
         # Ranks of later groups are all higher, so no group takes a time from an earlier one.
         latest = numbers[order[np.maximum.accumulate(ranks + self._groups * count) - self._groups * count]]
-        return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
+        return pa.array(latest, pa.int64(), mask=latest == no_time).cast(times.type)
 
 
-def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
+def _ended_versions(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return the versions among these states that another state of the same record ends."""
     ids, count = states.column("Id"), len(states)
-    ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
+    is_ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
     if deletes == "hard":  # a deleted record has no row, hence no version
-        ended &= ~is_true(states.column("_deleted"))
+        is_ended &= ~is_true(states.column("_deleted"))
     commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
     dirty = states.column("_dirty_reason").is_valid()
-    began = _operations(dirty, states.column("_deleted"), commit, refreshed)
+    operations = _operations(dirty, states.column("_deleted"), commit, refreshed)
     begins = _begins(states)
-    places = np.flatnonzero(ended)
+    ended_places = np.flatnonzero(is_ended)
     values = {name: states.column(name) for name in states.schema.names}
-    values |= {"_operation": began, "_dirty": dirty, "_valid_from": begins}
+    values |= {"_operation": operations, "_dirty": dirty, "_valid_from": begins}
     schema = version_schema(columns)
-    taken = {name: values[name].take(pa.array(places)) for name in schema.names if name != "_valid_to"}
-    taken["_valid_to"] = begins.take(pa.array(places + 1))
-    return pa.RecordBatch.from_arrays([conform(taken[field.name], field.type) for field in schema], schema=schema)
+    arrays = {name: values[name].take(pa.array(ended_places)) for name in schema.names if name != "_valid_to"}
+    arrays["_valid_to"] = begins.take(pa.array(ended_places + 1))
+    return pa.RecordBatch.from_arrays([conform(arrays[field.name], field.type) for field in schema], schema=schema)
 
 
 def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
@@ -264,8 +275,3 @@ def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
 
 def _numpy(column: pa.Array) -> _Numbers:
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of two batches as one."""
-    return pa.Table.from_batches([one, other]).combine_chunks().to_batches()[0]

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.rows.change_fold import set_words
+from airflow_provider_sfstream.tables.rows.change_fold import set_words, sets_column
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
@@ -86,18 +86,20 @@ class ChangesMerge:
     def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
         unseen = _all(_has(change), _true(pc.less(base["_sequence"], change["_sequence"]), True))
         applies = _all(unseen, pc.invert(is_stopped(base["_dirty_reason"])), change["_commit_time"].is_valid())
-        replaced = _all(applies, pc.or_(_true(change["_replaces"]), _true(base["_deleted"])), self.deletes == "hard")
-        if pc.any(replaced).as_py():  # only then, because it copies all rows
-            base = base.take(pa.array(np.arange(len(base)), mask=replaced.to_numpy(zero_copy_only=False)))
+        is_replaced = _all(applies, pc.or_(_true(change["_replaces"]), _true(base["_deleted"])), self.deletes == "hard")
+        if pc.any(is_replaced).as_py():  # only then, because it copies all rows
+            base = base.take(pa.array(np.arange(len(base)), mask=is_replaced.to_numpy(zero_copy_only=False)))
         gap = change["_dirty_reason"].is_valid()
-        known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
-        unknown = pc.invert(pc.or_(known, _true(change["_full"])))
+        is_known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
+        is_unknown_record = pc.invert(pc.or_(is_known, _true(change["_full"])))
         since = pc.coalesce(base["_dirty_since"], change["_dirty_since"])
         values: dict[str, Any] = {
             "_deleted": pc.coalesce(change["_deleted"], base["_deleted"], False),
-            "_dirty": pc.or_(gap, unknown),
-            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(unknown, since, None)),
-            "_dirty_reason": pc.if_else(gap, change["_dirty_reason"], pc.if_else(unknown, "unknown_record", None)),
+            "_dirty": pc.or_(gap, is_unknown_record),
+            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(is_unknown_record, since, None)),
+            "_dirty_reason": pc.if_else(
+                gap, change["_dirty_reason"], pc.if_else(is_unknown_record, "unknown_record", None)
+            ),
             "_replay_id": change["_replay_id"],
             "_transaction_key": change["_transaction_key"],
             "_commit_time": later(change["_commit_time"], base["_commit_time"]),
@@ -107,9 +109,11 @@ class ChangesMerge:
         new["_sequence"] = pc.if_else(unseen, change["_sequence"], base["_sequence"])
         words = set_words(change["_set"], len(self.columns))
         for number, name in enumerate(self.columns):
-            chosen = pa.array(((words[:, number // 64] >> (number % 64)) & 1).astype(bool))
-            new[name] = pc.if_else(pc.and_(applies, chosen), change[name], base[name])
-        return _rows(base, new), pc.and_(applies, _true(change["_deleted"])) if self.deletes == "hard" else _none(base)
+            is_set = pa.array(sets_column(words, number))
+            new[name] = pc.if_else(pc.and_(applies, is_set), change[name], base[name])
+        return _rows(base, new), pc.and_(applies, _true(change["_deleted"])) if self.deletes == "hard" else _all_false(
+            base
+        )
 
 
 @dataclass(frozen=True)
@@ -144,32 +148,36 @@ class RefreshMerge:
 
     def __call__(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
         exists, missing = _has(base), pc.invert(_has(base))
-        current, late = self._judged(base, image)
-        found = _true(image["_found"])
-        taken = pc.and_(current, found)
-        unsure = pc.and_(missing, self.is_full and self.moved_on and self.deletes == "hard")
-        deleted = pc.if_else(taken, _true(image["_deleted"]), True)
-        changed = "changed_while_refreshed"
+        is_current, changed_later = self._judged(base, image)
+        in_org = _true(image["_found"])
+        takes_record = pc.and_(is_current, in_org)
+        may_be_deleted = pc.and_(missing, self.is_full and self.moved_on and self.deletes == "hard")
+        deleted = pc.if_else(takes_record, _true(image["_deleted"]), True)
+        reason = "changed_while_refreshed"
         since = pc.coalesce(base["_dirty_since"], base["_commit_time"])
         applied = pa.scalar(self.applied_sequence, pa.int64())
         new = {
             "Id": pc.coalesce(base["Id"], image["Id"]),
-            "_deleted": pc.if_else(current, deleted, base["_deleted"]),
-            "_dirty": pc.if_else(current, unsure, pc.if_else(late, True, base["_dirty"])),
+            "_deleted": pc.if_else(is_current, deleted, base["_deleted"]),
+            "_dirty": pc.if_else(is_current, may_be_deleted, pc.if_else(changed_later, True, base["_dirty"])),
             "_dirty_since": pc.if_else(
-                current, pc.if_else(unsure, image["_refreshed_at"], None), pc.if_else(late, since, base["_dirty_since"])
+                is_current,
+                pc.if_else(may_be_deleted, image["_refreshed_at"], None),
+                pc.if_else(changed_later, since, base["_dirty_since"]),
             ),
             "_dirty_reason": pc.if_else(
-                current, pc.if_else(unsure, changed, None), pc.if_else(late, changed, base["_dirty_reason"])
+                is_current,
+                pc.if_else(may_be_deleted, reason, None),
+                pc.if_else(changed_later, reason, base["_dirty_reason"]),
             ),
             "_sequence": pc.coalesce(base["_sequence"], applied),
             "_refreshed_at": pc.if_else(
-                taken, pc.coalesce(image["_refreshed_at"], base["_refreshed_at"]), base["_refreshed_at"]
+                takes_record, pc.coalesce(image["_refreshed_at"], base["_refreshed_at"]), base["_refreshed_at"]
             ),
         }
         for name in self.fetched:
-            new[name] = pc.if_else(found if name in self.computed else taken, image[name], base[name])
-        dropped = _all(current, deleted, pc.invert(unsure)) if self.deletes == "hard" else _none(base)
+            new[name] = pc.if_else(in_org if name in self.computed else takes_record, image[name], base[name])
+        dropped = _all(is_current, deleted, pc.invert(may_be_deleted)) if self.deletes == "hard" else _all_false(base)
         return _rows(base, new), dropped if self.is_full else pc.or_(dropped, pc.invert(exists))
 
     def gone(self, base: pa.RecordBatch, image: pa.RecordBatch) -> pa.BooleanArray:
@@ -186,8 +194,8 @@ class RefreshMerge:
             return current, pc.invert(current)
         unseen = _true(pc.equal(base["_sequence"], image["_sequence"]))
         # Another refresh has cleaned a row that is no longer dirty; a missing row was hard-deleted.
-        concerned = _all(_has(image), _true(base["_dirty"]))
-        return pc.and_(concerned, unseen), pc.and_(concerned, pc.invert(unseen))
+        is_listed = _all(_has(image), _true(base["_dirty"]))
+        return pc.and_(is_listed, unseen), pc.and_(is_listed, pc.invert(unseen))
 
 
 @dataclass(frozen=True)
@@ -205,15 +213,15 @@ class ColumnsMerge:
     applied_sequence: int | None
 
     def __call__(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
-        known, new = _all(_has(base), _has(image)), {}
-        taken = known
+        has_both, new = _all(_has(base), _has(image)), {}
+        takes_record = has_both
         if self.applied_sequence is not None:
-            taken = pc.and_(known, _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
-            late = _all(known, pc.invert(taken), pc.invert(_true(base["_dirty"])))
-            new["_dirty"] = pc.or_(_true(base["_dirty"]), late)
-            new["_dirty_since"] = pc.if_else(late, base["_commit_time"], base["_dirty_since"])
-            new["_dirty_reason"] = pc.if_else(late, "changed_while_refreshed", base["_dirty_reason"])
-        new |= {name: pc.if_else(taken, image[name], base[name]) for name in self.fetched}
+            takes_record = pc.and_(has_both, _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
+            changed_later = _all(has_both, pc.invert(takes_record), pc.invert(_true(base["_dirty"])))
+            new["_dirty"] = pc.or_(_true(base["_dirty"]), changed_later)
+            new["_dirty_since"] = pc.if_else(changed_later, base["_commit_time"], base["_dirty_since"])
+            new["_dirty_reason"] = pc.if_else(changed_later, "changed_while_refreshed", base["_dirty_reason"])
+        new |= {name: pc.if_else(takes_record, image[name], base[name]) for name in self.fetched}
         return _rows(base, new), pc.invert(_has(base))
 
 
@@ -229,16 +237,18 @@ class MarkMerge:
     since: int
 
     def __call__(self, base: pa.RecordBatch, wrong: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
-        marked = _has(wrong)
+        is_marked = _has(wrong)
         new = {
             "Id": pc.coalesce(base["Id"], wrong["Id"]),
             "_deleted": _true(base["_deleted"]),
-            "_dirty": pc.or_(marked, _true(base["_dirty"])),
-            "_dirty_since": pc.if_else(marked, pa.scalar(self.since, base["_dirty_since"].type), base["_dirty_since"]),
-            "_dirty_reason": pc.if_else(marked, "differs", base["_dirty_reason"]),
+            "_dirty": pc.or_(is_marked, _true(base["_dirty"])),
+            "_dirty_since": pc.if_else(
+                is_marked, pa.scalar(self.since, base["_dirty_since"].type), base["_dirty_since"]
+            ),
+            "_dirty_reason": pc.if_else(is_marked, "differs", base["_dirty_reason"]),
             "_sequence": pc.coalesce(base["_sequence"], pa.scalar(self.applied_sequence, pa.int64())),
         }
-        return _rows(base, new), _none(base)
+        return _rows(base, new), _all_false(base)
 
 
 def _rows(base: pa.RecordBatch, new: Mapping[str, Any]) -> pa.RecordBatch:
@@ -258,5 +268,5 @@ def _all(*conditions: Any) -> Any:
     return reduce(pc.and_, conditions)
 
 
-def _none(base: pa.RecordBatch) -> Any:
-    return pa.array([False]).take(pa.array([0] * len(base), pa.int32()))
+def _all_false(base: pa.RecordBatch) -> Any:
+    return pa.repeat(False, len(base))

@@ -67,16 +67,18 @@ def replica_columns(schema: dict[str, Any]) -> tuple[ReplicaColumn, ...]:
     """
     members = members_of(schema)
     _check_header(schema, members)
-    taken = {member.name.lower() for member in members if member.value.conversion != "struct"}
+    used_names = {member.name.lower() for member in members if member.value.conversion != "struct"}
     columns: list[ReplicaColumn] = []
-    for at, member in enumerate(members[1:], 1):
-        found = _columns_of(member, at)
+    for index, member in enumerate(members[1:], 1):
+        member_columns = _columns_of(member, index)
         if member.value.conversion == "struct":
-            if not taken.isdisjoint(column.name.lower() for column in found):
+            if not used_names.isdisjoint(column.name.lower() for column in member_columns):
                 names = [f"{member.field}_{part.name}" for part in member.value.members]
-                found = [replace(column, name=name) for column, name in zip(found, names, strict=True)]
-            taken.update(column.name.lower() for column in found)
-        columns += found
+                member_columns = [
+                    replace(column, name=name) for column, name in zip(member_columns, names, strict=True)
+                ]
+            used_names.update(column.name.lower() for column in member_columns)
+        columns += member_columns
     return tuple(columns)
 
 
@@ -94,23 +96,24 @@ def entity_of(schema: dict[str, Any]) -> str:
 
 def _check_header(schema: dict[str, Any], members: tuple[Member, ...]) -> None:
     if not members or members[0].name != HEADER or schema["fields"][0]["name"] != HEADER:
-        raise ValueError(f"{schema.get('name')} is not the schema of a change event: its first field is no {HEADER}")
+        raise ValueError(f"{schema.get('name')} is not the schema of a change event: its first field is not {HEADER}")
     if members[0].branch is not None or isinstance(schema["fields"][0]["type"], list):
-        raise ValueError(f"the {HEADER} of {schema.get('name')} may be something else than a header")
-    have = {member.name: member.value.type for member in members[0].value.members}
-    wrong = sorted(name for name, type_ in _HEADER_TYPES.items() if have.get(name) != type_)
-    if wrong:
-        raise ValueError(f"the {HEADER} of {schema.get('name')} does not have {', '.join(wrong)} as change events do")
+        raise ValueError(f"the type of {HEADER} in {schema.get('name')} is a union, not a record")
+    header_types = {member.name: member.value.type for member in members[0].value.members}
+    invalid = sorted(name for name, type_ in _HEADER_TYPES.items() if header_types.get(name) != type_)
+    if invalid:
+        names = ", ".join(invalid)
+        raise ValueError(f"the {HEADER} of {schema.get('name')} lacks {names}, or has them with another type")
 
 
-def _columns_of(member: Member, at: int) -> list[ReplicaColumn]:
+def _columns_of(member: Member, index: int) -> list[ReplicaColumn]:
     value = member.value
     if value.conversion != "struct":
-        return [ReplicaColumn(member.name, value.type, member.position, None, at)]
+        return [ReplicaColumn(member.name, value.type, member.position, None, index)]
     parts = enumerate(value.members)
     names = [_part_name(value.record, member.field, part.name) for part in value.members]
     return [
-        ReplicaColumn(name, part.value.type, member.position, part.position, at, inside)
+        ReplicaColumn(name, part.value.type, member.position, part.position, index, inside)
         for name, (inside, part) in zip(names, parts, strict=True)
     ]
 

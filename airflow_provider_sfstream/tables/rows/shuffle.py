@@ -34,8 +34,8 @@ class Sender:
 
     def __init__(self, ends: Sequence[Sequence[str]]) -> None:
         self._ends = ends
-        self._first = list(accumulate((len(each) + 1 for each in ends), initial=0))
-        self._held: dict[int, list[pa.RecordBatch]] = {}
+        self._first_groups = list(accumulate((len(table_ends) + 1 for table_ends in ends), initial=0))
+        self._buffers: dict[int, list[pa.RecordBatch]] = {}
         self._sizes: dict[int, int] = {}
 
     def add(self, table: int, rows: pa.RecordBatch) -> Batches:
@@ -44,23 +44,25 @@ class Sender:
         :param table: number of the table.
         """
         if len(rows):
-            self._held.setdefault(table, []).append(rows)
+            self._buffers.setdefault(table, []).append(rows)
             self._sizes[table] = self._sizes.get(table, 0) + rows.nbytes
         while self._sizes and (max(self._sizes.values()) > _ENOUGH or sum(self._sizes.values()) > _GATHERED):
-            yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
+            yield from self._send(max(self._sizes, key=lambda number: self._sizes[number]))
 
     def rest(self) -> Batches:
         """Yield blocks of all buffered rows."""
-        for table in list(self._held):
+        for table in list(self._buffers):
             yield from self._send(table)
 
     def _send(self, table: int) -> Batches:
-        rows = pa.Table.from_batches(self._held.pop(table))
+        rows = pa.Table.from_batches(self._buffers.pop(table))
         del self._sizes[table]
         numbers = file_groups_of(rows["Id"].combine_chunks(), self._ends[table])
         for number in np.unique(numbers):
-            mine = numbers == number
-            yield block(self._first[table] + int(number), rows if mine.all() else rows.filter(pa.array(mine)))
+            in_group = numbers == number
+            yield block(
+                self._first_groups[table] + int(number), rows if in_group.all() else rows.filter(pa.array(in_group))
+            )
         del rows
         release_memory()
 
@@ -121,17 +123,17 @@ def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
 
 def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Yield rows in batches of about 16 MiB."""
-    held: list[pa.RecordBatch] = []
+    buffer: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if len(batch):
-            held.append(batch)
+            buffer.append(batch)
             size += batch.nbytes
         if size > _GATHERED:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held, size = [], 0
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+            yield from pa.Table.from_batches(buffer).combine_chunks().to_batches()
+            buffer, size = [], 0
+    if buffer:
+        yield from pa.Table.from_batches(buffer).combine_chunks().to_batches()
 
 
 def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -142,4 +144,4 @@ def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int
 
 
 def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
-    return np.array(pc.cast(ids, pa.binary()).to_pylist() or [b""], dtype=np.bytes_)[: len(ids)]
+    return np.array(pc.cast(ids, pa.binary()).to_pylist(), dtype=np.bytes_)

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 Key = TypeVar("Key")
-_HELD = 16 << 20
+_MEMORY_LIMIT = 16 << 20
 """Bytes of compressed blocks that a task holds in memory."""
 
 
@@ -74,9 +74,9 @@ class ShuffleBlocks:
     """Context manager of a task's blocks by file group: in memory, or in a temporary file above a size limit."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[pa.Buffer]] = {}  # memory of the batches: no block is copied
+        self._in_memory: dict[int, list[pa.Buffer]] = {}  # memory of the batches: no block is copied
         self._sizes: dict[int, int] = {}
-        self._held_bytes = 0
+        self._bytes_in_memory = 0
         self._spool: Spool[int] | None = None
 
     def __enter__(self) -> Self:
@@ -91,21 +91,21 @@ class ShuffleBlocks:
         columns = batch.column("file_group").to_pylist(), batch.column("rows"), batch.column("size").to_pylist()
         for file_group, content, size in zip(*columns, strict=True):
             self._sizes[file_group] = self._sizes.get(file_group, 0) + (size or 0)
-            held = self._held.setdefault(file_group, [])
+            buffers = self._in_memory.setdefault(file_group, [])
             if content.is_valid:
-                held.append(content.as_buffer())
-                self._held_bytes += held[-1].size
-        if self._held_bytes > _HELD:
+                buffers.append(content.as_buffer())
+                self._bytes_in_memory += buffers[-1].size
+        if self._bytes_in_memory > _MEMORY_LIMIT:
             self._spool = self._spool or Spool()
-            for file_group, contents in self._held.items():
-                for content in contents:
+            for file_group, buffers_of_group in self._in_memory.items():
+                for content in buffers_of_group:
                     self._spool.add(file_group, content)
-                contents.clear()
-            self._held_bytes = 0
+                buffers_of_group.clear()
+            self._bytes_in_memory = 0
 
     def file_groups(self) -> list[int]:
         """Return the numbers of the file groups."""
-        return list(self._held)
+        return list(self._in_memory)
 
     def size(self, file_group: int) -> int:
         """Return the bytes of a file group's rows in memory."""
@@ -115,8 +115,8 @@ class ShuffleBlocks:
         """Yield the contents of a file group's blocks."""
         if self._spool is not None:
             yield from self._spool.read(file_group)
-        yield from self._held.get(file_group, ())
+        yield from self._in_memory.get(file_group, ())
 
     def forget(self, file_group: int) -> None:
         """Free the memory of a file group's blocks. Those in the file can be read again."""
-        self._held[file_group] = []
+        self._in_memory[file_group] = []

@@ -30,20 +30,17 @@ class ArrowFrame:
     batches: Callable[[Columns], Batches]
 
     def select(self, *columns: str) -> ArrowFrame:
-        return ArrowFrame(lambda wanted: self.batches(wanted or columns))
+        return ArrowFrame(lambda requested: self.batches(requested or columns))
 
     def map_batches(self, make: Rows, schema: pa.Schema) -> ArrowFrame:
-        return self._through(make)
+        def batches(requested: Columns) -> Batches:
+            for batch in make(self.batches(None)):
+                yield batch if requested is None else batch.select(list(requested))
+
+        return ArrowFrame(batches)
 
     def collect(self) -> list[Mapping[str, Any]]:
         return [row for batch in self.batches(None) for row in batch.to_pylist(maps_as_pydicts="strict")]
-
-    def _through(self, make: Rows) -> ArrowFrame:
-        def batches(wanted: Columns) -> Batches:
-            for batch in make(self.batches(None)):
-                yield batch if wanted is None else batch.select(list(wanted))
-
-        return ArrowFrame(batches)
 
 
 def as_mask(chosen: pa.BooleanArray) -> np.ndarray[Any, Any]:
@@ -62,12 +59,12 @@ def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) 
 
     :raises ConfigurationError: if it was changed after it landed.
     """
-    sum_ = hashlib.sha256()
+    checksum = hashlib.sha256()
     while content := source.read(_COPIED):
-        sum_.update(content)
+        checksum.update(content)
         target.write(content)
-    if sha256 is not None and sum_.hexdigest() != sha256:
-        raise ConfigurationError(changed(url, sum_.hexdigest()))
+    if sha256 is not None and checksum.hexdigest() != sha256:
+        raise ConfigurationError(changed(url, checksum.hexdigest()))
 
 
 def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
@@ -84,7 +81,7 @@ def numbered(batch: pa.RecordBatch, window: LandedWindow, number: int, wanted: C
     if wanted is None or "window" in wanted:
         batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
     if wanted is None or "format" in wanted:
-        named, other = payload_formats(window)
-        is_json = pc.fill_null(pc.is_in(batch.column("schema_id"), pa.array(named, pa.string())), False)
+        json_schema_ids, other = payload_formats(window)
+        is_json = pc.fill_null(pc.is_in(batch.column("schema_id"), pa.array(json_schema_ids, pa.string())), False)
         batch = batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))
     return batch if wanted is None else batch.select(list(wanted))

@@ -64,9 +64,9 @@ class EmbeddedEngine:
         count = sum(window.event_count for window in windows)
         if self._max_events is not None and count > self._max_events:
             raise ConfigurationError(
-                f"{len(windows)} windows have {count:,} events, and max_events={self._max_events:,} is how many this "
-                f"worker takes at once. Nothing was written, and nothing is lost. Run them with {self._elsewhere}, "
-                "which writes the same tables, or give fewer windows at a time."
+                f"{len(windows)} windows have {count:,} events, more than max_events={self._max_events:,}, the limit "
+                f"of a run on this worker. Nothing was written, and no event is lost. Use {self._elsewhere}, which "
+                "writes the same tables, or pass fewer windows to each run."
             )
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> ArrowFrame:
@@ -78,29 +78,29 @@ class EmbeddedEngine:
             for url, sum_ in zip(window.files, window.sums, strict=True)
         ]
 
-        def batches(wanted: Columns) -> Batches:
+        def batches(requested: Columns) -> Batches:
             for copy, window, number in copies:
-                for batch in part_batches(copy, wanted and ["schema_id", *wanted]):
-                    yield numbered(batch, window, number, wanted)
+                for batch in part_batches(copy, requested and ["schema_id", *requested]):
+                    yield numbered(batch, window, number, requested)
 
         return ArrowFrame(batches)
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> ArrowFrame:
         location = self.files.table_location(url)
 
-        def batches(wanted: Columns) -> Batches:
+        def batches(requested: Columns) -> Batches:
             filesystem = location.filesystem()
             for path in paths:
                 with filesystem.open_input_file(path) as file:
                     for batch in part_batches(file, schema.names):
                         rows = as_table(batch, schema)
-                        yield rows if wanted is None else rows.select(list(wanted))
+                        yield rows if requested is None else rows.select(list(requested))
 
         return ArrowFrame(batches)
 
     def shuffle(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
         """Return the rows of all frames, as one part."""
-        return ArrowFrame(lambda wanted: (batch for frame in frames for batch in frame.batches(wanted)))
+        return ArrowFrame(lambda requested: (batch for frame in frames for batch in frame.batches(requested)))
 
     def shuffle_blocks(self, blocks: ArrowFrame, also: Sequence[int], file_groups: int) -> ArrowFrame:
         empty = pa.RecordBatch.from_pylist([{"file_group": number} for number in also], schema=BLOCK)
@@ -109,26 +109,26 @@ class EmbeddedEngine:
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> ArrowFrame:
         schema = pa.schema([(name, pa.string()) for name in columns])
 
-        def batches(wanted: Columns) -> Batches:
+        def batches(requested: Columns) -> Batches:
             for path in paths:
                 with self.files.open(f"{url}/{path}") as file:
                     lines = iter(file)
-                    while some := list(islice(lines, _LINES)):
-                        texts = [json.loads(line, parse_int=str, parse_float=str) for line in some]
+                    while chunk := list(islice(lines, _LINES)):
+                        texts = [json.loads(line, parse_int=str, parse_float=str) for line in chunk]
                         rows = pa.RecordBatch.from_pylist(texts, schema=schema)
-                        yield rows if wanted is None else rows.select(list(wanted))
+                        yield rows if requested is None else rows.select(list(requested))
 
         return ArrowFrame(batches)
 
     def rows_of(self, batch: pa.RecordBatch) -> ArrowFrame:
-        return ArrowFrame(lambda wanted: iter([batch if wanted is None else batch.select(list(wanted))]))
+        return ArrowFrame(lambda requested: iter([batch if requested is None else batch.select(list(requested))]))
 
     def _copy(self, url: str, sha256: str | None) -> Path:
         """Return a copy of a landed file, after comparing it with the checksum if there is one."""
         copy = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet"
         if copy.exists():
             return copy
-        partial = copy.with_suffix(".partial")
+        partial = copy.with_suffix(".partial")  # a name that no reader uses until the checksum is verified
         try:
             with self.landing.open(url) as source, partial.open("wb") as target:
                 copy_part(source, target, url, sha256)

@@ -47,10 +47,10 @@ class SparkEngine:
         if not verify:
             return rows
         # In parallel with the first use of the rows, which is mostly planning.
-        beside = ThreadPoolExecutor(max_workers=1)
-        checking = beside.submit(check_files, self.spark, windows)
-        beside.shutdown(wait=False)
-        return replace(rows, checked=checking.result)
+        executor = ThreadPoolExecutor(max_workers=1)
+        verification = executor.submit(check_files, self.spark, windows)
+        executor.shutdown(wait=False)
+        return replace(rows, checked=verification.result)
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema

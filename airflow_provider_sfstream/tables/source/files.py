@@ -56,7 +56,7 @@ class SourceFiles:
             except FileNotFoundError:
                 raise ConfigurationError(
                     f"Files of windows are missing: {url}. Restore it, or drain the interval again while Salesforce "
-                    "has its events (72 hours)."
+                    "retains its events (72 hours)."
                 ) from None
             copy.seek(0)
             yield copy
@@ -70,6 +70,6 @@ def _readable(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # each filesystem has its own errors
         raise LandingError(
-            f"{url} cannot be read ({type(error).__name__}: {error}). Check the storage and the options storage.NAME. "
-            "Nothing is lost; run the query again."
+            f"{url} cannot be read ({type(error).__name__}: {error}). No event is lost. Check the storage and the "
+            "options storage.NAME, then run the query again."
         ) from error

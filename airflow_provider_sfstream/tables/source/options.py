@@ -52,52 +52,52 @@ class SourceOptions:
         :param given: options by name, in any case, as Spark passes them.
         :raises ConfigurationError: if an option is missing, unknown or invalid; the error names it. Nothing was read.
         """
-        named = {name.lower(): value for name, value in given.items()}
-        storage = {name.removeprefix(STORAGE): named.pop(name) for name in [*named] if name.startswith(STORAGE)}
+        values = {name.lower(): value for name, value in given.items()}
+        storage = {name.removeprefix(STORAGE): values.pop(name) for name in [*values] if name.startswith(STORAGE)}
         remember_secrets(*storage.values())
-        _check(named)
-        topics = tuple(Topic.parse(name, named.get("api")) for name in _listed(named.get("topic", "")))
-        manifests = _listed(named.get("manifests", ""))
-        _check_place(named.get("path", ""), manifests, topics)
+        _check(values)
+        topics = tuple(Topic.parse(name, values.get("api")) for name in _items(values.get("topic", "")))
+        manifests = _items(values.get("manifests", ""))
+        _check_input(values.get("path", ""), manifests, topics)
         return cls(
-            path=named.get("path", ""),
+            path=values.get("path", ""),
             manifests=manifests,
             topics=topics,
-            subscription=named.get("subscription", "airflow"),
-            org=named.get("org"),
-            rows=named.get("rows", "decoded"),  # type: ignore[arg-type]
-            on_undecodable=named.get("on_undecodable", "fail"),
-            verify_files=_switch(named, "verify_files"),
-            pushdown=_switch(named, "pushdown"),
-            max_events=_count(named, "max_events"),
-            replay_store=named.get("replay_store"),
-            replay_store_conn_id=named.get("replay_store_conn_id", "sfstream_replay_store"),
+            subscription=values.get("subscription", "airflow"),
+            org=values.get("org"),
+            rows=values.get("rows", "decoded"),  # type: ignore[arg-type]
+            on_undecodable=values.get("on_undecodable", "fail"),
+            verify_files=_switch(values, "verify_files"),
+            pushdown=_switch(values, "pushdown"),
+            max_events=_count(values, "max_events"),
+            replay_store=values.get("replay_store"),
+            replay_store_conn_id=values.get("replay_store_conn_id", "sfstream_replay_store"),
             storage={name: _plain(value) for name, value in storage.items()},
         )
 
 
-def _check(named: Mapping[str, str]) -> None:
-    unknown = sorted(named.keys() - _KNOWN)
+def _check(values: Mapping[str, str]) -> None:
+    unknown = sorted(values.keys() - _KNOWN)
     if unknown:
         raise ConfigurationError(
-            f"{quoted_setting(unknown[0])} is no option of the source sfstream, which has "
-            f"{', '.join(sorted(_KNOWN))} and those of the storage, {STORAGE}NAME. Nothing was read."
+            f"{quoted_setting(unknown[0])} is not an option of the source sfstream. The options are "
+            f"{', '.join(sorted(_KNOWN))}, and {STORAGE}NAME for options of the storage. Nothing was read."
         )
     for name, choices in _CHOICES.items():
-        if named.get(name, choices[0]) not in choices:
+        if values.get(name, choices[0]) not in choices:
             raise ConfigurationError(
-                f"{name}={quoted_setting(named[name])} must be one of {', '.join(choices)}. Nothing was read."
+                f"{name}={quoted_setting(values[name])} must be one of {', '.join(choices)}. Nothing was read."
             )
 
 
-def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...]) -> None:
+def _check_input(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...]) -> None:
     if any(has_credentials(url) for url in (path, *manifests)):
         raise ConfigurationError(
-            f"A URL carries a password or a signature. Set the storage's credentials as options {STORAGE}NAME; nothing "
-            "was read."
+            f"A URL contains a password or a signature. Set the storage's credentials as options {STORAGE}NAME. "
+            "Nothing was read."
         )
     if manifests and (path or topics):
-        raise ConfigurationError("Set path and topic, or manifests, not both.")
+        raise ConfigurationError("Set either path and topic, or manifests, not both. Nothing was read.")
     if not manifests and not (path and topics):
         raise ConfigurationError(
             "Set the data to read: load(landing URL) with the option topic, or the option manifests with the URLs of "
@@ -105,27 +105,27 @@ def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...
         )
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _items(text: str) -> tuple[str, ...]:
     """Return the items of a JSON array, or of a comma-separated list."""
     if text.lstrip().startswith("["):
         try:
-            return tuple(str(each) for each in json.loads(text))
+            return tuple(str(item) for item in json.loads(text))
         except ValueError:
-            raise ConfigurationError(f"{quoted_setting(text)} is no JSON array. Nothing was read.") from None
-    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+            raise ConfigurationError(f"{quoted_setting(text)} is not a JSON array. Nothing was read.") from None
+    return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
-def _switch(named: Mapping[str, str], name: str) -> bool:
-    text = named.get(name, str(_SWITCHES[name])).lower()
+def _switch(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, str(_SWITCHES[name])).lower()
     if text not in ("true", "false"):
         raise ConfigurationError(f"{name}={quoted_setting(text)} must be true or false. Nothing was read.")
     return text == "true"
 
 
-def _count(named: Mapping[str, str], name: str) -> int | None:
-    if name not in named:
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    if name not in values:
         return None
-    text = named[name]
+    text = values[name]
     if not text.isdecimal() or int(text) == 0:
         raise ConfigurationError(f"{name}={quoted_setting(text)} must be a whole number above zero. Nothing was read.")
     return int(text)

@@ -64,8 +64,8 @@ class Planner:
             plan, refused = TablePlan({}, {}, {}, references), {}
             if decode and window.files:
                 plan, refused = self._plan(window, references), self.schemas(window).refused
-            named = zip(window.files, window.sums, strict=True)
-            parts += [Part(replace(window, files=(file,), sums=(sum_,)), plan, refused) for file, sum_ in named]
+            files = zip(window.files, window.sums, strict=True)
+            parts += [Part(replace(window, files=(file,), sums=(sum_,)), plan, refused) for file, sum_ in files]
         return parts
 
     def columns(self, windows: Sequence[LandedWindow]) -> dict[str, ColumnType]:
@@ -87,8 +87,8 @@ class Planner:
     def dates(self, window: LandedWindow) -> Dates:
         """Return the event dates that a window's rows can have; ``None``: any. An event without its own time counts at
         its receipt."""
-        known = window.payload_encoding == "avro" and self.schemas(window).all_have_event_time()
-        return window.event_dates() if known else None
+        has_event_times = window.payload_encoding == "avro" and self.schemas(window).all_have_event_time()
+        return window.event_dates() if has_event_times else None
 
     def _plan(self, window: LandedWindow, references: tuple[WindowReference, ...]) -> TablePlan:
         registry = ColumnRegistry(dict(self._events))
@@ -98,7 +98,7 @@ class Planner:
         return plan
 
     def _sources(self, window: LandedWindow) -> TableSources:
-        texts = {id_: text for each in self.schemas(window).tables.values() for id_, text in each.items()}
+        texts = {id_: text for schemas in self.schemas(window).tables.values() for id_, text in schemas.items()}
         sources = TableSources(schemas=texts)
         if window.payload_encoding != "avro":
             table, (_, own) = table_of_topic(window.topic), payload_formats(window)
@@ -108,16 +108,16 @@ class Planner:
     def _survey(self, window: LandedWindow, table: str) -> SurveyedFields:
         """Return the fields of self-described events, after reading all of them."""
 
-        def batches(wanted: Columns) -> Batches:
+        def batches(requested: Columns) -> Batches:
             for url in window.files:
                 with self._files.part(url, None) as file:
-                    for batch in part_batches(file, wanted and ["schema_id", *wanted]):
-                        yield numbered(batch, window, 0, wanted)
+                    for batch in part_batches(file, requested and ["schema_id", *requested]):
+                        yield numbered(batch, window, 0, requested)
 
         return survey_fields(ArrowFrame(batches), (table,))
 
     def _check(self, window: LandedWindow, plan: TablePlan, registry: ColumnRegistry) -> None:
-        for name, column in _placed(plan):
+        for name, column in _field_columns(plan):
             is_same = self._events.get(column) == registry.columns[column]
             # A column with the name of a field of another type would show null for its values.
             is_mistyped = column not in self._events and name.lower() in map(str.lower, self._events)
@@ -125,29 +125,29 @@ class Planner:
                 continue
             stream = Stream(window.org_id, window.api, window.topic, window.subscription)  # type: ignore[arg-type]
             remedy = (
-                "Give the column that type, or leave it out of the schema."
+                "Change the column to that type, or remove it from the schema."
                 if self._is_given
-                else "Load again, or start the query again: the schema then has it too."
+                else "Call load again, or start the query again: the new schema has a column for it."
             )
             raise ConfigurationError(
                 f"{stream}: events of window {window.window_id} have a field {name} of type "
-                f"{registry.columns[column]}, for which the schema of this reader has no column. Nothing is lost and "
-                f"nothing of the window was given. {remedy}"
+                f"{registry.columns[column]}, for which the schema of this reader has no column. No event is lost, and "
+                f"no row of the window was returned. {remedy}"
             )
 
 
-def _placed(plan: TablePlan) -> Iterator[tuple[str, str]]:
+def _field_columns(plan: TablePlan) -> Iterator[tuple[str, str]]:
     """Yield each field of a plan with its column."""
     for schema in plan.schemas.values():
         yield from zip(
             (member.name for member in members_of(json.loads(schema.schema_json))), schema.columns, strict=True
         )
-    for described in plan.fields.values():
-        yield from zip((each.name for each in described.fields), described.columns, strict=True)
+    for self_described in plan.fields.values():
+        yield from zip((each.name for each in self_described.fields), self_described.columns, strict=True)
 
 
 def _missing(window: LandedWindow) -> list[tuple[str, str]]:
-    return [(name, each.url or "") for name, each in window.missing_schemas.items()]
+    return [(name, schema.url or "") for name, schema in window.missing_schemas.items()]
 
 
 Dates = tuple[date, date] | None
@@ -169,22 +169,22 @@ def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool
 
     :param filters: filters of ``pyspark.sql.datasource``, with ``attribute`` and ``value``.
     """
-    return all(_may_pass(each, window, dates) for each in filters)
+    return all(_may_pass(filter_, window, dates) for filter_ in filters)
 
 
-def _may_pass(each: Any, window: LandedWindow, dates: Dates) -> bool:
-    path: tuple[str, ...] = getattr(each, "attribute", ())
-    column, kind = path[0] if len(path) == 1 else "", type(each).__name__
+def _may_pass(filter_: Any, window: LandedWindow, dates: Dates) -> bool:
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
+    column, kind = path[0] if len(path) == 1 else "", type(filter_).__name__
     if column in _NAMES:
         own = getattr(window, column.removeprefix("_"))
         if kind in ("EqualTo", "EqualNullSafe"):
-            return bool(each.value == own)
-        return kind != "In" or own in each.value
+            return bool(filter_.value == own)
+        return kind != "In" or own in filter_.value
     if dates is None or column not in ("event_date", "_event_time"):
         return True
     if kind == "In":
-        return any(_covers("EqualTo", dates, value) for value in each.value)
-    return _covers(kind, dates, getattr(each, "value", None))
+        return any(_covers("EqualTo", dates, value) for value in filter_.value)
+    return _covers(kind, dates, getattr(filter_, "value", None))
 
 
 def _covers(kind: str, dates: tuple[date, date], value: Any) -> bool:

@@ -57,14 +57,14 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
         readable, refused = _split(batch, part)
         decoded = decode_rows(readable, part.plan)
-        lost = len(refused) + sum(map(len, decoded.quarantined))
-        if lost and options.on_undecodable == "fail":
+        undecodable = len(refused) + sum(map(len, decoded.quarantined))
+        if undecodable and options.on_undecodable == "fail":
             window = part.window
             raise SchemaError(
-                f"{window.topic} (org {window.org_id}): {lost} of {len(batch)} events at row "
-                f"{batch.column('ordinal')[0]} of window {window.window_id} cannot be decoded. Nothing is lost: they "
-                "are in the landing, unchanged. Read them with the option rows=quarantine, which has the reasons, and "
-                "the others with on_undecodable=leave_out."
+                f"{window.topic} (org {window.org_id}): {undecodable} of {len(batch)} events from row "
+                f"{batch.column('ordinal')[0]} of window {window.window_id} cannot be decoded. No event is lost: the "
+                "landing has them unchanged. Read them and the reasons with the option rows=quarantine, and the other "
+                "events with on_undecodable=leave_out."
             )
         yield from decoded.rows
 
@@ -90,10 +90,10 @@ def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.Record
 def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     names = {name.lower(): name for name in batch.schema.names}
     arrays = [
-        conform(batch.column(names[each.name.lower()]), each.type)
-        if each.name.lower() in names
-        else pa.nulls(len(batch), each.type)
-        for each in schema
+        conform(batch.column(names[column.name.lower()]), column.type)
+        if column.name.lower() in names
+        else pa.nulls(len(batch), column.type)
+        for column in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -119,21 +119,23 @@ def event_columns(rows: RowKind, fields: list[dict[str, Any]]) -> dict[str, Colu
     :raises ConfigurationError: if a column does not exist in these rows, or has another type.
     """
     fixed, events = {name.lower(): (name, type_) for name, type_ in _FIXED[rows].items()}, {}
-    for each in fields:
-        name, type_ = each["name"], type_of_spark(each["type"])
-        known = fixed.get(name.lower())
-        if known is None and rows != "decoded":
+    for field in fields:
+        name, type_ = field["name"], type_of_spark(field["type"])
+        expected = fixed.get(name.lower())
+        if expected is None and rows != "decoded":
             raise ConfigurationError(
-                f"{name!r} is no column of rows={rows}, which has {', '.join(_FIXED[rows])}. Nothing was read."
+                f"{name!r} is not a column of rows={rows}; its columns are {', '.join(_FIXED[rows])}. Nothing was read."
             )
-        if known is not None and known != (name, type_):
-            raise ConfigurationError(f"The column {known[0]} is of type {known[1]}, spelt so. Nothing was read.")
-        if known is None:
+        if expected is not None and expected != (name, type_):
+            raise ConfigurationError(
+                f"The column {name} must have the name {expected[0]} and the type {expected[1]}. Nothing was read."
+            )
+        if expected is None:
             try:
                 arrow_type(type_)
             except KeyError:
                 raise ConfigurationError(
-                    f"The column {name} is of type {type_}, which no field of an event becomes. Nothing was read."
+                    f"The column {name} has type {type_}, which is not a type of event fields. Nothing was read."
                 ) from None
             events[name] = type_
     return events

@@ -37,7 +37,7 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
     :param job: takes the ``SparkSession`` and the config, returns a dataclass.
     :param arguments: of the command line, as :meth:`JobConfig.to_arguments` returns them. The environment has the key
         of hashes.
-    :raises ConfigurationError: the config cannot be used. No session was started.
+    :raises ConfigurationError: if the config is invalid. No session was started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -78,7 +78,7 @@ def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
 
     def report() -> None:
         while not ended.wait(interval):
-            if line := _line(tracker):
+            if line := _progress_line(tracker):
                 log.info("%s", line)
 
     thread = threading.Thread(target=report, name="sfstream-progress", daemon=True)
@@ -90,12 +90,12 @@ def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
         thread.join()
 
 
-def _line(tracker: Any) -> str | None:
+def _progress_line(tracker: Any) -> str | None:
     """Return the progress of Spark's active stages; ``None`` if there are none, or Spark does not respond."""
     try:
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     except Exception:  # the session is ending; the job reports the cause
         return None
-    found = [stage for stage in stages if stage is not None]
-    parts = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks of stage {stage.stageId}" for stage in found]
-    return f"Spark is at work: {', '.join(parts)} done." if parts else None
+    active = [stage for stage in stages if stage is not None]
+    counts = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks of stage {stage.stageId}" for stage in active]
+    return f"Spark has completed {', '.join(counts)}." if counts else None

@@ -166,7 +166,7 @@ def test_preflight_command_reports_an_unknown_topic(org: SharedOrg, run: Run, mo
     monkeypatch.setenv("PATH", spark_environment()["PATH"])
     assert org.topic in run("preflight", org.topic, "--spark-conn-id", "").stdout
     found = json.loads(run("preflight", "/event/Nothing__e", "--json", exits=1).stdout)
-    assert [each["what"] for each in found if not each["works"]] == ["/event/Nothing__e"]
+    assert [each["check"] for each in found if not each["works"]] == ["/event/Nothing__e"]
 
 
 class TestReset:
@@ -294,7 +294,7 @@ def test_reset_on_a_terminal_asks_for_confirmation(org: SharedOrg, tmp_path: Pat
         os.write(ours, f"{answer}\n".encode())
         out, error = process.communicate(timeout=60)
         assert process.returncode == exits, error
-        assert b"forget its position? [y/N]" in error
+        assert b"remove its position? [y/N]" in error
         assert bool(out.strip()) == (exits == 0)
         assert store_of(tmp_path).read(stream_of(org)).replay_id == position
         os.close(ours)

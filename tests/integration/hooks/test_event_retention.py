@@ -125,7 +125,7 @@ def test_event_is_found_among_objects_with_the_same_developer_name(proxy: RestPr
 @pytest.mark.parametrize(
     ("status", "body", "cause"),
     [
-        (403, DENIED, "the user may not do this"),
+        (403, DENIED, "the user lacks a permission"),
         (400, [{"errorCode": "INVALID_TYPE", "message": "sObject type 'CustomObject' is not supported."}], "records"),
         (503, [{"errorCode": "SERVER_UNAVAILABLE", "message": "Busy."}], "unavailable"),
         (400, SEVERAL, "rejected"),
@@ -133,7 +133,7 @@ def test_event_is_found_among_objects_with_the_same_developer_name(proxy: RestPr
         (200, answer_of(definition("01I000000000001AAA", None)), "no definition"),
         (200, {"records": [{"Id": "01I000000000001AAA", "Metadata": "hidden"}]}, "no definition"),
         (200, {"records": [{"Id": "01I000000000001AAA", "Metadata": {"eventType": ["HighVolume"]}}]}, "no definition"),
-        (200, {"records": "none"}, "the answer to the query"),
+        (200, {"records": "none"}, "the response to the query"),
     ],
 )
 def test_unknown_retention_logs_one_warning(

@@ -72,7 +72,7 @@ def test_ensure_of_unchanged_settings_writes_nothing(
     before = writes(org)
     for again in (hook.ensure(name, topic=TOPIC), hook.ensure(created.record.id), hook.ensure(name.upper())):
         assert (again.changed, again.record) == (False, created.record)
-        assert str(again).endswith(": is as it is to be")
+        assert str(again).endswith(": no change")
     assert hook.get(name) == hook.get(created.record.id) == created.record
     assert created.record in hook.list()
     assert writes(org) == before
@@ -110,7 +110,7 @@ def test_another_topic_is_refused_and_nothing_changed(
     before = writes(org)
     with pytest.raises(ConfigurationError, match=f"{name}.*on {TOPIC}.*/event/Invoice__e.*Nothing was changed"):
         hook.ensure(name, topic="/event/Invoice__e", default_replay="LATEST")
-    with pytest.raises(ConfigurationError, match=f"{name}.*{name.upper()} on {TOPIC} is asked for"):
+    with pytest.raises(ConfigurationError, match=f"{name}.*{name.upper()} on {TOPIC} was requested"):
         hook.ensure(name.upper(), topic=TOPIC)
     assert hook.get(name) == record
     assert writes(org) == before

@@ -25,7 +25,7 @@ def test_failing_pubsub_endpoint_is_named_in_the_message(org: LocalOrg, make_hoo
         (f"http://127.0.0.1:{free_port()}", "does not answer"),
         (f"localhost:{org.grpc_tls_port}", "tls_ca"),
         (f"localhost:{org.grpc_port}", "TLS"),
-        (f"http://127.0.0.1:{org.http_port}", "does not speak"),
+        (f"http://127.0.0.1:{org.http_port}", "does not serve"),
     ]:
         ok, message = make_hook(pubsub_endpoint=endpoint).test_connection()
         assert not ok

@@ -55,7 +55,7 @@ def test_connection_test_of_records_names_the_failure(org: LocalOrg, monkeypatch
     set_connection(monkeypatch, "sf", **fields)
     works, message = SalesforceRecordHook("sf").test_connection()
     assert not works
-    assert "connection 'sf': API version '46.0' is none that has query jobs" in message
+    assert "connection 'sf': API version '46.0' is invalid or too old: query jobs require 47.0 or above" in message
     set_connection(monkeypatch, "sf", **org.airflow_connection(consumer_secret="wrong"))
     works, message = SalesforceRecordHook("sf").test_connection()
     assert not works

@@ -121,7 +121,7 @@ class TestWriteOnce:
         pipe_file = landing.filesystem.pipe_file
         monkeypatch.setattr(landing.filesystem, "pipe_file", lambda path, data, mode="": pipe_file(path, data))
         landing.check_writable()
-        assert "does not do conditional writes (If-None-Match)" in caplog.text
+        assert "does not support conditional writes (If-None-Match)" in caplog.text
 
 
 def test_replaced_file_has_the_old_or_the_new_content(proxy: ObjectStorageProxy, landing_through: Through) -> None:

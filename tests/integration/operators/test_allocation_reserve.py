@@ -64,7 +64,7 @@ def test_a_backfill_below_the_reserve_is_refused_and_starts_nothing(
         run("backfill", 4, 3, allocation_reserve=100)
     text = error_text(caught.value)
     assert "AllocationReserveError: /event/Order__e (org 00D" in text
-    assert "would leave less than the reserve of 100 (DailyDeliveredPlatformEvents: 99 of" in text
+    assert "less than the reserve of 100 would remain (DailyDeliveredPlatformEvents: 99 of" in text
     assert "Data loss: Nothing: nothing was started." in text
     assert "SalesforceAllocationSensor(allocation='DailyDeliveredPlatformEvents'" in text
     assert delivered(org) == before
@@ -95,7 +95,7 @@ def test_the_estimate_of_a_backfill_without_reuse_counts_landed_events(org: Loca
     with pytest.raises(AirflowFailException) as caught:
         run("backfill", 1, 0, allocation_reserve=100, **anew)
     assert "(DailyDeliveredPlatformEvents: 106 of" in error_text(caught.value)
-    assert "and this needs at least 7" in error_text(caught.value)
+    assert "and this task uses at least 7" in error_text(caught.value)
     assert delivered(org) == before
 
 
@@ -119,7 +119,7 @@ def test_an_unknown_allocation_is_reported_as_unknown(org: LocalOrg, run: Run) -
     before = delivered(org)
     with pytest.raises(AirflowFailException, match="AllocationUnknownError") as caught:
         run("backfill", 4, 3, allocation_reserve={"MonthlyPlatformEventsUsageEntitlement": 0})
-    assert "neither enough nor too little" in error_text(caught.value)
+    assert "it is unknown whether enough remains" in error_text(caught.value)
     assert delivered(org) == before
 
 
@@ -154,8 +154,8 @@ def test_a_refresh_below_the_reserve_fetches_nothing(org: LocalOrg, replica: str
     with pytest.raises(AirflowFailException) as caught:
         operator.execute(context_for("refresh"))
     text = error_text(caught.value)
-    assert f"Account: nothing is fetched: it would leave less than the reserve of {reserve:,}" in text
-    assert "and this needs at least 3" in text
+    assert f"Account: nothing is fetched: less than the reserve of {reserve:,} would remain" in text
+    assert "and this task uses at least 3" in text
     asked = [request["method"] for request in org.requests("http")[calls:]]
     assert [method for method in asked if "/sobjects/" in method or "/query" in method] == []
     assert sum("/limits" in method for method in asked) == 1

@@ -40,7 +40,7 @@ def test_the_check_passes_after_a_drain_and_fails_on_too_little_headroom(org: Lo
     org.publish(TOPIC, [{"Number__c": 1.0}])
     drain.execute(context_for("drain"))
     assert check() == check(streams=[URI]) == 1
-    with pytest.raises(AirflowFailException, match=r"Order__e\?subscription=airflow: 7[12]\.\d hours are left"):
+    with pytest.raises(AirflowFailException, match=r"Order__e\?subscription=airflow: 7[12]\.\d hours remain"):
         check(min_headroom=timedelta(hours=73))
     # The recorded contact time is an upper bound, so it may be a second in the future.
     deadline = time.monotonic() + 30

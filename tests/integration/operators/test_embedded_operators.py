@@ -143,7 +143,7 @@ def test_an_output_url_invalid_for_delta_tables_is_refused_before_any_write(
     task = operator(task_id="task", windows=land_changes(tmp_path), output_url=str(output))
     with pytest.raises(AirflowFailException) as caught:
         task.execute(context_for("task"))
-    assert f"output_url has the character {character!r}" in error_text(caught.value)
+    assert f"output_url contains the character {character!r}" in error_text(caught.value)
     assert not output.exists()
 
 

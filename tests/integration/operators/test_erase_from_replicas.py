@@ -167,7 +167,7 @@ def test_a_missing_or_unnamed_replica_is_refused(source: ReplicaSource, tmp_path
     replica = str(tmp_path / "lake/replica")
     for given, text in (
         ({"replica_urls": [str(tmp_path / "nowhere")]}, "There is no replica"),
-        ({"replica_urls": [], "event_log_urls": [replica]}, "which replica_urls does not name"),
+        ({"replica_urls": [], "event_log_urls": [replica]}, "which is not in replica_urls"),
     ):
         with pytest.raises(AirflowFailException) as caught:
             erase(tmp_path / "lake", **given)

@@ -123,7 +123,7 @@ def test_a_channel_is_created_changed_and_deleted(org: LocalOrg, name: str, caps
     assert writes(org) == before
 
     narrower: dict[str, Any] = {"filters": {CONTACT: "Phone != null"}, "channel_label": "Of sales"}
-    with pytest.raises(AirflowFailException, match=rf"(?s)Giving {CONTACT} another filter.*confirm_removal=True"):
+    with pytest.raises(AirflowFailException, match=rf"(?s)Changing the filter of {CONTACT}.*confirm_removal=True"):
         run(name, ACCOUNT, CONTACT, **narrower)
     assert writes(org) == before
     changed = run(name, ACCOUNT, CONTACT, **narrower, confirm_removal=True)
@@ -162,7 +162,7 @@ def test_a_removal_without_confirm_removal_changes_nothing(
 def test_an_existing_channel_of_another_type_is_refused(org: LocalOrg, name: str) -> None:
     run(name, ACCOUNT)
     before = writes(org)
-    with pytest.raises(AirflowFailException, match=r"has change events, and platform events are asked for"):
+    with pytest.raises(AirflowFailException, match="for change events, but the requested members are platform events"):
         run(name, "Order__e", confirm_removal=True)
     assert writes(org) == before
 

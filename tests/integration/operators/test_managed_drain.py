@@ -129,11 +129,14 @@ def test_an_unknown_managed_subscription_fails_without_retry(subscription: Subsc
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"start_from": "latest"}, "start_from='latest' goes with no managed_subscription: the subscription's default"),
-        ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
-        ({"advance": "manual"}, "by the task that drained it"),
+        (
+            {"start_from": "latest"},
+            "start_from='latest' cannot be combined with managed_subscription: the subscription's default",
+        ),
+        ({"mode": "interval"}, "Backfills of this DAG still drain intervals"),
+        ({"advance": "manual"}, "the task that drained a window commits it"),
         ({"subscription": "mine"}, "subscription or managed_subscription, not both"),
-        ({"api": "streaming"}, "Pub/Sub API only"),
+        ({"api": "streaming"}, "only on the Pub/Sub API"),
         ({"managed_subscription": "not a name"}, "does not name a managed event subscription"),
     ],
 )

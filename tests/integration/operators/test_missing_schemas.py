@@ -68,12 +68,12 @@ def fetch(*manifests: Manifest, conn_id: str = "salesforce_default") -> list[str
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ({"code": "", "status": "NOT_FOUND"}, "does not know it"),
+        ({"code": "", "status": "NOT_FOUND"}, "does not exist, or is hidden"),
         ({"code": "schema.meta.permission", "status": "PERMISSION_DENIED"}, "hidden from this user"),
         ({"code": "schema.api.unavailable", "status": "INTERNAL"}, "unavailable"),
         ({"code": "service.auth.error", "status": "UNAUTHENTICATED"}, "session is no longer valid"),
-        ({"text": "<html>maintenance</html>"}, "not readable as JSON"),
-        ({"text": '{"type": "record", "name": "A", "fields": [{"name": "B", "type": "nowhere"}]}'}, "is no type"),
+        ({"text": "<html>maintenance</html>"}, "not valid JSON"),
+        ({"text": '{"type": "record", "name": "A", "fields": [{"name": "B", "type": "nowhere"}]}'}, "is not a type"),
     ],
     ids=["unknown", "refused", "unavailable", "session", "no JSON", "no Avro"],
 )

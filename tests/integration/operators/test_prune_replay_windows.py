@@ -103,7 +103,7 @@ def test_windows_that_a_replica_has_not_applied_are_kept(windows: DailyWindows, 
     result = prune(replica_urls=[ahead, behind])
 
     assert windows.recorded() == windows.live[3:]
-    assert result["kept_because"] == f"the replica at {behind} stands on window {windows.live[3].window_id}"
+    assert result["kept_because"] == f"the replica at {behind} is on window {windows.live[3].window_id}"
     assert prune(replica_urls=ahead)["windows"] == 2
     assert windows.recorded() == windows.live[5:]
 
@@ -233,6 +233,6 @@ def test_an_empty_reader_url_fails_the_pruning(windows: DailyWindows, prune: Pru
 
 
 def test_a_replay_store_without_the_stream_fails_the_pruning(windows: DailyWindows, prune: Prune) -> None:
-    with pytest.raises(AirflowFailException, match="nothing of this stream"):
+    with pytest.raises(AirflowFailException, match="no record of this stream"):
         prune(replay_store="landing")
     assert windows.recorded() == windows.live

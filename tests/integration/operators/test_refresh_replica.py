@@ -182,7 +182,7 @@ def test_dirty_rows_are_fetched_by_record_id(
     assert lines[NEVER] == {"Id": NEVER, "_found": "false", "_sequence": str(listed[NEVER])}
     asked = [request["method"] for request in fetching.org.requests("http")[before:]]
     assert any(method.endswith("/jobs/query") for method in asked) is (api == "bulk")
-    assert "Account: columns that stay as they are" in caplog.text
+    assert "Account: columns that do not change" in caplog.text
     assert "Gone__c" in caplog.text
 
 
@@ -266,7 +266,7 @@ def test_a_field_of_another_type_is_fetched_for_its_new_column(
     refresh = fetching.document().tables["Account"]
     assert (refresh.columns, refresh.hidden) == (("NumberOfEmployees__int", "NumberOfEmployees"), ())
     assert flag_after(flag, refresh, fetching.state) is None
-    assert "become null, because the org has no such field, or hides it from the user: NumberOfEmployees" in (
+    assert "become null, because the org has no field for them, or the user cannot read it: NumberOfEmployees" in (
         caplog.text
     )
 
@@ -287,7 +287,7 @@ def test_a_refresh_without_dirty_rows_is_skipped_without_calls(fetching: Fetchin
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"tables": ["Acount"]}, r"no table Acount; it has Account(?s:.*)Nothing was fetched"),
+        ({"tables": ["Acount"]}, r"no table Acount\. Its tables: Account(?s:.*)Nothing was fetched"),
         ({"tables": "Account"}, r"tables='Account' must be a list"),
         ({"output_url": " "}, r"output_url is empty"),
     ],
@@ -316,7 +316,7 @@ def test_a_connection_to_another_org_is_refused(
     with LocalOrg.running(tmp_path / "other") as other:
         set_connection(monkeypatch, "sf", **other.airflow_connection())
         with pytest.raises(
-            AirflowFailException, match=rf"(?s)'sf' leads to the org {other.org_id}, .* {fetching.org.org_id}"
+            AirflowFailException, match=rf"(?s)'sf' connects to the org {other.org_id}, .* {fetching.org.org_id}"
         ):
             fetching.run()
         asked = {request["method"] for request in other.requests("http")}
@@ -326,7 +326,7 @@ def test_a_connection_to_another_org_is_refused(
 def test_an_object_hidden_from_the_user_fails_the_refresh(fetching: Fetching) -> None:
     fetching.tables = {"Secret__c": fetching.table(flagged=True)}
     with pytest.raises(
-        AirflowFailException, match=r"(?s)Secret__c: its fields: .*'View All'.*The replica is as it was"
+        AirflowFailException, match=r"(?s)Secret__c: its fields: .*'View All'.*The replica is unchanged"
     ):
         fetching.run()
 

@@ -197,7 +197,7 @@ def test_a_running_drain_logs_in_again_with_the_rotated_credentials(
 
     assert result["event_count"] == EVENTS
     assert everything_landed_once(org, tmp_path)
-    assert "logging in with the credentials as the connection has them now" in caplog.text
+    assert "logging in again with the changed credentials of the connection" in caplog.text
     values = [value for extra in secrets for name, value in extra.items() if name in SECRET_FIELDS]
     assert values or credentials is PrivateKeyFile
     assert not any(value in caplog.text for value in values if value)
@@ -230,7 +230,7 @@ def test_a_running_streaming_api_drain_logs_in_again_with_the_rotated_secret(
     assert drain.execute(context_for("drain"))["event_count"] == events
     landed = landed_replay_ids(tmp_path / "lake", Stream(org.org_id, "streaming", channel))
     assert landed == [event["replay_id"] for event in org.record(channel)]
-    assert "logging in with the credentials as the connection has them now" in caplog.text
+    assert "logging in again with the changed credentials of the connection" in caplog.text
 
 
 SECRET_FIELDS = ("consumer_secret", "private_key", "refresh_token", "access_token")

@@ -56,16 +56,16 @@ def test_working_requirements_are_reported_and_no_position_moves(
     org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
     for recorded in (0, 1):
         found = operator.execute(context_for("preflight"))
-        assert [each["what"] for each in found] == [
+        assert [each["check"] for each in found] == [
             *(TOPIC, "/data/AccountChangeEvent", "/topic/OrderUpdates"),
             *("clock", "allocations", "landing", "replay store", "Spark connection spark_default"),
         ]
         assert all(each["works"] for each in found)
-        seen = {each["what"]: each["seen"] for each in found}
-        assert f"Logged in to org {org.org_id}" in seen[TOPIC]
-        assert "remain" in seen["allocations"]
-        assert f"a position of {recorded} of 3 streams" in seen["replay store"]
-        assert str(spark_master) in seen["Spark connection spark_default"]
+        results = {each["check"]: each["result"] for each in found}
+        assert f"Logged in to org {org.org_id}" in results[TOPIC]
+        assert "remain" in results["allocations"]
+        assert f"positions of {recorded} of 3 streams" in results["replay store"]
+        assert str(spark_master) in results["Spark connection spark_default"]
         drain = DrainReplayWindowOperator(
             task_id="drain",
             topic=TOPIC,
@@ -89,8 +89,8 @@ def test_each_failing_requirement_is_reported_and_the_others_are_checked(
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="http", host="nothing")
     with pytest.raises(AirflowFailException) as caught:
         preflight(tmp_path, "/event/Missing__e", TOPIC).execute(context_for("preflight"))
-    assert "/event/Missing__e does not work: Topic permission" in error_text(caught.value)
-    assert "And 3 more, which the log has." in error_text(caught.value)
+    assert "/event/Missing__e failed: Topic permission" in error_text(caught.value)
+    assert "3 more failed checks are in the log." in error_text(caught.value)
     assert re.findall("(?:works|FAILS)  [^:]+", capsys.readouterr().out) == [
         *("FAILS  /event/Missing__e", f"works  {TOPIC}", "works  clock", "works  allocations"),
         *("FAILS  landing", "FAILS  replay store", "FAILS  Spark connection spark_default"),
@@ -103,7 +103,7 @@ def test_a_refused_login_is_reported_for_each_topic(org: LocalOrg, tmp_path: Pat
     set_connection(monkeypatch, "salesforce_default", **wrong)
     with pytest.raises(AirflowFailException) as caught:
         preflight(tmp_path, spark_conn_id=None).execute(context_for("preflight"))
-    assert f"{TOPIC} does not work: Login: " in error_text(caught.value)
+    assert f"{TOPIC} failed: Login: " in error_text(caught.value)
     assert "not-the-secret-at-all" not in error_text(caught.value)
 
 

@@ -100,6 +100,6 @@ def test_a_password_in_a_url_is_in_no_status(statuses: TableStatusStore, monkeyp
     monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("event_log"))
     url = "s3://name:hush-hush@lake/tables"
     operator = SparkSubmitEventLogOperator(task_id="event_log", windows=["file:///m.json"], output_url=url)
-    with pytest.raises(AirflowFailException, match="carries a password"):
+    with pytest.raises(AirflowFailException, match="contains a password"):
         operator.execute(context_for("event_log"))
     assert statuses.statuses() == []

@@ -154,7 +154,7 @@ def test_windows_that_a_table_needs_are_kept_with_all_later_windows(either: Stor
     outcome = windows.prune(today=99, needed={last.window_id: "the replica at A", held.window_id: "the replica at B"})
 
     assert windows.recorded() == windows.live[3:]
-    assert (outcome.kept, outcome.kept_because) == (5, f"the replica at B stands on window {held.window_id}")
+    assert (outcome.kept, outcome.kept_because) == (5, f"the replica at B is on window {held.window_id}")
 
     outcome = windows.prune(
         today=99, still_needed=lambda old: {w.window_id: "nobody read it" for w in old if w.window_id == last.window_id}
@@ -167,7 +167,7 @@ def test_windows_that_a_table_needs_are_kept_with_all_later_windows(either: Stor
 def test_needed_window_that_is_not_in_the_landing_stops_pruning(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=6)
 
-    with pytest.raises(ConfigurationError, match=r"replica at A stands on window 20261120T000000Z-0.*landing"):
+    with pytest.raises(ConfigurationError, match=r"replica at A is on window 20261120T000000Z-0.*landing"):
         windows.prune(today=99, needed={"20261120T000000Z-0": "the replica at A"})
 
     assert windows.recorded() == windows.live
@@ -177,7 +177,7 @@ def test_store_without_the_stream_stops_pruning(either: StoreUnderTest, tmp_path
     windows = DailyWindows(either, days=6)
     wrong = landing_store(tmp_path / "landing").store
 
-    with pytest.raises(ConfigurationError, match="nothing of this stream"):
+    with pytest.raises(ConfigurationError, match="no record of this stream"):
         prune_stream(
             PruneRequest(windows.stream, timedelta(days=5)),
             store=wrong,
@@ -218,7 +218,7 @@ def test_window_is_kept_when_the_window_before_it_is_kept(either: StoreUnderTest
     outcome = windows.prune(today=80)
 
     # By the clock of this test, that window ended when its run was due. The later windows are older and are kept.
-    assert outcome.kept_because == f"window {ahead.window_id}, before {later[0].window_id}, stays"
+    assert outcome.kept_because == f"window {ahead.window_id}, before {later[0].window_id}, is not removed"
     assert windows.recorded() == [ahead, *later]
 
 

@@ -232,7 +232,7 @@ def test_reset_to_an_invalid_replay_id_is_refused(
 @pytest.mark.parametrize(("reason", "by"), [("", "ann"), ("test", " ")])
 def test_reset_without_user_or_reason_is_refused(under_test: StoreUnderTest, reason: str, by: str) -> None:
     stream = new_stream()
-    with pytest.raises(ConfigurationError, match="give both"):
+    with pytest.raises(ConfigurationError, match="requires a reason and the name of the user"):
         under_test.store.reset(stream, b"\x01", reason=reason, updated_by=by)
     assert under_test.store.read(stream) == Position()
 

@@ -152,7 +152,7 @@ def test_restore_leaves_out_the_window_of_a_refused_advance(
     winner = under_test.advance(stream, b"\x02", run_at(2), events=(1, 2))
     store = empty_store()
 
-    with pytest.raises(ConfigurationError, match="give its id as last_window_id") as raised:
+    with pytest.raises(ConfigurationError, match="Set last_window_id to the ID of the window") as raised:
         restore(under_test, store, stream)
     assert winner.window_id in str(raised.value)
     assert loser.window_id in str(raised.value)
@@ -229,7 +229,7 @@ def test_restore_refuses_other_streams_unknown_windows_and_reset_positions(
 ) -> None:
     stream, other = new_stream(), new_stream("/event/Other__e")
     under_test.advance(stream, b"\x01", run_at(1))
-    with pytest.raises(ConfigurationError, match="has no window of it"):
+    with pytest.raises(ConfigurationError, match="has no window of this stream"):
         restore(under_test, under_test.store, other)
     with pytest.raises(ConfigurationError, match="no live window 20260101T000000Z-nothing"):
         restore(under_test, under_test.store, stream, last="20260101T000000Z-nothing")
@@ -247,6 +247,6 @@ def test_restore_refuses_a_landing_without_the_window_of_the_position(
     elsewhere = StoreUnderTest(lambda: under_test.store, LandingCatalog(Landing.from_url(str(tmp_path / "elsewhere"))))
     elsewhere.land(stream, Position(b"\x07", 7), b"\x08", run_at(7))
 
-    with pytest.raises(ConfigurationError, match="stands on window"):
+    with pytest.raises(ConfigurationError, match="is on window"):
         restore_from_landing(stream, store=under_test.store, catalog=elsewhere.catalog, now=minute(60), updated_by=BY)
     assert under_test.store.read(stream).replay_id == b"\x01"

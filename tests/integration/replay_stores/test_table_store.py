@@ -327,7 +327,7 @@ def test_unreachable_database_server_is_named() -> None:
         store = TableReplayStore(f"postgresql+psycopg2://me:hidden-word@127.0.0.1:{port}/positions")
 
         with pytest.raises(
-            ReplayStoreError, match=f"positions on 127.0.0.1:{port}.*Check that the server is up"
+            ReplayStoreError, match=f"positions on 127.0.0.1:{port}.*Check that the server runs"
         ) as raised:
             store.read(new_stream())
 

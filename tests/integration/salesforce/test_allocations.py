@@ -81,7 +81,7 @@ def test_several_allocations_are_read_with_one_request(org: LocalOrg, client: Al
 def test_unknown_allocation_raises_an_error_with_similar_names(client: AllocationClient) -> None:
     with pytest.raises(AllocationUnknownError) as caught:
         client.get("DailyDeliveredPlatformEvent")
-    assert "neither enough nor too little" in str(caught.value)
+    assert "it is unknown whether enough remains" in str(caught.value)
     assert "(DailyDeliveredPlatformEvents" in str(caught.value)
     assert not caught.value.retriable
 

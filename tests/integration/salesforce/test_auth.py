@@ -91,7 +91,7 @@ def test_login_over_tls_with_the_certificate_authority_of_the_org(org: LocalOrg)
         (client_credentials, {"consumer_key": "WRONG-key"}, "consumer_key"),
         (password, {"password": "WRONG-s3cret"}, "login, password and security_token"),
         (password, {"login": "nobody@localorg.example"}, "login, password and security_token"),
-        (refresh_token, {"refresh_token": "WRONG-s3cret"}, "log in by hand again"),
+        (refresh_token, {"refresh_token": "WRONG-s3cret"}, "log in interactively again"),
         (jwt_bearer, {"login": "nobody@localorg.example"}, "Pre-authorize"),
         (jwt_bearer, {"consumer_key": "WRONG-key"}, "consumer_key"),
     ],

@@ -62,8 +62,8 @@ class TestConnecting:
         self, org: LocalOrg, open_source: Opened, topic: str
     ) -> None:
         for options, part in [
-            ({"endpoint": f"localhost:{org.grpc_port}", "tls_ca": org.ca_file}, "speaks TLS"),
-            ({"endpoint": f"http://localhost:{org.http_port}"}, "does not speak the Pub/Sub API"),
+            ({"endpoint": f"localhost:{org.grpc_port}", "tls_ca": org.ca_file}, "uses TLS"),
+            ({"endpoint": f"http://localhost:{org.http_port}"}, "does not serve the Pub/Sub API"),
         ]:
             with pytest.raises(ConfigurationError, match=part):
                 await first_events(open_source(**options), topic)

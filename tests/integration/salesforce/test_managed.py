@@ -219,7 +219,7 @@ class TestCommits:
             for replay_id in events[:2]:
                 stream.commit(replay_id)
             with pytest.raises(
-                ServiceUnavailableError, match=r"did not acknowledge within 0.2 seconds.*nothing is lost"
+                ServiceUnavailableError, match=r"did not acknowledge within 0.2 seconds.*No event is lost"
             ):
                 stream.wait_for_commit(events[1], 0.2)
             stream.commit(events[2])
@@ -263,7 +263,7 @@ class TestCommits:
                 stream.wait_for_commit(events[0], SECONDS)
             assert type(caught.value) is expected
             assert caught.value.retriable is (expected is CommitFailedError)
-            for part in (name, events[0].hex(), "nothing is lost"):
+            for part in (name, events[0].hex(), "no event is lost"):
                 assert part in str(caught.value)
             assert committed(org, name) is None
             more = publish(org, topic, 1)[2:]
@@ -299,7 +299,7 @@ class TestCommits:
         with opened(org, client, name, limit=2) as stream:
             take(stream, 2)
             stream.commit(events[0])
-            with pytest.raises(ServiceUnavailableError, match=f"{name}.*may not be committed.*Nothing is lost"):
+            with pytest.raises(ServiceUnavailableError, match=f"{name}.*may not be committed.*No event is lost"):
                 stream.wait_for_commit(events[0], SECONDS)
             assert not stream.is_open
             with pytest.raises(ServiceUnavailableError, match="was not committed"):
@@ -324,7 +324,7 @@ class TestCommits:
             with pytest.raises(CommitError, match="was not committed on this stream"):
                 stream.wait_for_commit(b"\x01", SECONDS)
             for replay_id in (b"", bytes(65)):
-                with pytest.raises(InvalidReplayIdError, match="Nothing moved"):
+                with pytest.raises(InvalidReplayIdError, match="The committed position did not change"):
                     stream.commit(replay_id)
 
 
@@ -363,7 +363,7 @@ class TestKeepalive:
                 org.knobs(managed_commit_seconds=0.3)
                 error = end_of(stream)
             assert isinstance(error, ServiceUnavailableError)
-            assert "nothing was committed" in str(error)
+            assert "received no commit" in str(error)
 
     def test_refused_keepalive_commit_is_not_repeated(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, caplog: pytest.LogCaptureFixture
@@ -386,7 +386,7 @@ class TestEnds:
                 error = end_of(second)
             assert isinstance(error, SubscriptionBusyError)
             assert error.retriable
-            for part in (name, "15 seconds", "15 minutes", "of its own"):
+            for part in (name, "15 seconds", "15 minutes", "its own managed subscription"):
                 assert part in str(error)
         with opened(org, client, name) as third:
             take(third, 1)

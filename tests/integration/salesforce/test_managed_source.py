@@ -358,7 +358,7 @@ class TestExclusiveUse:
             fake = Time()
             with (
                 managed(org, other, busy_timeout=5, sleep=fake.sleep, clock=fake.clock) as second,
-                pytest.raises(SubscriptionBusyError, match="has held it for"),
+                pytest.raises(SubscriptionBusyError, match="has held the slot for"),
             ):
                 list(second.subscribe(orders, COMMITTED, limit=1, idle_timeout=SECONDS))
 

@@ -116,7 +116,7 @@ def test_redirects_are_not_followed(tls: TlsFiles, host: Host, other: Host) -> N
     host.answers = [(302, {"Location": f"{other.url}/services/data"}, b"")]
     with (
         client(tls, TokenSequence(host)) as one,
-        pytest.raises(ConfigurationError, match="something else than Salesforce's API"),
+        pytest.raises(ConfigurationError, match="the response is not from Salesforce's API"),
     ):
         one.count("Account")
     assert other.requests == []
@@ -127,7 +127,7 @@ def test_response_that_is_not_of_salesforce_is_refused(tls: TlsFiles, host: Host
     host.answers = [(200, {}, body)]
     with (
         client(tls, TokenSequence(host)) as one,
-        pytest.raises(ConfigurationError, match="something else than Salesforce's API"),
+        pytest.raises(ConfigurationError, match="the response is not from Salesforce's API"),
     ):
         one.count("Account")
 

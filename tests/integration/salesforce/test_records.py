@@ -171,7 +171,7 @@ def test_unknown_object_raises(client: RecordClient, step: str) -> None:
         "query": lambda name: list(client.query(name, ["Id"])),
         "bulk": lambda name: list(client.bulk_query(name, ["Id"], page_records=10)),
     }
-    with pytest.raises(AccessDeniedError, match=r"^Nothing__c: .*does not have this object, or hides it"):
+    with pytest.raises(AccessDeniedError, match=r"^Nothing__c: .*does not exist in the org, or is hidden"):
         steps[step]("Nothing__c")
 
 
@@ -245,5 +245,5 @@ def test_failed_connection_raises_without_the_proxy_password(org: LocalOrg, monk
 
 @pytest.mark.parametrize("version", ["46.0", "latest"])
 def test_api_version_without_query_jobs_is_refused(org: LocalOrg, version: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"has query jobs: give 47\.0 or above"):
+    with pytest.raises(ConfigurationError, match=r"query jobs require 47\.0 or above"):
         connect(org, api_version=version)

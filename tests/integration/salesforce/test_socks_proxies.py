@@ -60,7 +60,7 @@ class Records:
 
 
 def refused(action: Callable[[], Any]) -> str:
-    with pytest.raises(ConfigurationError, match=r"SOCKS proxy, which is not supported.*Name an HTTP proxy") as caught:
+    with pytest.raises(ConfigurationError, match=r"SOCKS proxy, which is not supported.*Set an HTTP proxy") as caught:
         action()
     assert "s3cret" not in str(caught.value)
     return str(caught.value)

@@ -237,8 +237,8 @@ def test_unknown_api_version_raises(proxied: Proxied, version: str) -> None:
         (302, b"", ConfigurationError, "instance or login host"),
         (200, b"<html>Welcome to our proxy</html>", ConfigurationError, "any proxy on the way"),
         (200, b"[]", ConfigurationError, "any proxy on the way"),
-        (200, {"records": "none"}, RequestRejectedError, "not one that Salesforce gives"),
-        (200, {"records": [{"Id": GONE, "Metadata": None}]}, RequestRejectedError, "without its settings"),
+        (200, {"records": "none"}, RequestRejectedError, "does not have the documented form"),
+        (200, {"records": [{"Id": GONE, "Metadata": None}]}, RequestRejectedError, "has no settings"),
         (400, [], RequestRejectedError, "HTTP 400"),
         (400, ["what"], RequestRejectedError, "HTTP 400"),
         (400, {"errors": [{"statusCode": "INVALID_INPUT", "message": "bad"}]}, ConfigurationError, "bad"),
@@ -262,12 +262,12 @@ def test_unsuccessful_result_raises(proxied: Proxied, name: str, topic: str) -> 
 
 def test_lost_response_raises_a_retriable_error_after_the_change(proxied: Proxied, name: str, topic: str) -> None:
     proxied.proxy.answer("POST", "/tooling/", 0, forwards=True, breaks_off=True)
-    with pytest.raises(ServiceUnavailableError, match=f"{name}.*safe to repeat"):
+    with pytest.raises(ServiceUnavailableError, match=f"{name}.*A retry is safe"):
         create(proxied.client, name, topic)
     with pytest.raises(AlreadyExistsError):
         create(proxied.client, name, topic)
     proxied.proxy.answer("DELETE", "/tooling/", 0, forwards=True, breaks_off=True)
-    with pytest.raises(ServiceUnavailableError, match="safe to repeat"):
+    with pytest.raises(ServiceUnavailableError, match="A retry is safe"):
         proxied.client.delete(named(name))
     assert proxied.client.delete(named(name)) is None
 

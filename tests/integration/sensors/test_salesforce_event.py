@@ -155,7 +155,7 @@ def test_temporary_fault_is_logged_and_the_next_poll_succeeds(
     made = sensor()
     org.fault("fail_calls", rpc="Subscribe")
     assert not made.poke(context())
-    assert "this look failed" in capsys.readouterr().out
+    assert "this poke failed" in capsys.readouterr().out
     assert made.poke(context())
     org.fault("fail_calls", rpc="Subscribe")
     assert made.execute(context())["event_count"] == 1
@@ -173,9 +173,9 @@ def test_poll_of_an_unreachable_org_logs_the_last_reached_point(
         set_connection(monkeypatch, "salesforce_default", **behind.airflow_connection(**timers))
         assert not sensor().poke(context())
     output = capsys.readouterr().out
-    assert "this look failed" in output
+    assert "this poke failed" in output
     assert f"localhost was resolved, but TCP port {behind.grpc_tls_port} was not reached" in output
-    assert "events are there" not in output
+    assert "events were received" not in output
 
 
 def test_expired_session_is_renewed_within_the_poll(org: SharedOrg, sensor: MakeSensor) -> None:
@@ -199,7 +199,7 @@ def test_session_refused_twice_ends_the_wait(org: SharedOrg, sensor: MakeSensor)
     [
         ({"topic": "/event/Missing__e"}, {}, "/event/Missing__e"),
         ({}, {"consumer_secret": "wrong-secret-value"}, "consumer_secret"),
-        ({"replay_id": "12345z"}, {}, "hex"),
+        ({"after": "12345z"}, {}, "hex"),
         ({"subscription": " "}, {}, "subscription"),
     ],
 )

@@ -177,7 +177,7 @@ async def test_a_repeatedly_failing_call_is_retried_and_logged_as_a_warning(org,
     assert_reported_once(watched, published[1:])
     warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert [topic in line for line in warnings] == [True, True, True]
-    assert "out of reach for" in warnings[0]
+    assert "unreachable for" in warnings[0]
 
 
 async def test_revoked_tokens_are_renewed(org, client, topic):

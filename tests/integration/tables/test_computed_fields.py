@@ -185,6 +185,6 @@ def test_a_computed_refresh_changes_only_computed_columns(spark: Any, tmp_path: 
     assert lake.snapshot().tables["Widget__c"].computed.columns == ()
     with (
         lake.refreshing(mode="computed", computed={"Name": "double"}) as url,
-        pytest.raises(ConfigurationError, match="column Name is of another type by now"),
+        pytest.raises(ConfigurationError, match="type of the column Name has changed since"),
     ):
         lake.run(refresh_url=url)

@@ -101,7 +101,9 @@ def test_the_second_of_two_jobs_of_a_stream_fails_and_names_the_first(location: 
     elsewhere = other.version(progress=["sfstream:00D|/event/B"])
     other.commit(elsewhere, SCHEMA, written(location, 2), [])
     added = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
-    with pytest.raises(PositionConflictError, match=r"version 1, dag\.one run 1\. Nothing of this one") as caught:
+    with pytest.raises(
+        PositionConflictError, match=r"version 1, dag\.one run 1\. The commit of this job was rejected"
+    ) as caught:
         two.commit(read, added, written(location, 3), [])
     assert caught.value.retriable
     assert rows(location) == [0, 1, 2]
@@ -191,7 +193,9 @@ def test_restore_reverts_commits_of_this_package_and_refuses_other_changes(locat
     log.restore(0)
     assert rows(location) == [1]
     DeltaTable(location.uri, storage_options=dict(location.options)).delete()
-    with pytest.raises(ConfigurationError, match=r"changed by others: version 3 is 'DELETE'.*Nothing was written"):
+    with pytest.raises(
+        ConfigurationError, match=r"Another program changed .*version 3 is 'DELETE'.*Nothing was written"
+    ):
         log.restore(0)
 
 
@@ -364,7 +368,11 @@ def cut_newest(log: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "cause"),
-    [(remove_log, "there is no table"), (remove_newest, "has no version after 1"), (cut_newest, "Truncated record")],
+    [
+        (remove_log, "the table no longer exists"),
+        (remove_newest, "has no version after 1"),
+        (cut_newest, "Truncated record"),
+    ],
 )
 def test_a_damaged_log_is_not_reported_as_another_job(
     tmp_path: Path, damage: Callable[[Path], None], cause: str
@@ -376,7 +384,7 @@ def test_a_damaged_log_is_not_reported_as_another_job(
     read = log.version(progress=PROGRESS)
     damage(files)
     left = sorted(files.glob("*.json"))
-    with pytest.raises(LandingError, match=f"Delta log of {location.uri} cannot be used.*{cause}.*run it again"):
+    with pytest.raises(LandingError, match=f"Delta log of {location.uri} cannot be used.*{cause}.*run the job again"):
         log.commit(read, SCHEMA, written(location, 2), [])
     assert sorted(files.glob("*.json")) == left
 
@@ -385,7 +393,7 @@ def test_a_commit_missing_from_the_log_is_not_repeated(tmp_path: Path) -> None:
     """delta-rs writes to a folder of this name but reads from another one."""
     location = TableLocation(str(tmp_path / "a#b"))
     log = DeltaTableLog(location)
-    with pytest.raises(LandingError, match=r"a#b cannot be used: it does not have the commit"):
+    with pytest.raises(LandingError, match=r"a#b cannot be used: it does not contain the commit"):
         log.commit(log.version(), SCHEMA, written(location, 1), [])
     assert len(list((tmp_path / "a#b/_delta_log").iterdir())) == 1
 

@@ -193,7 +193,7 @@ def test_undecodable_events_are_quarantined_and_the_others_are_written(lake: Lak
     assert [row["schema_id"] for row in quarantine] == ["one"] * 5 + ["lost", "unreadable", None]
     assert {row["topic"] for row in quarantine} == {"/event/Order__e"}
     assert all(row["reason"] for row in quarantine)
-    assert "left over" in quarantine[1]["reason"]
+    assert "extra bytes after the event" in quarantine[1]["reason"]
     assert "no schema 'lost'" in quarantine[5]["reason"]
 
     # Once the schema can be read, its rows leave the quarantine. The manifest is unchanged.
@@ -332,6 +332,6 @@ def test_a_row_count_that_differs_from_the_manifest_fails_the_job_before_it_writ
     document["files"][1]["rows"] = 6
     document["event_count"] = 11
     path.write_text(json.dumps(document))
-    with pytest.raises(ConfigurationError, match="w1 has 10 rows in its files, its manifest counts 11"):
+    with pytest.raises(ConfigurationError, match="The files of window w1 have 10 rows, but its manifest records 11"):
         lake.run(manifest, verify_files=False)
     assert not lake.output.exists()

@@ -120,7 +120,7 @@ def test_json_events_without_a_schema_are_quarantined_and_replayed(lake: Lake) -
     text = file.read_text()
     file.unlink()
     assert lake.run(url).quarantined == 1
-    assert "'one' could not be had" in lake.rows("_quarantine")[0]["reason"]
+    assert "'one' was not available when the window landed" in lake.rows("_quarantine")[0]["reason"]
     file.write_text(text)
     assert lake.run(url).tables == {"Order__e": 1}
 

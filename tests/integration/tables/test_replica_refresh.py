@@ -84,7 +84,7 @@ def test_fetched_texts_are_read_with_the_types_of_their_columns(read: Callable[.
 def test_a_fetched_text_of_another_type_is_an_error_that_hides_the_value(
     read: Callable[..., list[Row]], type_: str, text: str
 ) -> None:
-    with pytest.raises(Exception, match="A fetched value of the column Value__c is not of its type") as caught:
+    with pytest.raises(Exception, match="A fetched value of the column Value__c cannot be converted") as caught:
         read([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
     assert f"'{text}'" not in str(caught.value), "the error must not contain the value, which may be personal data"
 

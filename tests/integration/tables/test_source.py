@@ -91,7 +91,7 @@ def test_the_newest_window_is_read_after_another_window_follows(lake: Lake) -> N
     assert numbers(rows, NUMBERS) == [0, 1]
     land(lake, 2, [order(3)])
     assert numbers(reader(lake, rows="raw").load(str(lake.landing)).collect(), NUMBERS) == [0, 1, 2]
-    with pytest.raises(Exception, match="has no window of the subscription 'other' that is known to count"):
+    with pytest.raises(Exception, match="has no window of the subscription 'other' that is certainly committed"):
         reader(lake, rows="raw", subscription="other").load(str(lake.landing)).collect()
 
 

@@ -379,7 +379,7 @@ async def test_topic_that_cannot_be_watched_fires_once_until_it_exists(
     monkeypatch.setattr(topic_watch, "LONGEST_PAUSE", 0.1)
     state = AssetState()
     watcher = triggerer.start(state, topic="/event/Later__e")
-    await until(lambda: caplog.text.count("Trying again") >= 4, "attempts")
+    await until(lambda: caplog.text.count("retrying the watch") >= 4, "attempts")
     assert [event["reason"] for event in triggerer.fired[watcher]] == ["started"]
     await asyncio.to_thread(org.define, "Later__e", Number__c="double")
     await until(lambda: [each for each in org.streams() if each["topic"] == "/event/Later__e"], "the watch")

@@ -169,9 +169,9 @@ def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
         PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain
     )
     assert failure.data_loss.startswith(
-        "Nothing is known to be lost. Events that Salesforce stored and did not deliver may be"
+        "No event is known to be lost. Events that Salesforce stored and did not deliver may be"
     )
-    assert str(failure.time_left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
+    assert str(failure.time_left).startswith("Unknown: an undelivered event, if one exists, is lost")
 
 
 def test_report_lines_are_short() -> None:

@@ -58,7 +58,7 @@ def test_connection_without_a_usable_key_is_refused_without_showing_it(
 
 
 def test_missing_hash_connection_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no Airflow connection hash_conn_id='nowhere'"):
+    with pytest.raises(ConfigurationError, match="Airflow connection hash_conn_id='nowhere' does not exist"):
         hash_key("nowhere")
     assert hash_key(None) is None
 

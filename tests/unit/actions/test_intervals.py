@@ -176,7 +176,7 @@ def test_incremental_arguments_are_refused_in_interval_mode_when_the_dag_is_pars
     arguments: dict[str, Any], named: str
 ) -> None:
     drain(**arguments)
-    with pytest.raises(ConfigurationError, match=f"Leave out: .*{named}"):
+    with pytest.raises(ConfigurationError, match=f"Remove: .*{named}"):
         drain(mode="interval", **arguments)
 
 

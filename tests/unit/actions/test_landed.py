@@ -72,7 +72,7 @@ def test_explicit_bounds_apply_to_windows_and_may_repeat_those_of_an_interval() 
 @pytest.mark.parametrize(
     ("bounds", "remedy"),
     [
-        ((FROM, NEXT), "contradict the interval"),
+        ((FROM, NEXT), "differ from the interval"),
         ((FROM, None), "both event_time_from and event_time_to"),
         (("2026-11-20T10:00:00", "2026-11-20T11:00:00"), "time zone"),
         (("ten", "eleven"), "ISO 8601"),

@@ -53,7 +53,7 @@ def test_compare_and_set_store_causes_no_warning(caplog: pytest.LogCaptureFixtur
 
 
 def test_concurrent_runs_cause_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert "9 runs of orders may be active at a time. Let one" in warned(caplog, active_runs=9)
+    assert "9 runs of orders may be active at a time. Run one" in warned(caplog, active_runs=9)
 
 
 @pytest.mark.parametrize("writer", ["others.drain", "orders.drain[1]"])

@@ -30,7 +30,7 @@ def test_small_clock_difference_is_reported(asked: int, answered: int, words: st
 
 @pytest.mark.parametrize(("asked", "answered", "words"), [(62, 300, "61 s ahead of"), (-4000, -3600, "3600 s behind")])
 def test_wrong_clock_is_refused(asked: int, answered: int, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{words} Salesforce's. Set it right"):
+    with pytest.raises(ConfigurationError, match=f"{words} Salesforce's. Synchronise it with NTP"):
         difference(asked, answered)
 
 
@@ -66,7 +66,7 @@ def test_remaining_allocations_are_reported() -> None:
     [
         ({DELIVERED_EVENTS: 0, API_REQUESTS: 5}, "0 of 1,000 remain"),
         ({DELIVERED_EVENTS: 5, API_REQUESTS: -2}, "-2 of 1,000 remain"),
-        ({API_REQUESTS: 5}, f"Salesforce tells nothing of {DELIVERED_EVENTS}"),
+        ({API_REQUESTS: 5}, f"Salesforce does not report {DELIVERED_EVENTS}"),
     ],
 )
 def test_exhausted_or_missing_allocation_is_refused(reported: dict[str, int], words: str) -> None:

@@ -88,7 +88,7 @@ def test_deletes_other_than_recorded_are_refused_before_anything_is_fetched() ->
         ({"scope": "computed", "verify": True}, "scope='computed' does not support it. Set scope='all'"),
         ({"deletes": "never"}, "deletes='never' must be one of 'soft', 'hard'"),
         ({"computed_fields": "always"}, "computed_fields='always' must be one of"),
-        ({"max_deleted_fraction": 1.1}, "max_deleted_fraction=1.1 must be a share from 0 to 1"),
+        ({"max_deleted_fraction": 1.1}, "max_deleted_fraction=1.1 must be from 0 to 1"),
         ({"scope": "computed", "deletes": "soft"}, "does not support deletes. Remove"),
         ({"scope": "computed", "computed_fields": "never", "max_deleted_fraction": 0.0},
          "does not support computed_fields, max_deleted_fraction. Remove"),

@@ -80,7 +80,7 @@ def test_running_job_logs_its_progress(caplog: pytest.LogCaptureFixture) -> None
     session = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: Tracker(asked)))
     with caplog.at_level("INFO"), progress(session, interval=0.001):
         assert asked.wait(10)
-    assert "Spark is at work: 13 of 40 tasks of stage 2 done." in caplog.text
+    assert "Spark has completed 13 of 40 tasks of stage 2." in caplog.text
     assert not any(thread.name == "sfstream-progress" for thread in threading.enumerate())
 
 

@@ -24,7 +24,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("version", ["59.0", "37.0", "v59", "latest"])
 def test_api_version_without_managed_subscriptions_is_refused(hook: Any, version: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"connection 'sf'.*managed event subscriptions: give 60\.0 or above"):
+    with pytest.raises(ConfigurationError, match=r"connection 'sf'.*event subscriptions require 60\.0 or above"):
         hook(version=version).get("Orders")
 
 

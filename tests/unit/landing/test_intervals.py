@@ -123,7 +123,7 @@ def test_record_is_stored_under_the_start_day_of_its_interval(catalog):
 
 @pytest.mark.parametrize("interval_id", ["", "..", "20260131/../x", "20261331T000000Z-00", "today", "20260131.json"])
 def test_invalid_interval_id_is_refused(catalog, interval_id):
-    with pytest.raises(ConfigurationError, match="is not an interval id"):
+    with pytest.raises(ConfigurationError, match="Invalid interval ID"):
         catalog.landing.interval_path(STREAM, interval_id)
 
 

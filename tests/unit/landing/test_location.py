@@ -36,7 +36,7 @@ def test_names_from_outside_cannot_leave_their_folder():
 
 @pytest.mark.parametrize("window_id", ["", "..", "20260131/../x", "20261331T000000Z-00", "today", "20260131 x"])
 def test_invalid_window_id_is_refused(window_id):
-    with pytest.raises(ConfigurationError, match="is not a window id"):
+    with pytest.raises(ConfigurationError, match="Invalid window ID"):
         Landing.from_url("memory://lake").window_folder(STREAM, window_id)
 
 

@@ -297,10 +297,10 @@ def test_index_document_that_omits_a_window_is_rewritten(many_levels: None) -> N
     daily(world, 20)
     whole = {path: world.files.cat_file(path) for path in documents(world)}
     for path, data in whole.items():
-        stretch = ChainSegment.from_json(data)
-        if len(stretch.parts) > 2:
-            parts = (stretch.parts[0], *stretch.parts[2:])
-            world.files.pipe_file(path, replace(stretch, parts=parts).to_json().encode())
+        segment = ChainSegment.from_json(data)
+        if len(segment.parts) > 2:
+            parts = (segment.parts[0], *segment.parts[2:])
+            world.files.pipe_file(path, replace(segment, parts=parts).to_json().encode())
     assert {path: world.files.cat_file(path) for path in documents(world)} != whole
 
     found = world.open().windows_overlapping(STREAM, minute(-DAY), minute(40 * DAY))
@@ -451,10 +451,10 @@ def test_window_overlaps_no_time_outside_its_hull(
 def test_index_document_is_readable_json(many_levels: None) -> None:
     world = World()
     daily(world, 30)
-    stretch = next(ChainSegment.from_json(world.files.cat_file(path)) for path in documents(world) if ".2." in path)
+    segment = next(ChainSegment.from_json(world.files.cat_file(path)) for path in documents(world) if ".2." in path)
 
-    document = json.loads(stretch.to_json())
+    document = json.loads(segment.to_json())
 
     assert document["format"] == "sfstream-window-index"
     assert document["parts"][0].keys() == {"newest", "finished", "due", "hull", "ends"}
-    assert ChainSegment.from_json(stretch.to_json()) == stretch
+    assert ChainSegment.from_json(segment.to_json()) == segment

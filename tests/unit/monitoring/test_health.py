@@ -71,17 +71,17 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
     ("statuses", "details"),
     [
         ([drain()], []),
-        ([drain(confirmed_at=ago(50))], ["22.0 hours are left until events are lost (proven)"]),
+        ([drain(confirmed_at=ago(50))], ["22.0 hours remain until events are lost (proven)"]),
         ([drain(confirmed_at=ago(60), last_event_time=ago(2))], []),
         (
             [drain(confirmed_at=ago(60), last_event_time=ago(50))],
-            ["22.0 hours are left until events are lost (estimated, by the time of the last event)"],
+            ["22.0 hours remain until events are lost (estimated, by the time of the last event)"],
         ),
         (
             [drain(confirmed_at=ago(50), certainty={"confirmed_at": "proven", "retention": "estimated"})],
-            ["22.0 hours are left until events are lost (estimated)"],
+            ["22.0 hours remain until events are lost (estimated)"],
         ),
-        ([drain(confirmed_at=ago(80))], ["-8.0 hours are left"]),
+        ([drain(confirmed_at=ago(80))], ["-8.0 hours remain"]),
         ([drain(confirmed_at=None)], ["no confirmed end and no stored event"]),
         ([drain(confirmed_at=None, since=ago(2))], []),
         ([drain(contact_at=ago(30))], ["Salesforce last answered a drain 30.0 hours ago"]),
@@ -89,7 +89,7 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
             [drain(contact_at=ago(30), certainty={"confirmed_at": "proven", "contact_at": "estimated"})],
             ["Salesforce last answered a drain 30.0 hours ago (estimated, by the worker's clock)"],
         ),
-        ([drain(confirmed_at=ago(50), certainty={})], ["22.0 hours are left until events are lost (estimated"]),
+        ([drain(confirmed_at=ago(50), certainty={})], ["22.0 hours remain until events are lost (estimated"]),
         ([drain(contact_at=None)], ["Salesforce never answered a drain"]),
         ([drain(gaps=[GAP])], ["events were lost after 0a, since an unknown time (accepted by x)"]),
         (

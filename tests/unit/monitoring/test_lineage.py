@@ -42,7 +42,7 @@ def test_a_failure_is_logged_without_secrets(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.WARNING)
     operator = Operator(OSError("https://user:secret-of-ours@host refused"))
     assert operator.get_openlineage_facets_on_complete(None) is None
-    assert "The lineage of this task is unknown: OSError" in caplog.text
+    assert "The lineage of this task is unavailable: OSError" in caplog.text
     assert "secret-of-ours" not in caplog.text
 
 

@@ -72,7 +72,7 @@ def test_failure_message_has_the_text_of_the_log() -> None:
 def test_retried_failure_names_the_error_class_once() -> None:
     error = error_of_task(ServiceUnavailableError("/event/Order__e: the service is unavailable. Wait."))
     message = StreamMessage.from_failure({**context(state="up_for_retry"), "exception": error})
-    assert message.title == "orders.drain failed and will be tried again (run-1)"
+    assert message.title == "orders.drain failed and will be retried (run-1)"
     assert message.parts["Error"] == "ServiceUnavailableError: /event/Order__e: the service is unavailable."
     assert "Airflow retries the task" in message.parts["Action"]
 

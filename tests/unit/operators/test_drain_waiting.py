@@ -70,8 +70,8 @@ def test_max_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
         ({"min_events": 2, "max_wait": 0}, "max_wait=0"),
         ({"min_events": 2, "max_wait": timedelta(seconds=-1)}, "max_wait=-1"),
         ({"min_events": 2, "max_wait": "60"}, "max_wait='60'"),
-        ({"max_wait": 60}, "set min_events"),
-        ({"min_events": 0, "max_wait": 60, "deferrable": True}, "set min_events"),
+        ({"max_wait": 60}, "Set min_events"),
+        ({"min_events": 0, "max_wait": 60, "deferrable": True}, "Set min_events"),
     ],
 )
 def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
@@ -142,11 +142,11 @@ def test_dag_with_a_waiting_drain_can_be_serialized() -> None:
         ({"reuse": "no"}, "reuse='no'"),
         ({"replay_store": "redis"}, "'variable', 'table', 'landing'"),
         ({"subscription": "mine", "managed_subscription": "Orders"}, "not both"),
-        ({"accept_quiet_aging": True}, "accept_quiet_aging=True is for the Streaming API"),
+        ({"accept_quiet_aging": True}, "accept_quiet_aging=True applies to the Streaming API"),
         ({"accept_quiet_aging": "yes", "api": "streaming"}, "accept_quiet_aging='yes'"),
         ({"accept_quiet_aging": True, "managed_subscription": "Orders"}, "Streaming API"),
-        ({"wait_for_confirmation": True, "api": "streaming"}, "leave out api='streaming' to drain over the Pub/Sub"),
-        ({"wait_for_confirmation": True, "topic": "/topic/Orders"}, "never confirms the end of a stream: leave it out"),
+        ({"wait_for_confirmation": True, "api": "streaming"}, "remove api='streaming' to drain over the Pub/Sub"),
+        ({"wait_for_confirmation": True, "topic": "/topic/Orders"}, "never confirms the end of a stream: remove it"),
         ({"wait_for_confirmation": True, "topic": "/u/Notes", "mode": "interval"}, "cannot be fulfilled for /u/Notes"),
     ],
 )

@@ -22,10 +22,10 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> MaintenanceC
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"retention": timedelta(hours=23)}, "retention=.* must be a timedelta of at least one day.*at work"),
+        ({"retention": timedelta(hours=23)}, "retention=.* must be a timedelta of at least one day.*running job"),
         ({"retention": 168}, "retention=168 must be a timedelta"),
         ({"target_file_bytes": 0}, "target_file_bytes=0 must be a whole number above zero"),
-        ({"application": "x"}, "application_args are set by this operator"),
+        ({"application": "x"}, "This operator sets application and application_args"),
     ],
 )
 def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
@@ -44,6 +44,6 @@ def test_operator_and_job_have_the_same_defaults(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_output_that_carries_a_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Exception, match="output_url carries a password"):
+    with pytest.raises(Exception, match="output_url contains a password"):
         submitted(monkeypatch, output_url="s3://key:secret@lake/tables")
     assert "output_url" in MaintainTablesOperator.template_fields

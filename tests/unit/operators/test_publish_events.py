@@ -20,7 +20,7 @@ def make(**arguments: Any) -> PublishEventsOperator:
     [
         ({"rows": None}, "one of rows, windows and table"),
         ({"table": "/table"}, "one of rows, windows and table"),
-        ({"topic": "/data/ChangeEvents"}, "cannot be published to"),
+        ({"topic": "/data/ChangeEvents"}, "does not accept events"),
         ({"topic": "/event/../x"}, "is not a topic name"),
         ({"on_unknown_outcome": "ask"}, "on_unknown_outcome='ask'"),
         ({"on_failure": "ignore"}, "on_failure='ignore'"),

@@ -41,7 +41,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> ReplicaConfi
         ({"deletes": "never"}, "deletes='never' must be one of 'soft', 'hard'"),
         ({"target_file_bytes": 0}, "target_file_bytes=0 must be a whole number above zero"),
         ({"keep_snapshots": True}, "keep_snapshots=True must be"),
-        ({"application": "x"}, "application_args are set by this operator"),
+        ({"application": "x"}, "This operator sets application and application_args"),
     ],
 )
 def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:

@@ -164,7 +164,7 @@ def test_unreadable_document_hides_no_other_stream() -> None:
     odd = Status("sfstream://salesforce_default/event/Odd__e?subscription=x", "drain", {"hours": 7, **task_fields(NOW)})
     found = overview([odd, *healthy(NOW)], NOW)["streams"]
     assert [row["level"] for row in found] == ["warning", "good"]
-    assert found[0]["concerns"][0]["text"] == "Its status documents cannot be read"
+    assert found[0]["concerns"][0]["text"] == "The status documents cannot be read"
 
 
 URI = "sfstream://salesforce_default/event/Odd__e?subscription=x"

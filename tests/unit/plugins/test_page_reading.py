@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 
 from airflow_provider_sfstream.monitoring.status import Status, connection_of
 from airflow_provider_sfstream.monitoring.status_store import status_to_text
-from airflow_provider_sfstream.plugins.page.loading import Reader, _decrypted, _remembered, all_dag_ids
+from airflow_provider_sfstream.plugins.page.loading import Reader, _cached, _decrypted, all_dag_ids
 from airflow_provider_sfstream.plugins.page.overview import overview
 from tests.support.stream_statuses import CONNECTION, UNHEALTHY, drain_statuses, healthy, task_fields
 
@@ -18,7 +18,7 @@ STATUS = healthy(datetime(2026, 11, 24, 12, 30, tzinfo=UTC))[0]
 TEXT = status_to_text(STATUS)
 
 
-@pytest.mark.parametrize("read", [_decrypted, _remembered])
+@pytest.mark.parametrize("read", [_decrypted, _cached])
 def test_a_status_is_read(read: Any) -> None:
     assert read("sfstream_status.1.drain", TEXT, False) == STATUS
 
@@ -33,7 +33,7 @@ def test_a_status_is_read(read: Any) -> None:
 )
 def test_invalid_status_is_logged(value: str, is_encrypted: bool, caplog: pytest.LogCaptureFixture) -> None:
     assert _decrypted("sfstream_status.1.drain", value, is_encrypted) is None
-    assert "Variable sfstream_status.1.drain holds no status" in caplog.text
+    assert "Variable sfstream_status.1.drain: the status cannot be read" in caplog.text
     assert "Order__e" not in caplog.text
 
 

@@ -57,7 +57,7 @@ def test_page_that_cannot_be_loaded_responds_with_503(monkeypatch: pytest.Monkey
         sent = requested(page)
     assert sent[0]["status"] == 503
     assert b"log of the API server" in sent[1]["body"]
-    assert "cannot be made" in caplog.text
+    assert "cannot be created" in caplog.text
     assert requested(page)[0]["status"] == 401, "the next request tries again"
 
 

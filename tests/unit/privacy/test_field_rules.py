@@ -70,9 +70,9 @@ def test_hash_equals_hmac_of_the_standard_library() -> None:
     [
         (("Phone", [], []), r"exclude_fields='Phone' must be a list"),
         (([], [7], []), r"mask_fields=\[7\] must be a list"),
-        (([], [], ["Phone; DROP"]), r"hash_fields: 'Phone; DROP' is no name of a field"),
+        (([], [], ["Phone; DROP"]), r"hash_fields: 'Phone; DROP' is not a field name"),
         ((["Id"], [], []), r"exclude_fields: Id identifies rows"),
-        ((["Phone"], ["phone"], []), r"phone is named in both exclude_fields and mask_fields"),
+        ((["Phone"], ["phone"], []), r"phone is listed in both exclude_fields and mask_fields"),
     ],
 )
 def test_invalid_rule_arguments_are_refused(rules: tuple[Any, Any, Any], text: str) -> None:
@@ -98,12 +98,12 @@ def test_the_key_is_in_no_document_and_no_repr() -> None:
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        (NO_RULES, r"T is written with exclude_fields=\['Phone'\], and for this job it has no rule"),
-        (FieldRules.from_arguments([], ["Phone"], []), "for this job it is named in mask_fields"),
+        (NO_RULES, r"T is written with exclude_fields=\['Phone'\], but in this job the field has no rule"),
+        (FieldRules.from_arguments([], ["Phone"], []), "in this job the field is listed in mask_fields"),
         (FieldRules.from_arguments(["Phone"], [], []), r"mask_fields=\['Name.FirstName'\]"),
         (
             FieldRules.from_arguments(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY + "!"),
-            "hashes of Contact.Email made with another key",
+            "hashes of Contact.Email from another key",
         ),
     ],
 )

@@ -90,13 +90,13 @@ def test_ids_are_found_in_bytes_and_hidden_in_text() -> None:
 @pytest.mark.parametrize(
     ("ids", "text"),
     [
-        ([], "0 ids"),
-        (["", ADA], r"ids\[0\] is no id"),
-        ([ADA, ADA[:15] + "zzz"], r"ids\[1\] is no id"),
-        ([ADA, 7], r"ids\[1\] is no id"),
-        ([ADA, "Ada Lovelace"], r"ids\[1\] is no id"),
+        ([], "got 0"),
+        (["", ADA], r"ids\[0\] is not a record ID"),
+        ([ADA, ADA[:15] + "zzz"], r"ids\[1\] is not a record ID"),
+        ([ADA, 7], r"ids\[1\] is not a record ID"),
+        ([ADA, "Ada Lovelace"], r"ids\[1\] is not a record ID"),
         ([ADA, "001xx0000000Ada"], "several objects"),
-        ([f"003xx{number:010d}" for number in range(1_001)], "1001 ids"),
+        ([f"003xx{number:010d}" for number in range(1_001)], "1 to 1000 record IDs, got 1001"),
     ],
 )
 def test_invalid_ids_are_refused_without_quoting_them(ids: list[Any], text: str) -> None:

@@ -148,11 +148,11 @@ class TestDoubt:
 
     def test_doubt_without_an_earlier_event_fails_with_a_remedy(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_answer(GONE)]
-        with pytest.raises(PublishOutcomeUnknownError, match="whether 10 events were published is not known") as caught:
+        with pytest.raises(PublishOutcomeUnknownError, match="unknown whether 10 events were published") as caught:
             run.go(rows(10))
         assert not caught.value.retriable
         assert "on_unknown_outcome='publish_again'" in caught.value.advice
-        with pytest.raises(PublishOutcomeUnknownError, match="an earlier try was ended"):
+        with pytest.raises(PublishOutcomeUnknownError, match="an earlier try ended before it recorded a response"):
             run.go(rows(10))
         assert len(bus.requests) == 1
 
@@ -210,9 +210,9 @@ class TestDoubt:
 
     def test_unavailable_service_fails_the_run_after_eight_faults(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)] * 20
-        with pytest.raises(ServiceUnavailableError, match="gave up after 8 faults in a row") as caught:
+        with pytest.raises(ServiceUnavailableError, match="stopped after 8 consecutive faults") as caught:
             run.go(rows(10), on_unknown_outcome="publish_again")
-        assert "the next try publishes the rest" in str(caught.value)
+        assert "the next try publishes the remaining rows" in str(caught.value)
         assert len(bus.requests) == 9
 
 
@@ -247,7 +247,7 @@ class TestRefusals:
     ) -> None:
         quota = QuotaExceededError(f"{TOPIC}: the allocation is used up. Wait.")
         bus.script = [bus.accept, bus.refuse(quota, *range(100, 200))]
-        with pytest.raises(QuotaExceededError, match="300 events of this try are published"):
+        with pytest.raises(QuotaExceededError, match="300 events of this try were published"):
             run.go(rows(450))
         assert run.go(rows(450)) == Summary(published=150, already_published=300)
         assert run.numbers() == [float(number) for number in range(450)]

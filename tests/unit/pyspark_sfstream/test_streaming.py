@@ -131,5 +131,5 @@ def test_after_a_reset_the_replay_store_decides_which_windows_are_read(tmp_path:
     assert Query(topic.source(**options)).read(start, end) == IDS[:2] * 2
     topic.drain(1)
     without = topic.source()
-    with pytest.raises(ManifestError, match=r"set back by hand.*Give the option replay_store"):
+    with pytest.raises(ManifestError, match=r"set back by hand.*Set the option replay_store"):
         without.reader(without.schema()).partitions()

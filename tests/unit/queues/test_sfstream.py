@@ -56,7 +56,7 @@ def test_deprecated_queue_argument_creates_the_same_trigger(query: str) -> None:
     [
         (f"{URI}?subscription=on_event", "is not watched"),
         ("sfstream://eu/Order__e", "is not a topic name"),
-        ("SFSTREAM://me:pw@eu/event/Order__e", "no user name or password"),
+        ("SFSTREAM://me:pw@eu/event/Order__e", "must not contain a user name or password"),
     ],
 )
 def test_queue_that_cannot_be_watched_is_refused_with_the_reason(queue: str, reason: str) -> None:

@@ -119,8 +119,8 @@ def test_unusable_connections_are_refused(fields: tuple[Any, ...], message: str)
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("sqlite://", "forgets every position"),
-        ("sqlite:///:memory:", "forgets every position"),
+        ("sqlite://", "loses every position"),
+        ("sqlite:///:memory:", "loses every position"),
         ("me:hidden-word@db", "malformed"),
         ("postgresql+psycopg2://me:x@db:hidden-word/positions", "malformed"),
         ("sqlite+nothing:////srv/positions.db", "driver"),
@@ -133,7 +133,7 @@ def test_unusable_urls_are_refused(url: str, message: str) -> None:
 
 
 def test_an_engine_in_memory_is_refused_too() -> None:
-    with pytest.raises(ConfigurationError, match="forgets every position"):
+    with pytest.raises(ConfigurationError, match="loses every position"):
         TableReplayStore(create_engine("sqlite://"))
 
 

@@ -141,11 +141,11 @@ def without(name: str) -> Callable[[str], str]:
         (lambda text: "[]", "format"),
         (lambda text: "[" * 100_000, "not JSON"),
         (changed(format="other"), "format"),
-        (changed(version=2), "version 2.*upgrade"),
+        (changed(version=2), "version is 2.*upgrade"),
         (changed(position="xyz"), "'xyz' is not a replay ID"),
         (changed(position="abc"), "'abc' is not a replay ID"),
         (changed(position=""), "'' is not a replay ID"),
-        (changed(position=7), "mistypes"),
+        (changed(position=7), "has the wrong type"),
         (changed(position="00" * 65), "is not a replay ID"),
         (changed(fence="1"), "fence is '1'"),
         (changed(fence=True), "fence is True"),
@@ -154,11 +154,11 @@ def without(name: str) -> Callable[[str], str]:
         (changed(stream={"topic": "/event/Other__e"}), "another stream.*Other__e"),
         (changed(updated_at="yesterday"), "yesterday"),
         (changed(updated_at="2026-11-20T00:00:00"), "time zone"),
-        (changed(updated_at=None), "mistypes"),
-        (changed(gaps=[{}]), "lacks"),
-        (changed(gaps=None), "mistypes"),
-        (changed(resets=["x"]), "mistypes"),
-        (changed(run={"dag_id": "x"}), "lacks"),
+        (changed(updated_at=None), "has the wrong type"),
+        (changed(gaps=[{}]), "a field is missing"),
+        (changed(gaps=None), "has the wrong type"),
+        (changed(resets=["x"]), "has the wrong type"),
+        (changed(run={"dag_id": "x"}), "a field is missing"),
         (without("position"), "'position'"),
         (without("fence"), "'fence'"),
     ],
@@ -184,7 +184,7 @@ def test_invalid_variable_is_refused_until_a_reset(
     assert store.read(STREAM) == after
     assert (after.replay_id, after.fence > fence_before) == (b"\x05", True)
     [record] = store.resets(STREAM)
-    assert "repair (the value before was unreadable" in record.reason
+    assert "repair (the previous value was unreadable" in record.reason
 
 
 def test_gaps_edited_by_hand_are_reported(store: DocumentReplayStore, variables: DictVariables) -> None:
@@ -212,7 +212,7 @@ def test_lists_are_bounded_and_dropped_entries_are_logged(
     assert [reset.reason for reset in store.resets(STREAM)][0::19] == ["reason 1", "one more"]
     dropped = [record.getMessage() for record in caplog.records]
     assert len(dropped) == 2
-    assert "dropping the oldest gap" in dropped[0]
+    assert "deleting the oldest gap" in dropped[0]
     assert "aged out" in dropped[0]
     assert "reason 0" in dropped[1]
 
@@ -304,16 +304,16 @@ def test_a_backfill_that_is_not_in_the_landing_is_refused(tmp_path: Path) -> Non
 
 
 def test_without_a_landing_windows_cannot_be_found(store: DocumentReplayStore) -> None:
-    with pytest.raises(ConfigurationError, match="was not given one"):
+    with pytest.raises(ConfigurationError, match="no landing is configured"):
         store.windows_of_run(STREAM, run_at(1))
-    with pytest.raises(ConfigurationError, match="was not given one"):
+    with pytest.raises(ConfigurationError, match="no landing is configured"):
         store.windows_overlapping(STREAM, minute(0), minute(1))
 
 
 def test_store_outside_a_task_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
 
-    with pytest.raises(ReplayStoreError, match=r"works inside a task and|does not say which"):
+    with pytest.raises(ReplayStoreError, match=r"works only inside a task and|does not report which"):
         DocumentReplayStore().read(STREAM)
 
 

@@ -127,7 +127,7 @@ def test_error_recommends_the_pubsub_api_if_it_supports_the_topic(
     org = QuietOrg(tmp_path, PLATFORM)
     monkeypatch.setitem(drain.__kwdefaults__, "clock", org.time.clock)
     quiet_for(org, 24)
-    with pytest.raises(PositionAgedOutError, match=r"over the Pub/Sub API instead.*leave out api='streaming'"):
+    with pytest.raises(PositionAgedOutError, match=r"over the Pub/Sub API instead.*remove api='streaming'"):
         org.run(hours(25))
     org.store.close()
 

@@ -27,6 +27,6 @@ def test_default_api_version_is_valid() -> None:
 
 
 def test_api_version_below_a_higher_minimum_is_refused() -> None:
-    assert api_version_from("v60", first=60, what="has it") == "60.0"
-    with pytest.raises(ConfigurationError, match=r"'59\.0' is none that has it: give 60\.0 or above"):
-        api_version_from("59.0", first=60, what="has it")
+    assert api_version_from("v60", first=60, what="it requires") == "60.0"
+    with pytest.raises(ConfigurationError, match=r"'59\.0' is invalid or too old: it requires 60\.0 or above"):
+        api_version_from("59.0", first=60, what="it requires")

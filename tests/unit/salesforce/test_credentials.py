@@ -93,7 +93,7 @@ def test_client_credentials_need_my_domain(domain: dict[str, str]) -> None:
 
 
 def test_an_unknown_flow_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="auth_flow 'saml' is unknown"):
+    with pytest.raises(ConfigurationError, match="auth_flow 'saml' is invalid"):
         credentials_from({**APP, "auth_flow": "saml"})
 
 

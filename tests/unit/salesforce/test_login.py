@@ -111,9 +111,7 @@ def test_user_info_is_requested_without_an_identity_url(identity: str | None) ->
 )
 def test_malformed_identity_url_is_an_identity_error(identity: str) -> None:
     login = Login(APP, 0)
-    with pytest.raises(
-        IdentityError, match=r"/services/oauth2/token answered with an identity URL.*login_url"
-    ) as caught:
+    with pytest.raises(IdentityError, match=r"/services/oauth2/token returned an identity URL.*login_url") as caught:
         answer(login, json={**GRANTED, "id": identity})
     assert identity not in str(caught.value)
 
@@ -145,7 +143,7 @@ def test_invalid_user_id_is_ignored(user_id: Any) -> None:
 )
 def test_unknown_organization_is_an_identity_error(status: int, kwargs: dict[str, Any]) -> None:
     login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
-    with pytest.raises(IdentityError, match=r"userinfo has no organization ID .*expired, revoked") as caught:
+    with pytest.raises(IdentityError, match=r"userinfo returned no organization ID .*expired, revoked") as caught:
         answer(login, status, **kwargs)
     assert "s3cret" not in str(caught.value)
 
@@ -161,7 +159,7 @@ def test_unknown_organization_is_an_identity_error(status: int, kwargs: dict[str
         ("invalid_grant", "audience is invalid", "sandboxes"),
         ("invalid_grant", "Audience validation failed", "sandboxes"),
         ("invalid_grant", "expired authorization code", "clock"),
-        ("invalid_grant", "expired access/refresh token", "log in by hand again"),
+        ("invalid_grant", "expired access/refresh token", "log in interactively again"),
         ("invalid_grant", "invalid assertion", "certificate"),
         ("invalid_grant", "user is locked", "Unlock"),
         ("invalid_grant", "no client credentials user enabled", "Run-As"),

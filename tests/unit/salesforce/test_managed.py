@@ -125,5 +125,5 @@ def test_commit_error_about_the_replay_id_is_not_retriable(message: str, retriab
     error = commit_error_from(message, subscription=ORDERS, replay_id=b"\x01\x02")
     assert error.retriable is retriable
     assert isinstance(error, CommitFailedError) is retriable
-    for part in ("Orders", "0102", message, "nothing is lost"):
+    for part in ("Orders", "0102", message, "no event is lost"):
         assert part in str(error)

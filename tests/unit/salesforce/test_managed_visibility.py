@@ -142,11 +142,11 @@ def test_wait_repeats_the_look_until_the_expected_state_is_visible(expected: Vis
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
-    [(TopicNotFoundError("unknown"), "is not known"), (ServiceUnavailableError("maintenance"), "maintenance")],
+    [(TopicNotFoundError("unknown"), "was not found"), (ServiceUnavailableError("maintenance"), "maintenance")],
 )
 def test_wait_fails_after_the_timeout_with_the_last_response(answer: Exception, reason: str) -> None:
     client, clock = ScriptedClient(*[answer] * 10), Clock()
-    with pytest.raises(ServiceUnavailableError, match=rf"Orders.*within 20 seconds.*{reason}.*Run again"):
+    with pytest.raises(ServiceUnavailableError, match=rf"Orders.*within 20 seconds.*{reason}.*Run the task again"):
         wait(client, Visibility.OPEN, clock)
     assert len(client.streams) == 5, "at 0, 5, 10, 15 and 20 seconds"
 

@@ -142,7 +142,7 @@ def test_the_api_of_platform_and_change_events_can_be_chosen(name: str) -> None:
 @pytest.mark.parametrize("name", ["/topic/Invoices", "/topic/Invoices?Status='Open'", "/u/notifications/Orders"])
 def test_push_topics_and_generic_events_are_on_the_streaming_api_only(name: str) -> None:
     assert [Topic.parse(name, api).api for api in (None, "streaming")] == ["streaming", "streaming"]
-    with pytest.raises(InvalidTopicError, match="on the Streaming API only: leave out api='pubsub'"):
+    with pytest.raises(InvalidTopicError, match="on the Streaming API only: omit api='pubsub'"):
         Topic.parse(name, "pubsub")
 
 

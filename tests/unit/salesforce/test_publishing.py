@@ -51,12 +51,12 @@ def test_explicit_values_take_precedence_over_defaults() -> None:
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(SchemaError, match="Order__e has no field Amonut__c; it has Amount__c"):
+    with pytest.raises(SchemaError, match=r"Order__e has no field Amonut__c\. Its fields are Amount__c"):
         EventEncoder(SCHEMA, "id1").encode({"Amonut__c": 1.5})
 
 
 def test_a_value_of_another_type_is_refused_and_not_quoted() -> None:
-    with pytest.raises(SchemaError, match="Amount__c of a Order__e is not of its type") as caught:
+    with pytest.raises(SchemaError, match=r"^Order__e: a value is missing or of the wrong type: Amount__c") as caught:
         EventEncoder(SCHEMA, "id1").encode({"Amount__c": "very private"})
     assert "very private" not in str(caught.value)
 
@@ -64,7 +64,7 @@ def test_a_value_of_another_type_is_refused_and_not_quoted() -> None:
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1), "soon"], ids=["without a zone", "no time"])  # noqa: DTZ001
 def test_invalid_time_is_refused_with_its_field_name(value: Any) -> None:
     schema = {"type": "record", "name": "A__e", "fields": [{"name": "At__c", "type": "long", "doc": "Data:DateTime:0"}]}
-    with pytest.raises(SchemaError, match="At__c of a A__e is not of its type") as caught:
+    with pytest.raises(SchemaError, match=r"^A__e: a value is missing or of the wrong type: At__c") as caught:
         EventEncoder(json.dumps(schema), "id1").encode({"At__c": value})
     assert "soon" not in str(caught.value)
 
@@ -91,7 +91,7 @@ def test_requests_keep_order_and_limits(sizes: list[int]) -> None:
 def test_an_event_over_1_mb_is_refused_before_anything_is_sent() -> None:
     small, large = OutgoingEvent(b"x", "s"), OutgoingEvent(bytes(1024 * 1024), "s")
     with pytest.raises(
-        PublishError, match=r"1 of 3 events are over 1 MB, the first at index 1\..*nothing was published"
+        PublishError, match=r"1 of 3 events are over 1 MB, the first at index 1\..*Nothing was published"
     ):
         publishing.requests(TOPIC, [small, large, small])
 

@@ -98,7 +98,7 @@ class TestArguments:
             (("/topics/T", StartFrom.EARLIEST, None), InvalidTopicError, "/topics/T"),
             ((TOPIC, b"", None), InvalidReplayIdError, TOPIC),
             ((TOPIC, bytes(10), None), InvalidReplayIdError, "Pub/Sub"),
-            ((TOPIC, StartFrom.COMMITTED, None), ConfigurationError, "keeps no position"),
+            ((TOPIC, StartFrom.COMMITTED, None), ConfigurationError, "stores no committed position"),
             ((TOPIC, StartFrom.EARLIEST, 0), ConfigurationError, "limit=0"),
             ((TOPIC, StartFrom.EARLIEST, -1), ConfigurationError, "limit=-1"),
         ],

@@ -77,7 +77,7 @@ def test_missing_fields_are_empty() -> None:
     ids=["none", "65 bytes", "65 bytes for the end of the stream"],
 )
 def test_response_with_an_unusable_replay_id_is_refused(wire: bytes) -> None:
-    with pytest.raises(ProtocolError, match=r"^/event/Order__e: .* Nothing of that response was taken") as raised:
+    with pytest.raises(ProtocolError, match=r"^/event/Order__e: .* The response was discarded") as raised:
         response_batch("/event/Order__e", sized_response(wire)[1], 1)
     assert not raised.value.retriable
 

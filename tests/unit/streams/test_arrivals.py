@@ -228,10 +228,10 @@ def test_faults_are_logged_and_from_the_fifth_in_a_row_as_warnings(caplog):
     assert [level for level, _ in lines] == ["INFO"] * 5 + ["WARNING"] * 3
     assert lines[0][1] == f"{TOPIC}: resuming in 0.2 s after: reset"
     assert lines[5][1] == (
-        f"{TOPIC}: out of reach for 4 s (5 faults in a row), trying again in 4.0 s. Nothing is lost while the org "
+        f"{TOPIC}: unreachable for 4 s (5 consecutive faults), retrying in 4.0 s. Nothing is lost while the org "
         "retains the events. The last fault: reset"
     )
-    assert lines[7][1] == f"{TOPIC}: within reach again after 16 s."
+    assert lines[7][1] == f"{TOPIC}: reachable again after 16 s."
 
 
 # -- LATEST --------------------------------------------------------------------------------------------------------

@@ -275,8 +275,8 @@ def test_rule_for_a_part_is_refused_if_the_table_stores_its_compound_text() -> N
     rules = FieldRules.from_arguments(["MiddleName"], [], [])
     computed = ComputedColumns(("Name",), "2026-01-01T00:00:00+00:00")
     table = TableState("stream", columns=ColumnRegistry({"Name": "string"}), computed=computed)
-    with pytest.raises(ConfigurationError, match="Account has Name as they come"):
+    with pytest.raises(ConfigurationError, match="Account contains unprotected values of Name"):
         under_rules("Account", table, rules, [TEXT])
     sources = TableSources(fields={"push_topic": {Field("name", "string"): "Name"}})
-    with pytest.raises(ConfigurationError, match="Accounts has Name as they come"):
+    with pytest.raises(ConfigurationError, match="Accounts contains unprotected values of Name"):
         check_columns("Accounts", sources, ColumnRegistry({"Name": "string"}), NO_RULES, rules)

@@ -77,7 +77,7 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
     Path(url.removeprefix("file://")).unlink()
     found = read_schemas(LocalFiles(), [window])
     assert found.usable() == set()
-    assert "'one' could not be had" in found.refused["one"]
+    assert "'one' was not available when the window landed" in found.refused["one"]
     assert "hidden" in found.refused["one"]
 
 
@@ -113,10 +113,10 @@ def test_a_broken_or_foreign_manifest_is_an_error_that_names_it(manifest: str, c
 
 def test_two_manifests_of_one_window_id_are_an_error(manifest: str, tmp_path: Path) -> None:
     other = land_window(tmp_path / "other", "w1", [], {})
-    with pytest.raises(ManifestError, match="window id w1"):
+    with pytest.raises(ManifestError, match="window ID w1"):
         load_windows(LocalFiles(), [manifest, other])
 
 
 def test_a_missing_manifest_is_an_error_that_names_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="give the manifest_url that the drain returned"):
+    with pytest.raises(ManifestError, match="Use the manifest_url that the drain returned"):
         load_windows(LocalFiles(), [(tmp_path / "manifest.json").as_uri()])

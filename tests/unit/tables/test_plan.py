@@ -96,14 +96,14 @@ def test_all_records_are_fetched_whether_columns_are_hidden_or_not() -> None:
 
 def test_table_missing_in_the_replica_is_refused() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"no table Acount; it has Account, Contact, Lead.*Nothing was fetched"
+        ConfigurationError, match=r"no table Acount\. Its tables: Account, Contact, Lead.*Nothing was fetched"
     ):
         plan_dirty(SNAPSHOT, ["Acount"])
 
 
 def test_missing_replica_has_no_plan() -> None:
     assert plan_dirty(Snapshot(), None) == []
-    with pytest.raises(ConfigurationError, match="it has none"):
+    with pytest.raises(ConfigurationError, match="Its tables: none"):
         plan_dirty(Snapshot(), ["Account"])
 
 
@@ -111,7 +111,7 @@ def test_the_org_must_be_that_of_the_replica() -> None:
     plans = plan_dirty(SNAPSHOT, None)
     check_org(plans, ORG, "sf")
     check_org(plans, ORG[:15], "sf")
-    with pytest.raises(ConfigurationError, match=rf"'sf' leads to the org 00D000000000002AAA, the replica is of {ORG}"):
+    with pytest.raises(ConfigurationError, match=rf"'sf' connects to the org 00D000000000002AAA, .* belongs to {ORG}"):
         check_org(plans, "00D000000000002AAA", "sf")
 
 

@@ -86,7 +86,7 @@ def test_published_snapshots_are_read_back(store: SnapshotStore) -> None:
 
 def test_second_job_cannot_publish_the_same_snapshot_number(store: SnapshotStore) -> None:
     store.publish(replace(Snapshot().next({}, {"Account": TABLE}, NOW), job="the first"))
-    with pytest.raises(PositionConflictError, match=r"Snapshot 1 .* was published by the first meanwhile"):
+    with pytest.raises(PositionConflictError, match=r"Snapshot 1 .* was published by the first while"):
         store.publish(Snapshot().next({}, {}, NOW))
     assert set(store.current().tables) == {"Account"}
 
@@ -251,7 +251,7 @@ def test_invalid_schema_document_is_named(store: SnapshotStore, tmp_path: Path, 
     (tmp_path / "_sfstream/replica/schemas/Account" / name).write_text(broken)
     table = SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"]
     assert table.rules == TABLE.rules
-    with pytest.raises(ConfigurationError, match=f"{name} has no columns of a replica table"):
+    with pytest.raises(ConfigurationError, match=f"{name} is not a replica table schema"):
         _ = table.columns.columns
 
 

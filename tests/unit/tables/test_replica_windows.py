@@ -145,14 +145,14 @@ def test_missing_intermediate_window_is_an_error() -> None:
 
 def test_two_successors_of_one_window_are_an_error() -> None:
     fork = window(9, previous_window_id=CHAIN[2].window_id)
-    with pytest.raises(ManifestError, match="so does another window"):
+    with pytest.raises(ManifestError, match="another window that follows it"):
         new_windows([fork], state_after(CHAIN[:6]), Manifests([*CHAIN, fork]))
 
 
 def test_circle_of_windows_is_an_error() -> None:
     one = window(10, previous_window_id=window(11).window_id)
     two = window(11)
-    with pytest.raises(ManifestError, match="circle"):
+    with pytest.raises(ManifestError, match="cycle"):
         new_windows([two], state_after(CHAIN), Manifests([*CHAIN, one, two]))
 
 
@@ -190,7 +190,7 @@ def test_windows_without_change_events_are_refused(values: dict[str, Any], messa
 
 
 def test_invalid_previous_window_id_is_an_error() -> None:
-    with pytest.raises(ManifestError, match="no window id"):
+    with pytest.raises(ManifestError, match="names an invalid window ID"):
         new_windows([window(9, previous_window_id="../../secret")], state_after(CHAIN), Manifests(CHAIN))
 
 

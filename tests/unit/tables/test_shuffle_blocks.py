@@ -20,7 +20,7 @@ def ids(blocks: ShuffleBlocks, file_group: int) -> list[str]:
 
 @pytest.mark.parametrize("held", [1 << 20, 1, 1_500])
 def test_blocks_are_read_by_file_group_in_order(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr(spool, "_HELD", held)
+    monkeypatch.setattr(spool, "_MEMORY_LIMIT", held)
     with ShuffleBlocks() as blocks:
         for number in range(6):
             blocks.add(block(number % 2, rows(f"a{number}", f"b{number}")))
@@ -33,12 +33,13 @@ def test_blocks_are_read_by_file_group_in_order(monkeypatch: pytest.MonkeyPatch,
 
 def test_memory_use_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(block(0, rows("a"))["rows"][0].as_py())
-    monkeypatch.setattr(spool, "_HELD", 3 * size)
+    monkeypatch.setattr(spool, "_MEMORY_LIMIT", 3 * size)
     with ShuffleBlocks() as blocks:
         for number in range(20):
             blocks.add(block(number % 3, rows("a")))
-            assert blocks._held_bytes <= 3 * size
-            assert blocks._held_bytes == sum(content.size for held in blocks._held.values() for content in held)
+            assert blocks._bytes_in_memory <= 3 * size
+            contents = (content for buffers in blocks._in_memory.values() for content in buffers)
+            assert blocks._bytes_in_memory == sum(content.size for content in contents)
         assert [len(ids(blocks, file_group)) for file_group in range(3)] == [7, 7, 6]
 
 
@@ -61,7 +62,7 @@ def test_forgotten_blocks_free_their_memory() -> None:
 
 
 def test_temporary_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "_HELD", 1)
+    monkeypatch.setattr(spool, "_MEMORY_LIMIT", 1)
     with ShuffleBlocks() as blocks:
         blocks.add(block(0, rows("a")))
         file = blocks._spool._file

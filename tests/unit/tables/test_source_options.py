@@ -41,7 +41,7 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
         ({}, "Set the data to read"),
         ({"path": "/lake"}, "Set the data to read"),
         ({**PLACE, "manifests": "file:///a"}, "not both"),
-        ({**PLACE, "subscribtion": "spark"}, "'subscribtion' is no option"),
+        ({**PLACE, "subscribtion": "spark"}, "'subscribtion' is not an option"),
         ({**PLACE, "rows": "cooked"}, "rows='cooked' must be one of decoded, raw, quarantine"),
         ({**PLACE, "on_undecodable": "drop"}, "must be one of fail, leave_out"),
         ({**PLACE, "replay_store": "redis"}, "replay_store='redis' must be one of landing, table, variable"),
@@ -49,8 +49,8 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
         ({**PLACE, "max_events": "0"}, "max_events='0' must be a whole number above zero"),
         ({**PLACE, "max_events": "many"}, "max_events='many' must be a whole number above zero"),
         ({**PLACE, "topic": "Order__e"}, "is not a topic name"),
-        ({**PLACE, "path": "s3://key:s3cret@lake/landing"}, "carries a password"),
-        ({"manifests": "[1,"}, "no JSON array"),
+        ({**PLACE, "path": "s3://key:s3cret@lake/landing"}, "contains a password"),
+        ({"manifests": "[1,"}, "not a JSON array"),
     ],
 )
 def test_invalid_option_is_refused_by_name(values: dict[str, str], message: str) -> None:

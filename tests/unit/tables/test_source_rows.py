@@ -131,7 +131,7 @@ def damaged(tmp_path: Path) -> str:
 
 
 def test_undecodable_events_fail_the_read_without_quoting_them(damaged: str) -> None:
-    with pytest.raises(SchemaError, match=r"2 of 4 events .* cannot be decoded. Nothing is lost") as caught:
+    with pytest.raises(SchemaError, match=r"2 of 4 events .* cannot be decoded. No event is lost") as caught:
         Reader(damaged).table()
     assert "xff" not in str(caught.value)
 
@@ -175,7 +175,7 @@ def test_new_field_fails_a_query_with_inferred_schema_but_not_with_a_user_schema
     ).table()
     assert chosen.column("amount__c").to_pylist() == [0.5]
     assert chosen.column("Nobody__c").to_pylist() == [None]
-    with pytest.raises(ConfigurationError, match=r"a field Amount__c of type double.*Give the column that type"):
+    with pytest.raises(ConfigurationError, match=r"a field Amount__c of type double.*Change the column to that type"):
         Reader(url, events={"Amount__c": "string"}).table()
 
 
@@ -190,9 +190,9 @@ def test_struct_with_a_new_member_fails_a_query(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "column", "message"),
     [
-        ("decoded", {"name": "_ordinal", "type": "string"}, "_ordinal is of type long"),
-        ("decoded", {"name": "Amount__c", "type": "decimal(9,2)"}, "which no field of an event becomes"),
-        ("raw", {"name": "Amount__c", "type": "double"}, "is no column of rows=raw"),
+        ("decoded", {"name": "_ordinal", "type": "string"}, "_ordinal must have the name _ordinal and the type long"),
+        ("decoded", {"name": "Amount__c", "type": "decimal(9,2)"}, "which is not a type of event fields"),
+        ("raw", {"name": "Amount__c", "type": "double"}, "is not a column of rows=raw"),
     ],
 )
 def test_impossible_user_schema_is_refused(rows: Any, column: dict[str, Any], message: str) -> None:

@@ -112,7 +112,7 @@ async def test_the_position_advances_to_the_last_wake_up_that_was_stored() -> No
 async def test_position_stops_before_a_wake_up_that_was_not_stored() -> None:
     state = AssetState()
     running = await started(watcher(state))
-    with pytest.raises(WakeUpNotStoredError, match="nothing is lost"):
+    with pytest.raises(WakeUpNotStoredError, match="no event is lost"):
         await TopicWatch(watcher()).advance([item(b"\1"), item(b"\2", FAILED), item(b"\3")])
     assert state.values == {STATE_KEY: saved(b"\1")}
     assert await TopicWatch(watcher())._start(STREAM) == b"\1"

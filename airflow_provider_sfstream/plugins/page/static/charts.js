@@ -3,9 +3,9 @@
 import { drawn, element } from "./dom.js";
 import { count, number, span } from "./format.js";
 
-/** Return how much of the retention is left: what is known of it, and beyond that what is assumed. */
+/** Return the remaining part of the retention as a bar: the known part, and the assumed part. */
 export function headroom(stream) {
-  if (!stream.headroom) return element("span", { class: "quiet" }, "not known");
+  if (!stream.headroom) return element("span", { class: "quiet" }, "unknown");
   const { known, assumed } = stream.headroom;
   const share = (seconds) => Math.max(0, Math.min(1, seconds / stream.retention)) * 100;
   const of = `of ${span(stream.retention)}`;

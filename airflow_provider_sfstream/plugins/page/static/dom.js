@@ -1,8 +1,8 @@
-// Elements. What they show is always text: names come from Salesforce, and from whoever publishes there.
+// Elements. Their content is always text, never markup: names come from Salesforce and from its publishers.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Return an HTML element. Children are elements or texts; those that are null are left out. */
+/** Return an HTML element. Children are elements or texts; null is skipped. */
 export function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
@@ -12,13 +12,13 @@ export function drawn(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** Return a section with a heading; null if there is nothing to show in it. */
+/** Return a section with a heading; null without content. */
 export function section(title, ...children) {
   const shown = children.flat().filter((child) => child !== null);
   return shown.length ? element("section", {}, element("h2", {}, title), ...shown) : null;
 }
 
-/** Return a table, which a narrow window shows as a list: each cell says what column it is of. */
+/** Return a table. A narrow window shows it as a list, so each cell has the name of its column. */
 export function table(caption, columns, rows) {
   const head = columns.map((column) => element("th", { scope: "col", role: "columnheader" }, column));
   const body = rows.map((cells) => {
@@ -38,14 +38,14 @@ export function table(caption, columns, rows) {
   );
 }
 
-function filled(made, attributes, children) {
+function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined) made.setAttribute(name, String(value));
+    if (value !== null && value !== undefined) node.setAttribute(name, String(value));
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined).map(node));
-  return made;
+  node.append(...children.filter((child) => child !== null && child !== undefined).map(asNode));
+  return node;
 }
 
-function node(child) {
+function asNode(child) {
   return child instanceof Node ? child : document.createTextNode(String(child));
 }

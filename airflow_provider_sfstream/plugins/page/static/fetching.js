@@ -1,6 +1,6 @@
 // Reading from the page's own server, with the login of Airflow's UI.
 
-/** Why nothing was read. */
+/** A failed request. */
 export class NotRead extends Error {
   constructor(status, detail) {
     super(detail);
@@ -8,19 +8,19 @@ export class NotRead extends Error {
   }
 }
 
-/** Return the JSON of a path of the page, with these arguments where they are given. */
-export async function read(path, given) {
+/** Return the JSON of a path of the page, with those parameters that are not null. */
+export async function read(path, parameters) {
   const url = new URL(path, document.baseURI);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(parameters)) {
     if (value !== null) url.searchParams.set(name, value);
   }
-  let answer;
+  let response;
   try {
-    answer = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+    response = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" });
   } catch (error) {
     throw new NotRead(0, `Airflow's API server cannot be reached (${error.message}).`);
   }
-  if (answer.ok) return answer.json();
-  const told = await answer.json().catch(() => ({}));
-  throw new NotRead(answer.status, typeof told.detail === "string" ? told.detail : `It answered ${answer.status}.`);
+  if (response.ok) return response.json();
+  const { detail } = await response.json().catch(() => ({}));
+  throw new NotRead(response.status, typeof detail === "string" ? detail : `Airflow's API server answered with status ${response.status}.`);
 }

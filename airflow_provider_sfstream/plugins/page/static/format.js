@@ -5,17 +5,17 @@ import { element } from "./dom.js";
 const NUMBER = new Intl.NumberFormat("en-US");
 const [MINUTE, HOUR, DAY] = [60, 3600, 86400];
 
-/** Return a number with its thousands apart. */
+/** Return a number with separators of thousands. */
 export function number(value) {
   return NUMBER.format(value);
 }
 
-/** Return a count and what is counted: "1 window", "2 windows". */
-export function count(value, thing) {
-  return `${number(value)} ${thing}${value === 1 ? "" : "s"}`;
+/** Return a count with its noun: "1 window", "2 windows". */
+export function count(value, noun) {
+  return `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** Return a span of seconds in its two largest units that matter. */
+/** Return a span of seconds in its largest units. */
 export function span(seconds) {
   const sign = seconds < 0 ? "−" : "";
   const s = Math.abs(seconds);
@@ -33,7 +33,7 @@ export function time(iso) {
   return `${new Date(iso).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-/** Return an element that says how long ago a time was; "never" where there is none. */
+/** Return an element with the age of a time; "never" without a time. */
 export function ago(iso, now, never = "never") {
   if (!iso) return never;
   const seconds = (new Date(now) - new Date(iso)) / 1000;
@@ -43,10 +43,10 @@ export function ago(iso, now, never = "never") {
 
 /** Return an element that shows a time. */
 export function moment(iso) {
-  return iso ? element("time", { datetime: iso }, time(iso)) : "not known";
+  return iso ? element("time", { datetime: iso }, time(iso)) : "unknown";
 }
 
-/** Return bytes in a unit that suits them. */
+/** Return bytes in the largest unit in which they are at least 1. */
 export function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let size = value;

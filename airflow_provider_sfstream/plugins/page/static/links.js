@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 
 const ROOT = new URL("../", document.baseURI);
 
-/** Return a link to a page of Airflow's UI, by its path below the UI's root; the text alone where there is none. */
+/** Return a link to a page of Airflow's UI, by its path below the UI's root; only the text without a path. */
 export function airflow(page, text, attributes = {}) {
   if (!page) return text;
   return element("a", { href: new URL(page, ROOT).href, target: "_top", ...attributes }, text);
@@ -15,15 +15,15 @@ export function address(page) {
   return new URL(page, ROOT).href;
 }
 
-/** Return a link to a view of this page. What is null is left out. */
-export function view(given, text, attributes = {}) {
-  const query = new URLSearchParams(Object.entries(given).filter(([, value]) => value !== null));
+/** Return a link to a view of this page, with those parameters that are not null. */
+export function view(parameters, text, attributes = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null));
   return element("a", { href: `./${query.size ? `?${query}` : ""}`, ...attributes }, text);
 }
 
 /**
- * Let links to Airflow's UI be followed. Its frame around this page is sandboxed, and lets nothing in it navigate the
- * window: so the window follows the link itself, in another tab where that is what the keys say.
+ * Make links to Airflow's UI work. Airflow's frame around this page is sandboxed, so nothing in it can navigate the
+ * window: this function clicks a copy of the link in the window itself, in another tab if the keys request that.
  */
 export function leaveTheFrame() {
   const leave = (event) => {

@@ -1,4 +1,4 @@
-// Which view is asked for, and the states it can be in: loading, shown, empty, not allowed, not read.
+// The requested view and its states: loading, shown, empty, forbidden, failed.
 
 import { element } from "./dom.js";
 import { NotRead, read } from "./fetching.js";
@@ -7,8 +7,8 @@ import { airflow, leaveTheFrame, view } from "./links.js";
 import { nothing, overview } from "./overview.js";
 import { stream } from "./stream.js";
 
-const asked = new URLSearchParams(location.search);
-const [uri, dag] = [asked.get("stream"), asked.get("dag")];
+const parameters = new URLSearchParams(location.search);
+const [uri, dag] = [parameters.get("stream"), parameters.get("dag")];
 const [main, heading, at, state, content] = ["main", "heading", "at", "state", "content"].map((id) => document.getElementById(id));
 
 async function show() {
@@ -46,7 +46,7 @@ function showOne(found) {
 function notRead(error) {
   switch (error.status) {
     case 401:
-      return ["You are not logged in to Airflow any more. ", airflow("./", "Log in")];
+      return ["You are no longer logged in to Airflow. ", airflow("./", "Log in")];
     case 403:
       return ["You may not see this page. It requires the permission to read Airflow's plugins."];
     case 404:

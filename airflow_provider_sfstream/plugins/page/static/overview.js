@@ -8,7 +8,7 @@ import { airflow, view } from "./links.js";
 const COLUMNS = ["Stream", "State", "Time left", "End confirmed", "Events", "Gaps", "Quarantine", "Dirty rows"];
 const FILTERED_FROM = 6;
 
-/** Return what is shown of all streams. */
+/** Return the content of the page of all streams. */
 export function overview(found, dag) {
   const allocated = found.streams.some((stream) => stream.allocations?.length);
   const columns = allocated ? [...COLUMNS, "Allocation"] : COLUMNS;
@@ -25,7 +25,7 @@ export function overview(found, dag) {
   ];
 }
 
-/** Return what there is to say where no stream is shown. */
+/** Return the text of a page without streams. */
 export function nothing(found, dag) {
   if (dag !== null) return `No task of this DAG has reported a stream ${found.hidden ? "that you may read" : "yet"}.`;
   if (found.hidden) return "There are streams, but you may not read their DAGs or their connections.";
@@ -55,19 +55,19 @@ function cells(stream, now, dag) {
     sparkline(stream.hours),
     some(stream.gaps),
     some(stream.quarantined),
-    element("span", {}, some(stream.dirty), stream.flagged ? ", and a whole table" : null),
+    element("span", {}, some(stream.dirty), stream.flagged ? ", and flagged tables" : null),
     stream.allocations.map((each) => element("div", {}, allocation(each))),
   ];
 }
 
-/** Return what is wrong, as a list; or that nothing is. */
+/** Return the problems of a stream as a list, or "Good". */
 export function concerns(found) {
   if (!found.length) return element("span", { class: "good mark" }, "Good");
   const items = found.map((concern) => element("li", { class: `${concern.level} mark` }, concern.text));
   return element("ul", { class: "concerns" }, ...items);
 }
 
-/** Return how much of an allocation is used. */
+/** Return the used amount of an allocation as text. */
 export function allocation(each) {
   const share = Math.round((each.used / each.maximum) * 100);
   return `${each.name}: ${number(each.used)} of ${number(each.maximum)} (${share} %)`;

@@ -10,7 +10,7 @@ import { timeline } from "./timeline.js";
 const NOT_COVERED =
   "Not covered does not mean lost: no window covers this time yet. Gaps shows the lost spans.";
 
-/** Return what is shown of a stream. */
+/** Return the content of the page of a stream. */
 export function stream(found) {
   return [
     section("State", concerns(found.concerns), ...(found.failures ?? []).map((each) => failure(each, found.now))),
@@ -45,7 +45,7 @@ function facts(found) {
     ["Events per hour", sparkline(found.hours)],
     ["Position", found.position ? element("code", {}, found.position) : "none"],
     ["Connection", `${found.connection}${found.org_id ? `, org ${found.org_id}` : ""}`],
-    ["Subscription", `${found.subscription}, ${found.api ?? "API not known"}`],
+    ["Subscription", `${found.subscription}, ${found.api ?? "API unknown"}`],
     ...found.allocations.map((each) => ["Allocation", allocation(each)]),
     ...(found.waiting ? [["Wait", waiting(found.waiting, found.now)]] : []),
     ["DAGs", element("span", {}, ...found.dags.flatMap((dag) => [airflow(dag.page, dag.dag_id), " "]))],
@@ -85,7 +85,7 @@ function folded(title, content) {
 }
 
 function gaps(found) {
-  const missing = (found.missing ?? []).map((lost) => element("p", {}, `Lost of the last interval: ${time(lost.from)} to ${time(lost.to)}`));
+  const missing = (found.missing ?? []).map((lost) => element("p", {}, `Missing in the last interval: ${time(lost.from)} to ${time(lost.to)}`));
   const rows = found.gap_list.map((gap) => [
     moment(gap.since),
     moment(gap.detected_at),
@@ -93,7 +93,7 @@ function gaps(found) {
     gap.after ? element("code", {}, gap.after) : "the beginning",
     airflow(gap.page, "task"),
   ]);
-  const columns = ["Lost since", "Noticed", "Why it was accepted", "After position", "By"];
+  const columns = ["Lost since", "Detected", "Reason", "After position", "By"];
   return [rows.length ? table("Gaps, newest first", columns, rows) : null, ...missing];
 }
 
@@ -106,17 +106,17 @@ function changes(found) {
   ];
   const type = (field) => (field.from ? `${field.from} before, ${field.to} now` : field.type);
   const rows = found.map((change) => {
-    const told = kinds.filter(([kind]) => Array.isArray(change[kind]) && change[kind].length);
-    const lines = told.map(([kind, word]) => `${word}: ${change[kind].map((field) => `${field.name}, ${type(field)}`).join("; ")}`);
+    const present = kinds.filter(([kind]) => Array.isArray(change[kind]) && change[kind].length);
+    const lines = present.map(([kind, word]) => `${word}: ${change[kind].map((field) => `${field.name}, ${type(field)}`).join("; ")}`);
     return [moment(change.at), change.event, lines.map((line) => element("div", {}, line)), element("code", {}, change.schema_id)];
   });
-  const columns = ["Noticed", "Event", "Fields", "New schema"];
+  const columns = ["Detected", "Event", "Fields", "New schema"];
   return rows.length ? [table("Changes of schemas, newest first", columns, rows)] : [];
 }
 
 function replica(found) {
   const rows = found.map((each) => [each.table, number(each.dirty), each.flag ?? "", element("code", {}, each.url)]);
-  return rows.length ? [table("Tables", ["Table", "Dirty rows", "To be fetched anew", "Folder"], rows)] : [];
+  return rows.length ? [table("Tables", ["Table", "Dirty rows", "Must be fetched again", "Folder"], rows)] : [];
 }
 
 function eventLogs(found) {
@@ -126,6 +126,6 @@ function eventLogs(found) {
     each.rows_written === null ? "" : number(each.rows_written),
     each.set_aside ? element("span", {}, `${number(each.set_aside.rows)}, `, ago(each.set_aside.at, found.now)) : "none",
   ]);
-  const columns = ["Folder", "Last written", "Rows then", "Last in quarantine"];
+  const columns = ["Folder", "Last written", "Rows written", "Last quarantined rows"];
   return rows.length ? [table("Event logs", columns, rows)] : [];
 }

@@ -5,9 +5,9 @@
   function follow() {
     let chosen = null;
     try {
-      chosen = localStorage.getItem("theme"); // where Airflow's UI keeps it: light, dark or system
+      chosen = localStorage.getItem("theme"); // the setting of Airflow's UI: light, dark or system
     } catch {
-      // Storage is forbidden here; the system's choice is as good.
+      // Without access to the storage, the theme follows the system.
     }
     const dark = chosen === "dark" || (chosen !== "light" && system.matches);
     document.documentElement.dataset.theme = dark ? "dark" : "light";

@@ -8,16 +8,16 @@ const [LIVE, BACKFILL, AXIS, HEIGHT] = [6, 42, 66, 88];
 const DAY = 86_400_000;
 const HOURS_OF_TICKS = [1, 3, 6, 12, 24];
 
-/** Return the drawing, which fits itself to the width that there is. */
+/** Return the drawing, which adapts to the available width. */
 export function timeline(found, now) {
   const figure = element("figure", { class: "timeline" }, element("div", {}), legend());
-  const place = figure.firstChild;
-  const fit = () => place.replaceChildren(drawing(found, new Date(now), Math.max(place.clientWidth, 280)));
-  new ResizeObserver(fit).observe(place);
+  const container = figure.firstChild;
+  const fit = () => container.replaceChildren(drawing(found, new Date(now), Math.max(container.clientWidth, 280)));
+  new ResizeObserver(fit).observe(container);
   return figure;
 }
 
-/** Say what the drawing shows. */
+/** Return the content of the drawing as text. */
 export function described(found, now) {
   const of = (test) => found.windows.filter(test).length;
   const holes = found.not_covered.reduce((sum, hole) => sum + (new Date(hole.until) - new Date(hole.from)) / 1000, 0);
@@ -49,16 +49,16 @@ function drawing(found, now, width) {
 function linked(each, x) {
   const live = each.kind === "live";
   const kinds = ["window", each.kind, each.events ? "" : "empty", each.covers ? "" : "unconfirmed"];
-  const says = `${live ? "Live" : "Backfill"} window, ${count(each.events, "event")}${each.covers ? "" : ", covers no time"}`;
+  const description = `${live ? "Live" : "Backfill"} window, ${count(each.events, "event")}${each.covers ? "" : ", covers no time"}`;
   const at = live ? { y: LIVE, height: 30 } : { y: BACKFILL, height: 18 };
-  const drawing = box(each, x, { ...at, class: kinds.filter(Boolean).join(" ") }, says);
+  const drawing = box(each, x, { ...at, class: kinds.filter(Boolean).join(" ") }, description);
   // Not in the order of focus: the table below has the same links, for the keyboard and for screen readers.
   return each.page ? drawn("a", { href: address(each.page), target: "_top", tabindex: -1 }, drawing) : drawing;
 }
 
-function box(each, x, attributes, says) {
+function box(each, x, attributes, description) {
   const [left, right] = [x(each.from), x(each.until)];
-  const title = drawn("title", {}, `${says}: ${time(each.from)} to ${time(each.until)}`);
+  const title = drawn("title", {}, `${description}: ${time(each.from)} to ${time(each.until)}`);
   return drawn("rect", { x: left, width: Math.max(right - left, 1.5), y: LIVE, height: 30, ...attributes }, title);
 }
 
@@ -66,15 +66,15 @@ function ticks(start, now, x, width) {
   const room = Math.max(Math.floor(width / 90), 1);
   const hours = HOURS_OF_TICKS.find((each) => (now - start) / (each * 3_600_000) <= room) ?? 24;
   const step = hours * 3_600_000;
-  const found = [];
+  const marks = [];
   for (let at = Math.ceil(start / step) * step; at <= now; at += step) {
-    const place = x(new Date(at));
+    const left = x(new Date(at));
     const iso = new Date(at).toISOString();
     const text = at % DAY === 0 ? iso.slice(5, 10) : iso.slice(11, 16);
-    found.push(drawn("path", { class: "tick", d: `M${place} ${LIVE}V${AXIS}` }));
-    if (place < width - 32) found.push(drawn("text", { x: place + 3, y: HEIGHT - 8 }, text));
+    marks.push(drawn("path", { class: "tick", d: `M${left} ${LIVE}V${AXIS}` }));
+    if (left < width - 32) marks.push(drawn("text", { x: left + 3, y: HEIGHT - 8 }, text));
   }
-  return found;
+  return marks;
 }
 
 function legend() {

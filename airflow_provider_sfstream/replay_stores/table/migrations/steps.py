@@ -37,11 +37,11 @@ def create_table(name: str, *columns: SchemaItem) -> None:
 
 def add_column(table: str, column: sa.Column[Any]) -> None:
     """Add a column unless the table has it."""
-    if column.name not in {known["name"] for known in sa.inspect(op.get_bind()).get_columns(table)}:
+    if column.name not in {existing["name"] for existing in sa.inspect(op.get_bind()).get_columns(table)}:
         op.add_column(table, column)
 
 
 def create_index(name: str, table: str, columns: Sequence[str]) -> None:
     """Create an index unless the table has it."""
-    if name not in {known["name"] for known in sa.inspect(op.get_bind()).get_indexes(table)}:
+    if name not in {existing["name"] for existing in sa.inspect(op.get_bind()).get_indexes(table)}:
         op.create_index(name, table, columns)

@@ -144,7 +144,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             raise ClientInvalidOperation("Client is already open.")
         running = asyncio.get_running_loop()
         if self._loop is not _ANY_LOOP and self._loop is not running:
-            raise ClientInvalidOperation("The client was made for another event loop.")
+            raise ClientInvalidOperation("The client belongs to another event loop.")
         self._opening = True
         try:
             await self.auth.authenticate()
@@ -178,8 +178,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         for subscribed in self.subscriptions:
             if subscribed != channel and channel_of(subscribed) == channel_of(channel):
                 raise ClientInvalidOperation(
-                    f"{subscribed} is subscribed to already, and its events could not be told from those of {channel}. "
-                    "Use another client for it."
+                    f"{subscribed} is already subscribed, and its events could not be distinguished from those of "
+                    f"{channel}. Use another client for {channel}."
                 )
         subscribe = super(aiosfstream.Client, self).subscribe
         try:
@@ -188,7 +188,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             if self.replay_fallback is None or not is_replay_id_refused(error):
                 raise
             LOGGER.warning(
-                "%s: Salesforce refused the stored replay ID (%s). Events are lost. Subscribing with %r instead.",
+                "%s: Salesforce refused the stored replay ID (%s). Events are lost. Subscribing from %r instead.",
                 channel,
                 error.error,
                 self.replay_fallback,

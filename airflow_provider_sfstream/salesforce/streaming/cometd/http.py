@@ -28,7 +28,7 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
 )
 
 Message = dict[str, Any]
-_QUOTED = 500
+_LONGEST_QUOTATION = 500
 
 
 class HttpError(TransportError):  # type: ignore[misc]
@@ -99,18 +99,18 @@ def transport_error(error: BaseException) -> TransportError:
     The exception is not the cause of the error, because its repr may show the request's headers. A TLS error is.
     """
     text = "the server did not answer in time" if isinstance(error, TimeoutError) else str(error)
-    unreached = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError)
-    kind = NoAnswerError if unreached or isinstance(error, TimeoutError) else TransportError
+    is_unreachable = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError)
+    kind = NoAnswerError if is_unreachable or isinstance(error, TimeoutError) else TransportError
     failure = kind(redacted(f"{type(error).__name__}: {text}".rstrip(": ")))
-    failure.__cause__ = next((arg for arg in _chain(error) if isinstance(arg, ssl.SSLError)), None)
+    failure.__cause__ = next((arg for arg in _causes(error) if isinstance(arg, ssl.SSLError)), None)
     return failure
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    following: BaseException | None = error
-    while following is not None:
-        yield following
-        following = following.__cause__ or following.__context__
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 class Response:
@@ -139,7 +139,7 @@ class Response:
         splitter = MessageSplitter()
         chunk = await self._chunk(first_patience)
         failure: TransportError | None = None
-        began = chunk
+        first_chunk = chunk
         while chunk and failure is None:
             messages, failure = self._parse(splitter, chunk)
             yield messages
@@ -152,7 +152,7 @@ class Response:
         except TransportError:
             if self._response.status < 300:
                 raise
-            raise self._http_error(began) from None
+            raise self._http_error(first_chunk) from None
 
     def note(self, message: Message) -> None:
         """Store a message that is not an event: the reply, or one with which the server ends the session."""
@@ -172,7 +172,7 @@ class Response:
         if self._ending is not None:
             raise ServerError("The server ended the session.", self._ending)
         if self._reply is None:
-            raise TransportError("The response held no reply to the request.")
+            raise TransportError("The response contained no reply to the request.")
         return self._reply
 
     async def _chunk(self, patience: float) -> bytes:
@@ -190,9 +190,9 @@ class Response:
             return messages, error
         return messages, None
 
-    def _http_error(self, began: bytes) -> HttpError:
+    def _http_error(self, body: bytes) -> HttpError:
         status = f"{self._response.status} {self._response.reason or ''}".rstrip()
-        text = began[:_QUOTED].decode("utf-8", "replace")
+        text = body[:_LONGEST_QUOTATION].decode("utf-8", "replace")
         return HttpError(f"The server answered HTTP {status}.", self._response.status, text)
 
 

@@ -77,7 +77,7 @@ class RawMessage(NamedTuple):
 
         It does not parse values: they may be ones that a parser refuses.
         """
-        found: dict[str, bytes] = {}
+        members: dict[str, bytes] = {}
         position = 1
         while (member := _MEMBER.match(self.body, position)) is not None:
             start = member.end()
@@ -85,17 +85,17 @@ class RawMessage(NamedTuple):
             if end is None:
                 plain = _PLAIN_VALUE.match(self.body, start)
                 end = start if plain is None else plain.end()
-            found[_name(member[1])] = self.body[start:end]
+            members[_name(member[1])] = self.body[start:end]
             following = _NEXT_MEMBER.match(self.body, end)
             if following is None:
-                return found, self.body[end:].strip(_WHITESPACE) == b"}"
+                return members, self.body[end:].strip(_WHITESPACE) == b"}"
             position = following.end()
-        return found, not found and self.body[1:].strip(_WHITESPACE) == b"}"
+        return members, not members and self.body[1:].strip(_WHITESPACE) == b"}"
 
     def __str__(self) -> str:
         """Return a description of an unreadable message, without its content."""
-        named = _REPLAY_ID.search(self.body)
-        replay_id = "no replayId" if named is None else f"replayId {int(named[1])}"
+        match = _REPLAY_ID.search(self.body)
+        replay_id = "no replayId" if match is None else f"replayId {int(match[1])}"
         return f"a message of {len(self.body)} bytes with {replay_id}"
 
 
@@ -131,7 +131,7 @@ class MessageSplitter:
                 break
             elif self._bracket():
                 yield self._message()
-        self._forget_read()
+        self._discard_read()
 
     def end(self) -> None:
         """Check that the body was complete.
@@ -139,7 +139,7 @@ class MessageSplitter:
         :raises TransportError: if it is incomplete.
         """
         if not self._ended:
-            raise TransportError("The response broke off: its array of messages has no end.")
+            raise TransportError("The response is incomplete: its array of messages has no end.")
 
     def _begin(self) -> bool:
         """Move to the beginning of a message, if it has arrived."""
@@ -200,10 +200,10 @@ class MessageSplitter:
         self._ended = not self._in_array
         return message
 
-    def _forget_read(self) -> None:
-        done = self._start if self._depth else self._position
-        del self._buffer[:done]
-        self._position -= done
+    def _discard_read(self) -> None:
+        end = self._start if self._depth else self._position
+        del self._buffer[:end]
+        self._position -= end
         self._start = 0
         if len(self._buffer) > LARGEST_MESSAGE:
             raise UnreadableMessageError(f"A message of the response is larger than {LARGEST_MESSAGE} bytes.")
@@ -229,7 +229,7 @@ def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
         event.refusal = UnreadableMessageError(f"A message of {len(raw.body)} bytes with replayId {replay_id} {reason}")
         return event
     if not isinstance(message, dict) or not isinstance(message.get("channel"), str):
-        raise UnreadableMessageError(f"{_capitalised(raw)} names no channel.")
+        raise UnreadableMessageError(f"{_capitalised(raw)} has no channel.")
     data = raw.data() if "data" in message else None
     return message if data is None else EventMessage(message, data)
 
@@ -268,10 +268,10 @@ def _members_of(raw: RawMessage | None) -> dict[str, bytes]:
 def _object(body: bytes) -> RawMessage | None:
     """Return the bytes of a JSON object as a raw message; ``None`` if it is not an object."""
     try:
-        [found] = MessageSplitter().feed(body)
+        [message] = MessageSplitter().feed(body)
     except (TransportError, ValueError):
         return None
-    return found if len(found.body) == len(body) else None
+    return message if len(message.body) == len(body) else None
 
 
 def _parsed(value: bytes) -> Any:

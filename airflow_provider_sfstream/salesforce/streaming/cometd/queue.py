@@ -26,7 +26,7 @@ class EventQueue:
         self._unseen_heartbeats = 0
         self.heartbeats = 0
         self._changed = asyncio.Event()
-        self._taken = asyncio.Event()
+        self._removed = asyncio.Event()
 
     def qsize(self) -> int:
         """Return the number of waiting messages."""
@@ -46,8 +46,8 @@ class EventQueue:
     async def space(self) -> None:
         """Wait until fewer than ``most`` messages wait."""
         while 0 < self._most <= len(self._messages):
-            self._taken.clear()
-            await self._taken.wait()
+            self._removed.clear()
+            await self._removed.wait()
 
     def heartbeat(self, *, notify: bool = True) -> None:
         """Record that the server answered without events.
@@ -81,9 +81,9 @@ class EventQueue:
             self._changed.clear()
             await self._changed.wait()
         self._unseen_heartbeats = 0
-        taken = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
-        self._taken.set()
-        return taken
+        messages = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
+        self._removed.set()
+        return messages
 
     def put_back(self, messages: Sequence[EventMessage]) -> None:
         """Return messages to the queue, in front of all others."""

@@ -68,7 +68,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         self._last_reply: Message | None = None
         self._renewing = asyncio.Lock()
         self._renewed = False
-        self._is_gone = False
+        self._has_ended = False
         self._subscribed = asyncio.Event()
         self._subscribing = self._asks_for_events = False
         self._http_session: aiohttp.ClientSession | None = None
@@ -105,12 +105,12 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         self._state = TransportState.DISCONNECTING
         try:
             await self._stop_connect_task()
-            if self.client_id and not self._is_gone:
+            if self.client_id and not self._has_ended:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(DISCONNECT_SECONDS):
                         await self._send_payload([DISCONNECT_MESSAGE.copy()])
         finally:
-            self._is_gone = True
+            self._has_ended = True
             self._state = TransportState.DISCONNECTED
 
     async def subscribe(self, channel: str) -> Message:
@@ -129,7 +129,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 async with asyncio.timeout(SUBSCRIBE_FIRST_SECONDS):
                     await self._subscribed.wait()
             while True:
-                self._check_lasts(reply)
+                self._check_session(reply)
                 await asyncio.sleep((self._advised("interval") or 0) / 1000)  # Bayeux: milliseconds
                 await self._queue.space()
                 reply = await self._connect(**self._advice)
@@ -145,7 +145,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         return reply
 
     @staticmethod
-    def _check_lasts(reply: Message) -> None:
+    def _check_session(reply: Message) -> None:
         advised = as_object(reply.get("advice")).get("reconnect", "retry")
         if not reply.get("successful"):
             raise ServerError("Connect request failed.", reply)
@@ -155,7 +155,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     def _fail(self, error: BaseException) -> None:
         """End the session: later messages are not delivered."""
         self._queue.end(error)
-        self._is_gone = self._is_gone or isinstance(error, ServerError)
+        self._has_ended = self._has_ended or isinstance(error, ServerError)
         if self.state in (TransportState.CONNECTING, TransportState.CONNECTED):
             self._state = TransportState.SERVER_DISCONNECTED
         if self._connect_task is not None and self._connect_task is not asyncio.current_task():
@@ -216,10 +216,10 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         except (TransportError, ServerError) as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            self._is_gone = self._is_gone or isinstance(error, TimeoutError)
+            self._has_ended = self._has_ended or isinstance(error, TimeoutError)
             failure = transport_error(error)
         except asyncio.CancelledError:
-            self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
+            self._fail(TransportError("A request was cancelled: events of its response may be missing."))
             raise
         except BaseException as error:  # for example of a signal handler
             self._fail(error)
@@ -268,7 +268,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 await self._process_incoming_payload(messages, response.headers)
                 for message in messages:
                     if not is_event_message(message):
-                        self._note(message)
+                        self._record(message)
                         response.note(message)
                         continue
                     response.events += 1
@@ -280,7 +280,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             self._queue.heartbeat(notify=self._asks_for_events or not self._subscribing)
         return reply
 
-    def _note(self, message: Message) -> None:
+    def _record(self, message: Message) -> None:
         self._reconnect_advice = {**self._reconnect_advice, **as_object(message.get("advice"))}
         if "successful" in message and "subscription" in message:
             self._update_subscriptions(message)
