@@ -262,6 +262,14 @@ class ManifestError(LandingError):
     retriable = False
 
 
+class LandingLostError(LandingError):
+    """The landing lacks the window of the recorded position: it is unmounted, was deleted, or has another URL."""
+
+    guide = "operations.md#the-landing-is-lost"
+    lost = "No event of this run. Earlier windows are missing from this landing. No position was moved."
+    retriable = False
+
+
 class ReplayStoreError(SalesforceStreamError):
     """The replay store could not be read or written; the stored position was not moved."""
 

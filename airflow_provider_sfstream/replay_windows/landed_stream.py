@@ -8,6 +8,10 @@ A store has a record of a stream after its first live window, mark, or reset by 
 position, with which a user decides to start from the beginning. Landed backfill windows are no sign of a loss, because
 a stream may be backfilled before its first live run.
 
+The opposite is a landing without the window of the recorded position: an unmounted volume, a deleted folder, or another
+URL. A drain would create the folder again and succeed, although all earlier windows are missing. A position that a user
+sets by hand has no window, so a reset to the same replay ID accepts an empty landing.
+
 A store that was restored from a backup has a record of the stream, but not of its last windows: a drain would land
 their events a second time. The last recorded position in the landing detects it (:mod:`.recorded_positions`).
 
@@ -25,7 +29,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.exceptions import ReplayStoreLostError
+from airflow_provider_sfstream.exceptions import LandingLostError, ReplayStoreLostError
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
 from airflow_provider_sfstream.salesforce.streams import (
     Gap,
@@ -136,9 +140,10 @@ class LandedStream:
 
         :raises ReplayStoreLostError: the landing has windows of the stream, and the store has no record of it; or the
             store's position precedes the last recorded window.
+        :raises LandingLostError: the landing lacks the window of the recorded position.
         """
         recorded = self.last_recorded()  # before the position is read, because the position is written first
-        position = self.position()
+        position = self._landed_position()
         self.require_not_before(position, recorded)
         newest = self.newest_unknown(position)
         if newest is None:
@@ -156,6 +161,25 @@ class LandedStream:
             "yet, run CommitReplayPositionOperator instead. To start again at start_from, run "
             "ResetReplayPositionOperator with replay_id=None."
         )
+
+    def _landed_position(self) -> Position:
+        """Return the recorded position, whose window is in the landing or which has none."""
+        position = self.position()
+        while position.window_id is not None and self.manifest(position.window_id) is None:
+            current = self.position()
+            # Another run may have advanced the position and pruned this window after it was read.
+            if current.window_id == position.window_id:
+                replay_id = current.replay_id and current.replay_id.hex()
+                raise LandingLostError(
+                    f"{self.stream}: the landing {self.catalog.landing.url} does not contain window "
+                    f"{position.window_id} of the recorded position. Its volume is not mounted, its files were "
+                    "deleted, or landing_url has changed. No event was read from Salesforce and the position was not moved. "
+                    "Mount or restore the landing, or correct landing_url, and clear the task. To continue with an "
+                    "empty landing, run ResetReplayPositionOperator with the same position, "
+                    f"replay_id={replay_id!r}: earlier windows are then missing."
+                )
+            position = current
+        return position
 
     def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
         """Refuse a store whose position was moved back before the last recorded window.

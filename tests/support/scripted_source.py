@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
@@ -287,3 +289,10 @@ class ListSink:
     @property
     def payload_bytes(self) -> int:
         return sum(len(payload) for batch in self.batches for payload in batch.payloads)
+
+
+class ForbiddenSource(ScriptedSource):
+    """Source that fails the test when a drain subscribes."""
+
+    def subscribe(self, *arguments: Any, **named: Any) -> Any:
+        pytest.fail("The drain subscribed at Salesforce.")

@@ -15,16 +15,9 @@ from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.drained_minutes import Minutes, event
 from tests.support.replay_stores import StoreUnderTest, run_at
-from tests.support.scripted_source import ScriptedSource, replay_id
+from tests.support.scripted_source import ForbiddenSource, ScriptedSource, replay_id
 
 BY = "somebody"
-
-
-class ForbiddenSource(ScriptedSource):
-    """Source that fails the test when a drain subscribes."""
-
-    def subscribe(self, *arguments: Any, **named: Any) -> Any:
-        pytest.fail("The drain subscribed at Salesforce.")
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
 from airflow_provider_sfstream.streams.source import StartFrom
-from tests.integration.replay_stores.test_lost_store import ForbiddenSource
 from tests.support.drained_minutes import Minutes
 from tests.support.killed import Killed, killed_at
 from tests.support.replay_stores import StoreUnderTest, minute, run_at
-from tests.support.scripted_source import replay_id
+from tests.support.scripted_source import ForbiddenSource, replay_id
 
 BY = "somebody"
 
