@@ -172,11 +172,11 @@ class LandedStream:
                 replay_id = current.replay_id and current.replay_id.hex()
                 raise LandingLostError(
                     f"{self.stream}: the landing {self.catalog.landing.url} does not contain window "
-                    f"{position.window_id} of the recorded position. Its volume is not mounted, its files were "
-                    "deleted, or landing_url has changed. No event was read from Salesforce and the position was not moved. "
+                    f"{position.window_id} of the recorded position. Its volume is not mounted, its files were deleted,"
+                    " or landing_url has changed. No event was read from Salesforce and the position was not moved. "
                     "Mount or restore the landing, or correct landing_url, and clear the task. To continue with an "
-                    "empty landing, run ResetReplayPositionOperator with the same position, "
-                    f"replay_id={replay_id!r}: earlier windows are then missing."
+                    f"empty landing, run ResetReplayPositionOperator with the same position, replay_id={replay_id!r}: "
+                    "earlier windows are then missing."
                 )
             position = current
         return position
