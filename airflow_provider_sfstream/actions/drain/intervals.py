@@ -212,7 +212,8 @@ def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
             outcome.interval,
         )
     if outcome.missing:
-        log.warning("Events of interval %s are lost: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
+        missing = ", ".join(map(str, outcome.missing))
+        log.warning("Missing spans of interval %s, which can no longer be read: %s", outcome.interval, missing)
 
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
