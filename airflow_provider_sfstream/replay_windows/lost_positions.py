@@ -29,7 +29,7 @@ from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, is_on_pu
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.look import look
+from airflow_provider_sfstream.streams.watch.poll import poll
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def accept_loss(
     earlier_gap = _accepted_at(landed, position.replay_id)
     if earlier_gap is not None:
         return earlier_gap
-    observation = look(source, stream.topic, position.replay_id, WakeUpConditions())
+    observation = poll(source, stream.topic, position.replay_id, WakeUpConditions())
     if observation is None or observation.reason is not WakeUpReason.REPLAY_LOST:
         raise ConfigurationError(
             f"{stream}: Salesforce still reads the position {position.replay_id.hex()}, so nothing is lost. Nothing "

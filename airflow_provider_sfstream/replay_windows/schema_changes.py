@@ -149,7 +149,7 @@ def _name(avro: Any) -> str:
 
 KNOWN_FOR = 100
 """Number of earlier windows that make a schema ID known: publishers may continue with an older schema for a while."""
-LONGEST_LOOK = 1_000
+LONGEST_POLL = 1_000
 """Number of windows after which an event that none of them has counts as a new one."""
 
 _NO_EVENT = ""
@@ -198,7 +198,7 @@ class _Comparison:
         events: set[str] | None = None
         for number, earlier in enumerate(self._landed.catalog.chain(manifest.stream, head)):
             new -= earlier.schemas.keys()
-            if not new or number >= LONGEST_LOOK:
+            if not new or number >= LONGEST_POLL:
                 break
             if events is None:  # schemas are read only if one is new
                 events = {self._event(schema_id) for schema_id in new} - {_NO_EVENT}

@@ -191,16 +191,16 @@ class SalesforceEventSensor(BaseSensorOperator):
     def _count(self, topic: Topic, after: bytes | StartFrom) -> WakeUp | None:
         """Count the events with one client; once more if the session has expired since the last poke."""
         from airflow_provider_sfstream.exceptions import SessionExpiredError
-        from airflow_provider_sfstream.streams.watch.look import look
+        from airflow_provider_sfstream.streams.watch.poll import poll
 
         with ExitStack() as stack:
             client: Any = stack.enter_context(self._hook(topic).get_conn())
             source = client if self.managed_subscription is None else stack.enter_context(self._managed(client))
             try:
-                return look(source, topic.name, after, self._conditions)
+                return poll(source, topic.name, after, self._conditions)
             except SessionExpiredError:
                 client.renew_session()
-                return look(source, topic.name, after, self._conditions)
+                return poll(source, topic.name, after, self._conditions)
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""

@@ -37,7 +37,7 @@ _BATCHES_KEPT = 1_000
 """Number of the reader's latest batches to search for a reference, which arrives at about the same time as they do."""
 _KNOWN_LENGTHS = (8, 10)
 """Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
-_LOOK_SECONDS = 0.001
+_READ_SECONDS = 0.001
 _REOPEN_SECONDS = 5.0
 """Seconds between a fault of the second subscription and the next try, so that a lasting fault costs few calls."""
 
@@ -136,9 +136,9 @@ class TipProbe:
             self._evidence = EndOfStream()
             self._server_time = server_time
             self.opened_at = None if server_time is None else server_time.earliest(self._clock())
-            self._responses = self._source.latest(self._topic, idle_timeout=_LOOK_SECONDS)
+            self._responses = self._source.latest(self._topic, idle_timeout=_READ_SECONDS)
             self._failed_at = None
-            self.look()
+            self.read_available()
 
     def reopen(self, server_time: ServerTime | None) -> None:
         """Open the subscription again if it failed at least 5 seconds ago, before it received a replay ID."""
@@ -150,15 +150,15 @@ class TipProbe:
         """Record events that the drain took."""
         if self._evidence is not None:
             self._evidence.reader_took(replay_ids)
-            self.look()
+            self.read_available()
 
     def answered(self, response: EventBatch) -> None:
         """Record an empty response of the drain's subscription."""
         if self._evidence is not None:
             self._evidence.reader_answered(response)
-            self.look()
+            self.read_available()
 
-    def look(self) -> None:
+    def read_available(self) -> None:
         """Read the responses that have arrived on the second subscription."""
         while self._responses is not None and self._evidence is not None and not self._evidence.is_reached:
             try:

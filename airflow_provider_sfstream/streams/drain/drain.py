@@ -215,7 +215,7 @@ class _Drain:
         seconds = self.limits.idle_timeout
         if self.end is not None:
             self.end.reopen(self.cursor.server_time)
-            self.end.look()
+            self.end.read_available()
             if self._is_caught_up():
                 return StopReason.CAUGHT_UP
         if self.cursor.is_pinned and self.cursor.is_idle(seconds):

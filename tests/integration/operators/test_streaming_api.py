@@ -20,7 +20,7 @@ from airflow_provider_sfstream.operators.replay_position import ResetReplayPosit
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.streams.watch.look import look
+from airflow_provider_sfstream.streams.watch.poll import poll
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
@@ -171,7 +171,7 @@ def test_sensor_and_trigger_of_the_streaming_api_wait_for_min_events(
     seen = sensor.poke(context_for("wait"))
     assert seen
     assert seen.xcom_value["event_count"] == 3
-    monkeypatch.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
+    monkeypatch.setitem(poll.__kwdefaults__, "idle_timeout", 1.0)
     patient = SalesforceEventSensor(task_id="wait", topic=topic, after=after, min_events=4)
     assert not patient.poke(context_for("wait"))
 

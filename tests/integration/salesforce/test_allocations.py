@@ -20,7 +20,7 @@ from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.streams.watch.look import look
+from airflow_provider_sfstream.streams.watch.poll import poll
 from tests.support.clients import pubsub_client, token_provider
 from tests.support.localorg import LocalOrg
 from tests.support.rest_proxy import RestProxy
@@ -67,7 +67,7 @@ def test_delivered_events_are_counted(org: LocalOrg, topic: str, client: Allocat
     assert (found.most, found.remaining) == (delivered + 100, 100)
     org.publish(topic, [{"Amount__c": 1.0}] * 3)
     with pubsub_client(org) as reader:
-        assert look(reader, topic, StartFrom.EARLIEST, WakeUpConditions(min_events=3)) is not None
+        assert poll(reader, topic, StartFrom.EARLIEST, WakeUpConditions(min_events=3)) is not None
     (found,) = client.get("DailyDeliveredPlatformEvents")
     assert found.remaining == 97
 

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.sensors.salesforce_allocation import SalesforceAllocationSensor
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.streams.watch.look import look
+from airflow_provider_sfstream.streams.watch.poll import poll
 from airflow_provider_sfstream.triggers.salesforce_allocation import SalesforceAllocationTrigger
 from tests.support.airflow_names import AirflowSensorTimeout, TaskDeferred
 from tests.support.clients import pubsub_client
@@ -53,7 +53,7 @@ def use_up(org: SharedOrg, quota: int = 5) -> None:
     org.knobs(delivery_quota=org.admin("GET", "/org")["delivered"] + quota)
     org.publish(org.topic, [{"Number__c": 1.0}] * quota)
     with pubsub_client(org) as reader:
-        look(reader, org.topic, StartFrom.EARLIEST, WakeUpConditions(min_events=quota))
+        poll(reader, org.topic, StartFrom.EARLIEST, WakeUpConditions(min_events=quota))
 
 
 def test_sensor_polls_until_enough_remains_and_returns_the_allocation(

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.streams.watch.look import look
+from airflow_provider_sfstream.streams.watch.poll import poll
 from tests.support.airflow_names import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.localorg import wait_until
@@ -86,7 +86,7 @@ def test_each_poll_counts_events_again_until_enough_are_stored(
     made = sensor(min_events=3)
     org.knobs(keepalive_seconds=120)
     with monkeypatch.context() as patched:
-        patched.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
+        patched.setitem(poll.__kwdefaults__, "idle_timeout", 1.0)
         assert not made.poke(context()), "the idle timeout ends a poll too"
     wait_until(
         lambda: not org.open_streams(), what="the end of the first poll, which would count the events published next"

@@ -103,7 +103,7 @@ def test_new_event_of_a_stream_is_not_a_change(
 ) -> None:
     lake.window("A")
     assert lake.changes(lake.window("other")) == []
-    monkeypatch.setattr(module, "LONGEST_LOOK", 2)
+    monkeypatch.setattr(module, "LONGEST_POLL", 2)
     for _ in range(4):
         lake.window("A")
     reads: list[str] = []

@@ -109,8 +109,8 @@ def test_later_response_does_not_change_the_confirmed_time() -> None:
     marker.open(measured)
     time.seconds += 250
     marker.open(measured)
-    marker.look()
-    marker.look()
+    marker.read_available()
+    marker.read_available()
     marker.took([events(1)[0].replay_id])
     assert (marker.is_reached, marker.opened_at, source.references) == (True, BEGAN, 1)
 

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 5.0
 """Seconds without an event after which all retained events have been received, if the server then answers."""
-LONGEST_LOOK = 60.0
+LONGEST_POLL = 60.0
 """Seconds after which a check ends although events are still being received."""
 
 
-def look(
+def poll(
     source: EventSource,
     topic: str,
     after: bytes | StartFrom,
@@ -103,7 +103,7 @@ def _read(
     clock: Callable[[], float],
 ) -> None:
     """Read until ``limit`` events were received, the stream is idle, or the time limit is reached."""
-    deadline = clock() + LONGEST_LOOK
+    deadline = clock() + LONGEST_POLL
     responses = source.subscribe(
         topic, cursor.position, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
     )
@@ -128,6 +128,6 @@ def _read(
                     topic,
                     received.event_count,
                     limit,
-                    LONGEST_LOOK,
+                    LONGEST_POLL,
                 )
                 return
