@@ -76,11 +76,11 @@ def test_connection_is_created_and_tested_with_the_form(
 
         first = open_section(form, "Extra Fields")
         expect(first.locator("label")).to_have_text(["Domain", "Consumer Key", "Consumer Secret", "Login Flow"])
-        expect(first.get_by_text("The one whose fields are filled in")).to_be_visible()
+        expect(first.get_by_text("The login whose fields are filled in")).to_be_visible()
         first.get_by_role("combobox", name="Login Flow").click()
         expect(page.get_by_role("option")).to_have_text(
             [
-                "The one whose fields are filled in",
+                "The login whose fields are filled in",
                 "Client credentials",
                 "JWT",
                 "Refresh token",
