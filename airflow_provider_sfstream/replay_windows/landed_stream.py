@@ -132,8 +132,17 @@ class LandedStream:
         return self.store.read(self.stream)
 
     def manifest(self, window_id: str | None) -> Manifest | None:
-        """Return the manifest of a window, ``None`` if it has none."""
-        return self.catalog.read_manifest(self.stream, window_id) if window_id else None
+        """Return the manifest of a window, ``None`` if it has none. Each is read once: a manifest is written once."""
+        if window_id and window_id not in self._manifests:
+            manifest = self.catalog.read_manifest(self.stream, window_id)
+            if manifest is None:
+                return None
+            self._manifests[window_id] = manifest
+        return self._manifests[window_id] if window_id else None
+
+    @cached_property
+    def _manifests(self) -> dict[str, Manifest]:
+        return {}
 
     def known_position(self, run: RunIdentity) -> Position:
         """Return the position from which ``run`` continues; an empty one only if the landing has no window either.

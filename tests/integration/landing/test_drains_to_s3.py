@@ -179,7 +179,7 @@ def test_a_window_needs_the_documented_number_of_requests(drains: Drains, proxy:
     listing = [request for request in proxy.requests[before:] if "prefix=" in request.query]
     writing = [request for request in proxy.requests[before:] if request.method in ("PUT", "POST")]
     assert (len(listing), len(writing)) == (3, 5)
-    assert len(proxy.requests) - before == 23
+    assert len(proxy.requests) - before == 21
 
 
 FAULTS = {

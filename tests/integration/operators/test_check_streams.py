@@ -35,7 +35,7 @@ def check(**arguments: Any) -> int:
 
 
 def test_the_check_passes_after_a_drain_and_fails_on_too_little_headroom(org: LocalOrg, drain: Any) -> None:
-    with pytest.raises(AirflowFailException, match="No task has left a status of any stream"):
+    with pytest.raises(AirflowFailException, match="No task has stored a status of any stream"):
         check()
     org.publish(TOPIC, [{"Number__c": 1.0}])
     drain.execute(context_for("drain"))

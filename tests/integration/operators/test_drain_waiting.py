@@ -107,7 +107,7 @@ def test_the_trigger_starts_at_the_stored_position_and_contains_no_secret(
     store.reset(stream(org), ids[1], reason="test", updated_by="test")
     deferral = deferred(drain(deferrable=True, execution_timeout=timedelta(hours=1)))
     arguments = trigger_arguments(deferral)
-    assert (arguments["replay_id"], arguments["min_events"], arguments["max_wait"]) == (ids[1].hex(), 1, None)
+    assert (arguments["after"], arguments["min_events"], arguments["max_wait"]) == (ids[1].hex(), 1, None)
     assert deferral.timeout == timedelta(hours=1)
     assert f"waiting for an event, from replay ID {ids[1].hex()} on" in caplog.text
     assert org.client_secret not in json.dumps(arguments) + caplog.text
@@ -117,7 +117,7 @@ def test_a_drain_without_a_position_waits_from_the_replay_id_in_start_from(org: 
     given = publish(org, 2)[0].hex()
     operator = drain(deferrable=True, start_from=given)
     deferral = deferred(operator)
-    assert trigger_arguments(deferral)["replay_id"] == given
+    assert trigger_arguments(deferral)["after"] == given
     assert resume(operator, deferral, run_trigger(deferral))["after"] == given
 
 
@@ -135,7 +135,7 @@ def test_events_published_while_the_drain_is_deferred_are_drained_once(
     assert ids[0].hex() in caplog.text
 
     deferral = deferred(operator, run=2)
-    assert trigger_arguments(deferral)["replay_id"] == ids[-1].hex()
+    assert trigger_arguments(deferral)["after"] == ids[-1].hex()
     more = publish(org, 1)
     result = resume(operator, deferral, run_trigger(deferral), run=2)
     assert (result["after"], result["through"], result["event_count"]) == (ids[-1].hex(), more[0].hex(), 1)
@@ -171,7 +171,7 @@ def test_the_first_drain_from_latest_does_not_wait_but_the_next_one_does(
     operator = drain(deferrable=True, start_from="latest")
     first = operator.execute(context_for("drain"))
     assert (first["event_count"], first["committed"]) == (0, True)
-    assert trigger_arguments(deferred(operator, run=2))["replay_id"] == first["through"]
+    assert trigger_arguments(deferred(operator, run=2))["after"] == first["through"]
 
 
 @pytest.mark.parametrize("published", [1, 0])
@@ -201,7 +201,7 @@ def test_a_position_that_could_expire_during_the_wait_is_confirmed_without_a_wai
     assert store.read(stream(org)).replay_id == bytes.fromhex(quiet["through"])
 
     deferral = deferred(operator, run=3)
-    assert trigger_arguments(deferral)["replay_id"] == quiet["through"]
+    assert trigger_arguments(deferral)["after"] == quiet["through"]
     org.knobs(clock_offset_seconds=(31 + 71) * 3600)  # the events of the first drain have expired
     new = publish(org, 1)
     result = resume(operator, deferral, run_trigger(deferral), run=3)

@@ -58,7 +58,7 @@ def test_a_live_run_waits_for_its_confirmation_on_the_triggerer(
     before = store.read(stream(org))
     operator, context = make("scheduled", 4, 3, **IN_MODE)
     deferral = deferral_of(lambda: operator.execute(context))
-    assert deferral.trigger.serialize()[1]["replay_id"] == before.replay_id.hex()
+    assert deferral.trigger.serialize()[1]["after"] == before.replay_id.hex()
     assert timedelta(minutes=4) < deferral.timeout <= timedelta(minutes=5)
     event = fired_after_confirmation(org, deferral)
     assert (event["reason"], event["event_count"]) == ("quiet", 0)
@@ -84,7 +84,7 @@ def test_events_during_the_wait_are_drained_and_the_wait_keeps_its_deadline(
     again = deferral_of(
         lambda: operator.resume_execution(deferral.method_name, {**deferral.kwargs, "event": event}, context)
     )
-    assert again.trigger.serialize()[1]["replay_id"] == late[0].hex()
+    assert again.trigger.serialize()[1]["after"] == late[0].hex()
     assert (again.kwargs["give_up_at"], again.timeout < deferral.timeout) == (deferral.kwargs["give_up_at"], True)
     result = operator.resume_execution(
         again.method_name, {**again.kwargs, "event": fired_after_confirmation(org, again)}, context
@@ -116,5 +116,5 @@ def test_a_resumed_run_drains_from_a_position_moved_during_the_wait(
     again = deferral_of(
         lambda: operator.resume_execution(deferral.method_name, {**deferral.kwargs, "event": event}, context)
     )
-    assert again.trigger.serialize()[1]["replay_id"] == late[0].hex()
+    assert again.trigger.serialize()[1]["after"] == late[0].hex()
     assert late[0] in {id_ for window in moved["windows"] for id_ in replay_ids_of(window["manifest_url"])}
