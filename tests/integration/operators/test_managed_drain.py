@@ -116,7 +116,7 @@ def test_on_invalid_replay_takes_precedence_over_error_recovery_replay(
 def test_a_subscription_of_another_topic_is_refused_before_anything_is_read(subscription: Subscription) -> None:
     subscription.org.define("Elsewhere__e", Number__c="double")
     calls = len(subscription.org.requests("grpc"))
-    with pytest.raises(AirflowFailException, match=f"{subscription.name} is one of {subscription.topic}"):
+    with pytest.raises(AirflowFailException, match=f"{subscription.name} belongs to {subscription.topic}"):
         subscription.drain(topic="/event/Elsewhere__e").execute(context_for("drain"))
     assert len(subscription.org.requests("grpc")) == calls
 

@@ -154,5 +154,5 @@ def test_missing_schemas_of_another_org_are_refused(
     connection = org.airflow_connection()
     connection["extra"] = {**connection["extra"], "organization_id": "00D000000000001EAA"}
     set_connection(monkeypatch, "another_org", **connection)
-    with pytest.raises(ConfigurationError, match="another one"):
+    with pytest.raises(ConfigurationError, match="Set the connection of their drain"):
         fetch(manifest, conn_id="another_org")
