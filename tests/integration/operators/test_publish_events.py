@@ -198,10 +198,10 @@ def test_rows_that_differ_from_the_first_try_are_refused_before_any_request(org:
     ("arguments", "text"),
     [
         ({"rows": [{"Nothing__c": 1}]}, "has no field Nothing__c"),
-        ({"rows": [{"Number__c": 1.0}], "key": "Id"}, "no column Id"),
-        ({"rows": [{"Number__c": 1.0}], "fields": {"Number__c": "Amount"}}, "no column Amount"),
+        ({"rows": [{"Number__c": 1.0}], "key": "Id"}, "lack the columns Id"),
+        ({"rows": [{"Number__c": 1.0}], "fields": {"Number__c": "Amount"}}, "lack the columns Amount"),
         ({"rows": "[]"}, "list of dicts"),
-        ({"table": "/nowhere"}, "/nowhere is no Delta table"),
+        ({"table": "/nowhere"}, "/nowhere is neither a Delta table"),
     ],
 )
 def test_invalid_rows_or_arguments_are_refused_before_anything_is_written(

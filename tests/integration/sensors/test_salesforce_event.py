@@ -255,7 +255,7 @@ def test_deferral_starts_at_the_stored_position_and_has_no_secret(
     assert org.open_streams() == 0
     classpath, arguments = deferral.trigger.serialize()
     assert classpath == "airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger"
-    expected = {"topic": org.topic, "replay_id": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
+    expected = {"topic": org.topic, "after": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
     assert {key: arguments[key] for key in expected} == expected
     assert org.client_secret not in json.dumps(arguments)
     result = resume(made, deferral, run_trigger(deferral))
