@@ -141,7 +141,7 @@ class TipProbe:
             self.read_available()
 
     def reopen(self, server_time: ServerTime | None) -> None:
-        """Open the subscription again if it failed at least 5 seconds ago, before it received a replay ID."""
+        """Open the subscription again 5 seconds after a retriable fault, unless it had received a replay ID."""
         is_due = self._failed_at is not None and self._clock() >= self._failed_at + _REOPEN_SECONDS
         if is_due and self._evidence is not None and not self._evidence.has_reference:
             self.open(server_time)
@@ -166,7 +166,7 @@ class TipProbe:
             except SalesforceStreamError as error:
                 log.info("%s: the subscription that looks for the end of the stream failed: %s", self._topic, error)
                 self.close()
-                self._failed_at = self._clock()
+                self._failed_at = self._clock() if error.retriable else None
                 return
             if response is None:
                 return
@@ -211,7 +211,8 @@ async def reference(
     """Read a second subscription to ``topic`` in the background until the context exits.
 
     Yield ``None`` if no end can be confirmed: the API names no positions, or Salesforce's time was not measured. A
-    fault of the subscription is logged, and ends the subscription.
+    fault of the subscription is logged. A retriable one is followed by another subscription, unless a replay ID was
+    received before it.
 
     :param server_time: Salesforce's time, measured with ``clock``.
     """
@@ -221,13 +222,18 @@ async def reference(
     end = Reference(EndOfStream(), server_time.earliest(clock()))
 
     async def read() -> None:
-        subscription = source.subscribe(topic, StartFrom.LATEST, limit=1, silence_timeout=silence_timeout)
-        try:
-            async with aclosing(subscription) as responses:
-                async for response in responses:
-                    end.evidence.reference_answered(response)
-        except SalesforceStreamError as error:
-            log.info("%s: the subscription that looks for the end of the stream failed: %s", topic, error)
+        # A reference that was received later also follows everything that was published before ``opened_at``.
+        while not end.evidence.has_reference:
+            subscription = source.subscribe(topic, StartFrom.LATEST, limit=1, silence_timeout=silence_timeout)
+            try:
+                async with aclosing(subscription) as responses:
+                    async for response in responses:
+                        end.evidence.reference_answered(response)
+            except SalesforceStreamError as error:
+                log.info("%s: the subscription that looks for the end of the stream failed: %s", topic, error)
+                if not error.retriable:
+                    return
+            await asyncio.sleep(_REOPEN_SECONDS)
 
     task = asyncio.create_task(read())
     try:

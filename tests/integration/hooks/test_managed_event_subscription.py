@@ -292,7 +292,9 @@ class TestVisibility:
     ) -> None:
         org.knobs(managed_visibility_seconds=600)
         record = hook.ensure(name, topic=TOPIC).record
-        with pytest.raises(ServiceUnavailableError, match=rf"{record.id}.*within 0\.5 seconds.*was not found") as raised:
+        with pytest.raises(
+            ServiceUnavailableError, match=rf"{record.id}.*within 0\.5 seconds.*was not found"
+        ) as raised:
             hook.wait_until_visible(record.id, timeout=0.5)
         assert raised.value.retriable
 

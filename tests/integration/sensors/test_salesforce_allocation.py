@@ -175,7 +175,7 @@ def test_allocation_sensor_fails_after_its_timeout(org: SharedOrg, sensor: Make)
 
 def test_reserve_above_the_maximum_fails_the_task(org: SharedOrg, sensor: Make) -> None:
     use_up(org)
-    with pytest.raises(AirflowFailException, match="the reserve of 1,000,000,000 is higher than the maximum of the org") as caught:
+    with pytest.raises(AirflowFailException, match="reserve of 1,000,000,000 is higher than the maximum") as caught:
         sensor(reserve=1_000_000_000).execute(context_for("enough"))
     assert "Lower the reserve" in error_text(caught.value)
 

@@ -179,6 +179,13 @@ def test_lasting_fault_of_the_second_subscription_costs_a_call_each_five_seconds
     assert 300 / 6 <= source.references <= (source.time.seconds / 5) + 1
 
 
+def test_refused_second_subscription_is_not_reopened_while_the_drain_waits() -> None:
+    refused = QuotaExceededError("used up")
+    source = ScriptedSource(events(3), [Deliver(3), Silence(400)], reference=[refused, *[None] * 2_000])
+    result = run(source, limits=WAITING)
+    assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.IDLE, None, 1)
+
+
 def test_second_subscription_that_failed_after_its_replay_id_is_not_reopened_while_the_drain_waits() -> None:
     """Its evidence is complete: the next answer of the drain's own subscription confirms the end."""
     reference = [None, events(3)[2].replay_id, CUT, None, *[None] * 2_000]

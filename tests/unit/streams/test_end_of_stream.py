@@ -340,6 +340,17 @@ def test_fault_of_the_second_subscription_is_logged_and_confirms_nothing(
     assert f"{TOPIC}: the subscription that looks for the end of the stream failed: {fault}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("fault", "count"), [(ServiceUnavailableError("cut"), 2), (QuotaExceededError("used up"), 1)], ids=str
+)
+def test_second_subscription_of_a_wait_is_reopened_after_a_fault_that_may_pass(fault: Exception, count: int) -> None:
+    source = ScriptedAsyncSource(events(1), [Pause(5), fault, Keepalive(at=POSITION)])
+    found = during(source, _after_a_while)
+    found.evidence.reader_took([POSITION])
+    assert (found.evidence.is_reached, source.starts) == (count == 2, [StartFrom.LATEST] * count)
+    assert found.opened_at == BEGINNING - timedelta(seconds=2), "a later reference also confirms the first request"
+
+
 def test_error_of_the_wait_closes_the_second_subscription() -> None:
     async def fail(found: Reference | None) -> None:
         await asyncio.sleep(1)
