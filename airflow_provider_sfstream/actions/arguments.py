@@ -85,9 +85,9 @@ def landed_stream_uri(names: Any) -> str:
 def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
     """Return the URLs of an argument, which may be one text.
 
-    :param done: what was not, as the error says.
-    :raises ConfigurationError: if something else is among them, for a folder that is not known is passed over; or if
-        one carries a credential.
+    :param done: end of the sentence "Nothing was ..." in the errors, for example ``"erased"``.
+    :raises ConfigurationError: if the argument is missing, contains another value than texts, or a URL contains a
+        credential.
     """
     checked = (urls,) if isinstance(urls, str) else tuple(urls or ())
     if any(isinstance(url, str) and has_credentials(url) for url in checked):

@@ -61,12 +61,12 @@ def channel_name(text: object) -> str:
     if text == "ChangeEvents":
         raise ConfigurationError(
             "ChangeEvents is the standard channel: it cannot be created or deleted, and its members are selected "
-            f"in Setup, under Change Data Capture. Use a custom channel, such as Sales__chn. {_NOTHING}"
+            f"in Setup, under Change Data Capture. Use a custom channel, for example Sales__chn. {_NOTHING}"
         )
     short = text.removesuffix(_SUFFIX) if isinstance(text, str) else ""
     if not isinstance(text, str) or not _CHANNEL.fullmatch(text) or len(short) > _LONGEST_NAME:
         raise ConfigurationError(
-            f"channel={text!r} is not the full name of a custom channel, such as Sales__chn: at most {_LONGEST_NAME} "
+            f"channel={text!r} is not the full name of a custom channel (example: Sales__chn): at most {_LONGEST_NAME} "
             f"letters, digits and single underscores, beginning with a letter, and {_SUFFIX}. {_NOTHING}"
         )
     return text
@@ -130,7 +130,7 @@ def member_name(channel: str, entity: str) -> str:
 def _member(entity: str, expression: object, fields: object) -> ChannelMember:
     if expression is not None and (not isinstance(expression, str) or not expression.strip()):
         raise ConfigurationError(
-            f"filters[{entity!r}] must be an expression such as \"Industry = 'Energy'\"; omit it for all events. "
+            f"filters[{entity!r}] must be an expression, for example \"Industry = 'Energy'\"; omit it for all events. "
             f"{_NOTHING}"
         )
     names = _names(f"enriched_fields[{entity!r}]", () if fields is None else fields)

@@ -172,9 +172,9 @@ class DrainConfig(ConsumerConfig):
             self._check_interval()
 
     def _check_managed(self, managed_subscription: str) -> None:
-        """Refuse arguments that do not go with a managed subscription."""
+        """Refuse arguments that contradict a managed subscription."""
         for name, value, default, reason in (
-            ("start_from", self.start_from, "earliest", "the subscription's defaultReplay says where it begins"),
+            ("start_from", self.start_from, "earliest", "the subscription's defaultReplay determines its start"),
             ("accept_quiet_aging", self.accept_quiet_aging, False, "it is for the Streaming API"),
             (
                 "mode",
@@ -225,7 +225,7 @@ def open_drain(config: DrainConfig, *, may_be_landed: bool = False, writes: bool
     :param may_be_landed: whether the landing may have the requested windows already. If so, the limits are not
         checked, and there is no login if the connection names the org.
     :param writes: whether the drain may land events. If so, the landing is checked to be writable.
-    :raises SalesforceStreamError: naming what cannot be used. Nothing was read or moved.
+    :raises SalesforceStreamError: naming the unusable argument or storage. Nothing was read or moved.
     """
     if not may_be_landed:
         _ = config.limits

@@ -74,7 +74,7 @@ class DrainOutlets:
         )
 
     def declared(self) -> list[Asset | AssetAlias]:
-        """Return what the operator has to list in its ``outlets``."""
+        """Return the assets and aliases for the ``outlets`` of the operator."""
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
     def emit(self, config: DrainConfig, result: Mapping[str, Any], context: Context) -> None:
@@ -99,7 +99,7 @@ class DrainOutlets:
 
 
 def _names(config: DrainConfig) -> tuple[str, str, str, str | None]:
-    """Return what names the stream of a drain."""
+    """Return the identity of the stream of a drain: connection, topic, subscription and API."""
     return config.salesforce_conn_id, config.topic, config.subscription, config.api
 
 

@@ -76,7 +76,7 @@ def test_valid_channel_names_are_accepted(name: str) -> None:
     "name", ["Sales", "/data/Sales__chn", "Sales_chn", "_S__chn", "S___chn", "A__B__chn", "x" * 81 + "__chn", "", None]
 )
 def test_invalid_channel_name_is_refused(name: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"such as Sales__chn.*Nothing was contacted"):
+    with pytest.raises(ConfigurationError, match=r"example: Sales__chn.*Nothing was contacted"):
         channel_name(name)
 
 
