@@ -78,7 +78,8 @@ class SlotWait:
             f"{self.timeout:g}. If the connection of an earlier run was lost without a close, Salesforce holds the "
             "slot for about 15 minutes, and no client can release it sooner: run again after that, or increase "
             "busy_timeout. Otherwise find the run, trigger or program that uses the subscription: each consumer needs "
-            "its own managed subscription. No event is lost: Salesforce delivers uncommitted events again."
+            "its own managed subscription. No event is lost while Salesforce retains it: uncommitted events are "
+            "delivered again."
         ) from error
 
 
