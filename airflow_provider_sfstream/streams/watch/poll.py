@@ -1,8 +1,8 @@
-"""One bounded check of a topic for enough events, for a sensor that does not defer.
+"""One bounded poll of a topic for enough events, for a sensor that does not defer.
 
-No state is stored between two checks: each counts the retained events again, from the same start.
+No state is stored between two polls: each counts the retained events again, from the same start.
 
-Guarantee: a check that returns a count has received an answer of the server. A span without events ends a check only if
+Guarantee: a poll that returns a count has received an answer of the server. A span without events ends a poll only if
 an answer follows it. An unreachable topic is therefore an error, never a result of no events.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 IDLE_TIMEOUT = 5.0
 """Seconds without an event after which all retained events have been received, if the server then answers."""
 LONGEST_POLL = 60.0
-"""Seconds after which a check ends although events are still being received."""
+"""Seconds after which a poll ends although events are still being received."""
 
 
 def poll(
@@ -46,11 +46,11 @@ def poll(
     event whose payload has no time, or one far in the future, counts as old enough for ``max_wait``, because its age is
     not known.
 
-    :param after: a replay ID, or ``EARLIEST``. A check at ``LATEST`` finds no events.
-    :param idle_timeout: seconds without an event after which a check ends, once the server has answered after them.
+    :param after: a replay ID, or ``EARLIEST``. A poll at ``LATEST`` finds no events.
+    :param idle_timeout: seconds without an event after which a poll ends, once the server has answered after them.
     :param clock: monotonic seconds. ``now`` is the time of day.
     :raises ContactError: the server does not answer.
-    :raises SalesforceStreamError: any other fault; the next check may succeed if it is retriable.
+    :raises SalesforceStreamError: any other fault; the next poll may succeed if it is retriable.
     """
     received = _ReceivedEvents()
     try:
@@ -68,7 +68,7 @@ def poll(
 
 @dataclass
 class _ReceivedEvents:
-    """Count of the events of one check, with the first batch and the last replay ID."""
+    """Count of the events of one poll, with the first batch and the last replay ID."""
 
     event_count: int = 0
     first: EventBatch | None = None
