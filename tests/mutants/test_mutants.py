@@ -20,6 +20,7 @@ code changed, make the same mistake in the current code.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import subprocess
@@ -43,6 +44,20 @@ TEST_SECONDS = 180
 NO_BEHAVIOUR = ("ImportError", "ModuleNotFoundError", "SyntaxError", "NameError", "UnboundLocalError", "AttributeError")
 NO_BEHAVIOUR += ("TypeError", "Failed: Timeout")
 """Errors of code that cannot run. A test that fails with one of these has not detected a mistake."""
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Forks of a process that has imported Airflow and other slow modules: each mutant takes a fresh interpreter, and
+imports take most of the time of its test."""
+FORKS.set_forkserver_preload(
+    [
+        "airflow.sdk.execution_time.task_runner",
+        "airflow.serialization.serialized_objects",
+        "hypothesis",
+        "pyarrow.parquet",
+        "pytest",
+        "sqlalchemy.orm",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -70,22 +85,22 @@ def test_mutant_is_detected(mutant: Mutant, tmp_path: Path) -> None:
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}
     subprocess.run(["git", "apply", "--verbose", str(mutant.path)], cwd=copy, env=environment, check=True)
 
-    done, report = run_tests(copy, "-x", mutant.test)
+    outcome = run_tests(copy, "-x", mutant.test)
 
-    output = f"{mutant.path.read_text()}\n{done.stdout}\n{done.stderr}"
-    assert done.returncode == 1, f"exit code {done.returncode}; expected 1, a failed test:\n{output}"
-    failures = [str(failure.get("message")) for failure in report.iter("failure")]
-    assert (len(failures), list(report.iter("error"))) == (1, []), output
+    output = f"{mutant.path.read_text()}\n{outcome.output}"
+    assert outcome.exit_code == 1, f"exit code {outcome.exit_code}; expected 1, a failed test:\n{output}"
+    failures = [str(failure.get("message")) for failure in outcome.all("failure")]
+    assert (len(failures), outcome.all("error")) == (1, []), output
     assert not failures[0].startswith(NO_BEHAVIOUR), output
 
 
 def test_unchanged_package_passes_the_tests_of_all_mutants(tmp_path: Path) -> None:
     """None of the named tests may be skipped either, because a skipped test detects no mistake."""
     named = sorted({mutant.test for mutant in MUTANTS})
-    done, report = run_tests(copy_of_project(tmp_path), *named)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert len(list(report.iter("testcase"))) >= len(named), done.stdout
-    assert list(report.iter("skipped")) == [], done.stdout
+    outcome = run_tests(copy_of_project(tmp_path), *named)
+    assert outcome.exit_code == 0, outcome.output
+    assert len(outcome.all("testcase")) >= len(named), outcome.output
+    assert outcome.all("skipped") == [], outcome.output
 
 
 def test_each_promise_has_enough_mutants() -> None:
@@ -109,20 +124,42 @@ def copy_of_project(folder: Path) -> Path:
     return copy
 
 
-def run_tests(copy: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], ElementTree.Element]:
-    """Run tests of the copy in a new process, on the copy's package; return the process and its JUnit report."""
-    # PYTHONPATH precedes the installed package, in the process of the tests and in each process that they start.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["PYTHONPATH"] = str(copy)
-    report = copy.parent / "report.xml"
+@dataclass(frozen=True)
+class Outcome:
+    """Exit code, output and JUnit report of a pytest process."""
+
+    exit_code: int | None
+    output: str
+    report: ElementTree.Element
+
+    def all(self, tag: str) -> list[ElementTree.Element]:
+        return list(self.report.iter(tag))
+
+
+def run_tests(copy: Path, *arguments: str) -> Outcome:
+    """Run tests of the copy in a new process, on the copy's package."""
+    report, output = copy.parent / "report.xml", copy.parent / "output.txt"
     plugins = ["-p", "no:cacheprovider", "-p", "no:randomly", "-n0"]  # conftest.py imports xdist
     options = ["-q", *plugins, "-o", f"timeout={TEST_SECONDS}", f"--junit-xml={report}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *arguments],
-        cwd=copy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done, ElementTree.parse(report).getroot() if report.exists() else ElementTree.Element("nothing")
+    process = FORKS.Process(target=pytest_in_copy, args=(copy, output, [*options, *arguments]))
+    process.start()
+    process.join()
+    root = ElementTree.parse(report).getroot() if report.exists() else ElementTree.Element("nothing")
+    return Outcome(process.exitcode, output.read_text(errors="replace"), root)
+
+
+def pytest_in_copy(copy: Path, output: Path, arguments: list[str]) -> None:
+    """Run pytest in this process, which is a fork, and exit with its exit code.
+
+    The fork has third-party modules, but no module of the project: it imports those of the copy.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream.fileno())
+    for name in [name for name in sys.modules if name.partition(".")[0] in (PACKAGE, "tests")]:
+        del sys.modules[name]
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))  # before the installed package
+    os.environ["PYTHONPATH"] = str(copy)  # for the processes that tests start
+    sys.exit(pytest.main(arguments))
