@@ -7,13 +7,16 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from airflow_provider_sfstream.tables.runner.engine import Engine
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 
-ENGINES = ("spark", "embedded", "in turn")
-"""``in turn``: the runs alternate between the two engines."""
+ENGINES = ("spark", "embedded")
+BOTH_IN_TURN = pytest.mark.parametrize("engine", [*ENGINES, "in turn"], indirect=True)
+"""Mark of a test of several runs, which is also repeated with runs that alternate between the two engines."""
 
 
 def embedded(folder: Path, **options: Any) -> EmbeddedEngine:
@@ -26,7 +29,7 @@ def embedded(folder: Path, **options: Any) -> EmbeddedEngine:
 def engine_of(name: str, spark: Any, folder: Path) -> Callable[[], Engine]:
     """Return a function that returns the engine of the next run.
 
-    :param name: one of :data:`ENGINES`.
+    :param name: one of :data:`ENGINES`, or ``in turn``: the runs alternate between the two engines.
     :param folder: temporary folder.
     """
 

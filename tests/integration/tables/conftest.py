@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Callable[[], Engine]:
-    """Return a function that returns the engine of a run: each engine, or both in turn."""
+    """Return a function that returns the engine of the next run."""
     return engine_of(request.param, spark, tmp_path / "engines")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from tests.support.change_lake import ChangeLake, change
+from tests.support.engines import BOTH_IN_TURN
 
 IDS = [f"a0W{number:012d}AAA" for number in range(60)]
 CHANGES = ("CREATE", "UPDATE", "UPDATE", "DELETE", "UNDELETE", "GAP_UPDATE", "GAP_UPDATE")
@@ -78,6 +79,7 @@ def test_the_list_has_all_dirty_rows_although_only_rewritten_files_are_read(
     assert listed(lake) == dirty(lake) == {id_: sequence for id_, sequence in before.items() if id_ != fetched}
 
 
+@BOTH_IN_TURN
 def test_the_list_has_the_rows_that_an_event_changed(lake: ChangeLake, reads: list[Sequence[str] | None]) -> None:
     one, two, three, four = IDS[:4]
     lake.run(lake.land(*(change(n, "CREATE", [id_], "t", Name="a") for n, id_ in enumerate(IDS[:4], 1))))

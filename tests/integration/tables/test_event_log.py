@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from tests.support.engines import BOTH_IN_TURN
 from tests.support.event_log import DAY, Lake, as_utc
 from tests.support.landing_files import RECEIVED_AT, LandedEvent, encode
 
@@ -82,6 +83,7 @@ def test_every_event_is_one_typed_row_of_its_date(lake: Lake) -> None:
     assert metrics.decoders == {"pyruhvro": 40}
 
 
+@BOTH_IN_TURN
 def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(30)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
     metrics_file = lake.output / "metrics.json"
@@ -95,6 +97,7 @@ def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     assert json.loads(metrics_file.read_text()) == vars(first)
 
 
+@BOTH_IN_TURN
 def test_overlapping_windows_of_two_runs_write_each_event_once(lake: Lake) -> None:
     one = lake.land("w1", [*(order(n) for n in range(20)), order(7)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(10, 30)], {"one": ORDER})
@@ -230,6 +233,7 @@ def test_a_quarantine_without_rows_has_no_files(lake: Lake) -> None:
     assert not lake.files("_quarantine")
 
 
+@BOTH_IN_TURN
 def test_rows_whose_schema_was_lost_move_to_the_quarantine(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     lake.run(manifest)

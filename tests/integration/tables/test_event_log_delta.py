@@ -18,6 +18,7 @@ from airflow_provider_sfstream.tables.delta.partition_files import window_of
 from airflow_provider_sfstream.tables.event_log import delta_tables
 from airflow_provider_sfstream.tables.event_log.reader import read_event_log
 from tests.integration.tables.test_event_log import ORDER, ORDER_2, ORDER_3, milliseconds, order
+from tests.support.engines import BOTH_IN_TURN
 from tests.support.event_log import Lake
 from tests.support.killed import Killed, killed_at
 from tests.support.landing_files import LandedEvent
@@ -123,6 +124,7 @@ def test_a_table_without_rows_has_its_columns(lake: Lake, spark: Any) -> None:
     assert (rows.count(), "Amount__c" in rows.columns) == (0, True)
 
 
+@BOTH_IN_TURN
 def test_a_repeated_window_replaces_its_files_in_one_commit(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
     application = lake.run(manifest).application_id
@@ -188,6 +190,7 @@ def before_commit(monkeypatch: pytest.MonkeyPatch) -> Any:
     return do
 
 
+@BOTH_IN_TURN
 def test_a_job_that_loses_a_conflict_of_one_stream_names_the_other_job(lake: Lake, before_commit: Any) -> None:
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})
@@ -202,6 +205,7 @@ def test_a_job_that_loses_a_conflict_of_one_stream_names_the_other_job(lake: Lak
     assert numbers(lake) == [*range(8), 9]
 
 
+@BOTH_IN_TURN
 def test_one_of_two_jobs_that_create_a_table_commits(lake: Lake, before_commit: Any) -> None:
     one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})

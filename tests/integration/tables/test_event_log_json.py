@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider_sfstream.tables.decode.payload_formats import own_format
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows
+from tests.support.engines import BOTH_IN_TURN
 from tests.support.event_log import DAY, Lake, as_utc
 from tests.support.json_windows import JsonEvent, event, generic_event, push_topic_event
 from tests.support.landing_files import LandedEvent
@@ -157,6 +158,7 @@ def test_a_filtered_topic_is_a_separate_stream_in_the_same_table(lake: Lake) -> 
         assert lake.rows("InvoiceUpdates") == rows
 
 
+@BOTH_IN_TURN
 def test_a_field_of_several_types_has_a_column_for_each_in_any_order_of_windows(lake: Lake) -> None:
     values = {1: 1.5, 2: "two", 3: True, 4: 2**53 + 1, 5: {"a": 2**70}, 6: 2**70 + 1, 7: -4}
     events = [push_topic_event(n, {"Id": f"a{n}", "Code__c": value}, at(n)) for n, value in values.items()]

@@ -14,6 +14,7 @@ from airflow_provider_sfstream.tables.replica import job as replica_job
 from airflow_provider_sfstream.tables.replica.reader import read_history
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import GADGET, START, ChangeLake, change
+from tests.support.engines import BOTH_IN_TURN
 from tests.support.landing_files import LandedEvent
 
 ONE, TWO = "a0W000000000001AAA", "a0W000000000002AAA"
@@ -50,6 +51,7 @@ def test_rows_have_the_position_and_transaction_of_their_last_event(lake: Change
     assert (table.flag.reason, table.dirty, table.dirty_list) == ("new", 0, None)
 
 
+@BOTH_IN_TURN
 def test_windows_are_applied_once_in_any_order_and_repetition(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
@@ -86,6 +88,7 @@ def test_a_missing_window_between_two_others_fails_the_run(lake: ChangeLake) -> 
     assert lake.snapshot() == before
 
 
+@BOTH_IN_TURN
 def test_a_transaction_over_two_tables_becomes_visible_completely(lake: ChangeLake) -> None:
     start = [change(1, "CREATE", [ONE], "t1", Name="one"), change(2, "UPDATE", [ONE], "t2", Name="half")]
     metrics = lake.run(lake.land(*start, stop_reason="max_events"))
@@ -104,6 +107,7 @@ def test_a_transaction_over_two_tables_becomes_visible_completely(lake: ChangeLa
     assert lake.values("_deleted") == {ONE: False, TWO: True}
 
 
+@BOTH_IN_TURN
 def test_many_windows_in_one_run_or_in_many_runs_result_in_the_same_rows(
     lake: ChangeLake, spark: Any, tmp_path: Path
 ) -> None:
@@ -153,6 +157,7 @@ def test_deletes_that_differ_from_the_recorded_choice_are_refused_before_any_wri
     }
 
 
+@BOTH_IN_TURN
 def test_a_table_without_a_recorded_deletes_choice_records_that_of_the_next_run(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
     lake.remove_record_of_deletes()
@@ -274,6 +279,7 @@ def test_a_job_that_loses_the_snapshot_to_another_job_names_that_job(
     assert lake.values("Name") == {ONE: "one"}
 
 
+@BOTH_IN_TURN
 def test_changes_of_a_run_killed_before_its_snapshot_are_reverted_by_the_next_run(
     lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +316,7 @@ def test_the_kept_snapshots_are_readable(lake: ChangeLake) -> None:
         lake.rows("Nothing")
 
 
+@BOTH_IN_TURN
 def test_a_history_is_continued_by_runs_without_the_option(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="before")))
     with pytest.raises(ConfigurationError, match="has no history"):

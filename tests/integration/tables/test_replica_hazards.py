@@ -25,6 +25,7 @@ from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStor
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.change_lake import START, WIDGET, ChangeLake, change
+from tests.support.engines import BOTH_IN_TURN
 from tests.support.landing_files import LandedEvent
 
 ONE, TWO = "a0W000000000001AAA", "a0W000000000002AAA"
@@ -58,6 +59,7 @@ def test_an_undecodable_event_does_not_end_a_transaction(lake: ChangeLake) -> No
 
 
 @pytest.mark.extended
+@BOTH_IN_TURN
 def test_undecodable_events_of_a_held_window_are_quarantined_and_counted_once(
     lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +88,7 @@ def test_undecodable_events_of_a_held_window_are_quarantined_and_counted_once(
 
 
 @pytest.mark.parametrize("history", [pytest.param(False, marks=pytest.mark.extended), True])
+@BOTH_IN_TURN
 def test_changes_around_a_fetch_are_ordered_by_their_commit_times(lake: ChangeLake, history: bool) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one", Amount__c=1.0)), history=history)
     fetched = {"Name": "fetched", "Amount__c": "2.0", "_refreshed_at": "2026-01-10T00:01:40.000Z"}
@@ -122,6 +125,7 @@ def test_changes_around_a_fetch_are_ordered_by_their_commit_times(lake: ChangeLa
 
 
 @pytest.mark.extended
+@BOTH_IN_TURN
 def test_merged_files_of_a_history_keep_its_versions(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_sink, "_SMALL_FILES", 2)
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="1")), history=True)
@@ -164,6 +168,7 @@ def schema_flag(lake: ChangeLake) -> tuple[str, ...] | None:
     return flag and flag.columns
 
 
+@BOTH_IN_TURN
 def test_added_changed_and_removed_fields_flag_their_columns(lake: ChangeLake) -> None:
     def entity(name: str, *fields: Field) -> Entity:
         changed = dataclasses.replace(WIDGET, fields=fields)
