@@ -125,7 +125,10 @@ class ParquetWindowWriter:
         group = self._row_group
         group.add(batch)
         if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
-            self._enqueue_row_group()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_groups, name="sfstream-landing", daemon=True)
+                self._thread.start()
+            self._queue.put(self._take_row_group())
 
     def finish(self) -> WrittenWindow:
         """Write the remaining events and the schemas, and return the result. The manifest may be written next.
@@ -133,9 +136,10 @@ class ParquetWindowWriter:
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
         without_schema = {id_: count for id_, count in self._without_schema.items() if self._has_no_schema(id_)}
-        if len(self._row_group):
-            self._enqueue_row_group()
         self._stop_thread()
+        if len(self._row_group):
+            # Not by the thread: its low priority would delay the end of the drain on a busy worker.
+            self._write_group(self._take_row_group())
         self._raise_failure()
         with storage_errors(f"The window at {self._url} could not be written"):
             files = self._parts.finish()
@@ -176,27 +180,29 @@ class ParquetWindowWriter:
             schema = self._schemas[schema_id] = self._schema(schema_id)
         return schema is None
 
-    def _enqueue_row_group(self) -> None:
+    def _take_row_group(self) -> RowGroup:
+        """Return the current row group, and begin the next one."""
         group = self._row_group
         self._event_times.settle()
         self._event_count += len(group)
         self._payload_bytes += group.payload_bytes
         self._row_group = RowGroup(first_ordinal=self._event_count)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_groups, name="sfstream-landing", daemon=True)
-            self._thread.start()
-        self._queue.put(group)
+        return group
 
     def _write_groups(self) -> None:
-        """Write row groups until the end marker. After a fault, discard the others, so that no caller blocks."""
+        """Write row groups until the end marker."""
         _lower_priority()
         while (group := self._queue.get()) is not None:
-            if self._discard or self._failure is not None:
-                continue
-            try:
-                self._parts.write(group.table())
-            except BaseException as error:  # also a Rust panic; the appending thread raises it
-                self._failure = error
+            self._write_group(group)
+
+    def _write_group(self, group: RowGroup) -> None:
+        """Write a row group, or discard it after a fault, so that no caller blocks."""
+        if self._discard or self._failure is not None:
+            return
+        try:
+            self._parts.write(group.table())
+        except BaseException as error:  # also a Rust panic; the appending thread raises it
+            self._failure = error
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
