@@ -180,7 +180,7 @@ def test_http_connection_without_host_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("given", [{}, {"http_conn_id": "webhook", "through": HttpNotifier(http_conn_id="webhook")}])
 def test_no_way_or_two_ways_to_send_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="one way to send"):
+    with pytest.raises(ConfigurationError, match="requires either"):
         SalesforceStreamNotifier(**given)
 
 

@@ -91,7 +91,7 @@ def test_the_trigger_starts_at_the_stored_position_and_contains_no_secret(
         "api": None,
         "subscription": "airflow",
         "managed_subscription": None,
-        "replay_id": None,
+        "after": None,
         "replay_store": None,
         "replay_store_conn_id": "sfstream_replay_store",
         "start_from": "earliest",

@@ -31,7 +31,7 @@ def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
     with pytest.raises(PositionConflictError) as raised:
         commit_window(waiting.manifest, store=minutes.store, catalog=under_test.catalog)
 
-    for part in (waiting.manifest.window.window_id, "scheduled__4", "backup", "was not moved", "Clear the drain"):
+    for part in (waiting.manifest.window.window_id, "scheduled__4", "backup", "was not moved", "clear the drain"):
         assert part in str(raised.value)
     assert minutes.store.read(minutes.stream) == before
     last = minutes.drain(10, try_number=2)

@@ -99,5 +99,5 @@ def test_table_of_an_earlier_schema_version_has_no_status(tmp_path: Path) -> Non
 def test_variable_with_an_unsupported_status_format_is_named() -> None:
     variables = DictVariables()
     variables.values[variable_key(SUBJECT, "drain")] = '{"format": "sfstream-status", "version": 99}'
-    with pytest.raises(ReplayStoreError, match=r"sfstream-status 99.*Delete it"):
+    with pytest.raises(ReplayStoreError, match=r"version 99.*Delete it"):
         VariableStatusStore(variables).change(SUBJECT, "drain", lambda _: {})
