@@ -1,6 +1,6 @@
 """Interleavings of tasks that share a replay store and a landing: all orders with a limited number of switches.
 
-Each actor is a thread that stops before every shared operation. A schedule is a sequence of actors: each element runs
+Each actor is a greenlet that stops before every shared operation. A schedule is a sequence of actors: each element runs
 the next shared operation of its actor. Schedules are enumerated depth first. The search abandons a schedule if an
 earlier one has reached the same shared state and the same local variables of all actors, because their continuations
 are the same.
@@ -9,17 +9,16 @@ are the same.
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-DEADLINE = 60
+from greenlet import GreenletExit, greenlet
+
 _VALUES = ("builtins", "datetime", "airflow_provider_sfstream.salesforce", "airflow_provider_sfstream.replay_stores")
 _OWN = str(Path(__file__).parents[2])
 _FOLDER = re.compile(r"/[^\s'\"]*/(?=landing/|store.db)")
@@ -27,34 +26,35 @@ _FOLDER = re.compile(r"/[^\s'\"]*/(?=landing/|store.db)")
 _actor: ContextVar[Actor | None] = ContextVar("actor", default=None)
 
 
-@dataclass
 class Actor:
-    """A thread that runs one shared operation at a time."""
+    """A greenlet that runs one shared operation at a time.
 
-    target: Callable[[], None]
-    thread: threading.Thread | None = None
-    is_done: bool = False
-    error: BaseException | None = None
-    may_go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    has_stopped: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    :ivar error: error that ended the actor.
+    """
 
-    def start(self) -> None:
-        """Run to the first shared operation."""
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-        self._wait()
+    def __init__(self, target: Callable[[], None]) -> None:
+        self._target = target
+        self._greenlet = greenlet(self._run)
+        self.error: BaseException | None = None
+        self.is_abandoned = False
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self._greenlet.dead)
 
     def step(self) -> None:
-        """Run the next shared operation, and continue to the one after it."""
-        self.may_go.release()
-        self._wait()
+        """Run the next shared operation, and continue to the one after it; the first step runs to the first one."""
+        self._greenlet.switch()
+
+    def abandon(self) -> None:
+        """End the actor: its shared operations raise :class:`GreenletExit`."""
+        self.is_abandoned = True
+        self._greenlet.throw(GreenletExit)
 
     def local_state(self) -> list[tuple[str, int, list[tuple[str, str]]]]:
         """Return function, line and local variables of the actor's frames, which determine its next operations."""
-        if self.is_done or self.thread is None or self.thread.ident is None:
-            return []
         frames: list[tuple[str, int, list[tuple[str, str]]]] = []
-        frame = sys._current_frames().get(self.thread.ident)
+        frame = self._greenlet.gr_frame
         while frame is not None:
             if frame.f_code.co_filename != __file__ and _OWN in frame.f_code.co_filename:
                 local = [(name, describe(value)) for name, value in frame.f_locals.items()]
@@ -62,17 +62,21 @@ class Actor:
             frame = frame.f_back
         return frames
 
+    def stop(self) -> None:
+        """Continue the explorer until the next step; called by the actor."""
+        explorer = self._greenlet.parent
+        assert explorer is not None
+        if not self.is_abandoned:
+            explorer.switch()
+        if self.is_abandoned:
+            raise GreenletExit
+
     def _run(self) -> None:
         _actor.set(self)
         try:
-            self.target()
+            self._target()
         except BaseException as error:
             self.error = error
-        self.is_done = True
-        self.has_stopped.release()
-
-    def _wait(self) -> None:
-        assert self.has_stopped.acquire(timeout=DEADLINE), "an actor did not stop"
 
 
 @contextmanager
@@ -85,8 +89,7 @@ def shared(operations: Sequence[tuple[Any, str]]) -> Iterator[None]:
             actor = _actor.get()
             if actor is None:
                 return original(*arguments, **named)
-            actor.has_stopped.release()
-            actor.may_go.acquire(timeout=DEADLINE)
+            actor.stop()
             _actor.set(None)  # nested shared operations belong to this step
             try:
                 return original(*arguments, **named)
@@ -172,7 +175,7 @@ def explore(new_execution: Callable[[], Any], switches: int) -> int:
         with new_execution() as execution, shared(execution.operations):
             actors = execution.actors
             for actor in actors:
-                actor.start()
+                actor.step()
             for number in schedule:
                 actors[number].step()
             while is_new(execution, schedule, seen):
@@ -186,7 +189,6 @@ def explore(new_execution: Callable[[], Any], switches: int) -> int:
                 waiting += [(*schedule, number) for number in runnable[1:]]
                 schedule.append(runnable[0])
                 actors[runnable[0]].step()
-            for actor in actors:  # so that all threads end
-                while not actor.is_done:
-                    actor.step()
+            for actor in actors:
+                actor.abandon()
     return ends

@@ -1,4 +1,4 @@
-"""The install command of the README, run by pip in an empty environment."""
+"""The packages that the install command of the README installs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ sums = lambda name: {str(each): each.hash and each.hash.value for each in files(
 one, other = sums("pyspark"), sums("pyspark-client")
 shared = [path for path in one.keys() & other.keys() if ".dist-info" not in path]
 print(len(shared), sum(one[path] != other[path] for path in shared))
-import airflow_provider_sfstream.operators.spark_submit_event_log, pyspark.sql
 """
 """Print the number of paths that both packages contain, and the number of those whose files differ."""
 
@@ -66,11 +65,10 @@ def test_pyspark_and_pyspark_client_have_the_same_version(tmp_path: Path) -> Non
 
 @pytest.mark.extended
 def test_pyspark_and_pyspark_client_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    what = built(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
     python = tmp_path / "venv/bin/python"
-    constraints = ["--constraint", ROOT / "constraints.txt"]
-    subprocess.run([python, *PIP[1:], "install", *constraints, what], check=True, timeout=1200)
+    packages = ["--no-deps", "--constraint", ROOT / "constraints.txt", "pyspark", "pyspark-client"]
+    subprocess.run([python, *PIP[1:], "install", *packages], check=True, timeout=1200)
     shown = subprocess.run(
         [python, "-c", SHARED], check=True, timeout=120, capture_output=True, text=True, cwd=tmp_path
     )
