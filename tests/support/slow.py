@@ -63,15 +63,11 @@ SLOW: dict[str, str] = {
     "test_one_concurrent_drain_commits_and_the_other_names_its_run": (
         "starts a database server, and two processes that load Airflow"
     ),
-    "tests/integration/operators/test_intervals.py::"
-    "test_two_intervals_in_one_window_write_each_event_once_to_the_table": ("runs spark-submit twice"),
     "tests/integration/provider/test_install.py::test_pyspark_and_pyspark_client_have_the_same_version": (
         "builds a wheel, and pip resolves all of its dependencies"
     ),
     "tests/integration/pyspark_sfstream/test_killed_query.py::"
-    "test_query_that_is_killed_repeatedly_returns_each_event_exactly_once": (
-        "starts Spark three times, and kills it twice"
-    ),
+    "test_query_that_is_killed_repeatedly_returns_each_event_exactly_once": ("starts Spark twice, and kills it once"),
     "tests/integration/provider/test_tutorial.py::test_commands_of_the_tutorial_produce_a_table": (
         "runs the tutorial: ten commands of airflow, and spark-submit twice"
     ),

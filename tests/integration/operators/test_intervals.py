@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.actions.drain.results import DrainedInterval
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
-from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from tests.support.airflow_names import PARTITIONS
 from tests.support.hours import hours_ago
@@ -34,7 +34,6 @@ from tests.support.interval_runs import (
     stream,
 )
 from tests.support.localorg import LocalOrg
-from tests.support.spark import SETTINGS
 from tests.support.tasks import context_for, set_connection
 
 __all__ = ["make", "run", "store"]
@@ -206,20 +205,15 @@ def test_a_wrong_organization_id_fails_the_first_drain(
         run("backfill", 4, 3)
 
 
-@pytest.mark.extended
 def test_two_intervals_in_one_window_write_each_event_once_to_the_table(
-    org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path
 ) -> None:
-    """Each interval runs a real spark-submit, which writes only the events inside its bounds, once each."""
-    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    """Each interval writes only the events inside its bounds, once each."""
     run("scheduled", 6, 2, wait_for_confirmation=True)  # one window with all events
     first, second = run("backfill", 5, 4), run("backfill", 4, 3)
     assert [window["window_id"] for window in first["windows"]] == [window["window_id"] for window in second["windows"]]
     for result, numbers in ((first, range(4, 8)), (second, range(4, 12))):
-        job = SparkSubmitEventLogOperator(
-            task_id="event_log", windows=result, output_url=str(tmp_path / "tables"), conf=dict(SETTINGS)
-        )
+        job = EventLogOperator(task_id="event_log", windows=result, output_url=str(tmp_path / "tables"))
         metrics = job.execute(context_for("event_log"))
         assert metrics is not None
         assert (metrics["rows_in"], metrics["rows_written"]) == (20, len(MINUTES))

@@ -168,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert audited == self.resets
 
 
-@pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("examples", [5, pytest.param(10, marks=pytest.mark.extended)])
 def test_every_store_agrees_with_the_model(under_test: StoreUnderTest, examples: int) -> None:
     machine: Callable[[], StoreMachine] = type("Machine", (StoreMachine,), {"under_test": under_test})
     run_state_machine_as_test(

@@ -53,7 +53,7 @@ def as_text(url: URL) -> str:
     [
         ("sqlite", 3),
         ("postgres", 3),  # the only test on a database server that `make test` runs
-        *(pytest.param(database, 8, marks=pytest.mark.extended) for database in ("sqlite", "postgres", "mariadb")),
+        *(pytest.param(database, 5, marks=pytest.mark.extended) for database in ("sqlite", "postgres", "mariadb")),
     ],
     indirect=["database_url"],
 )

@@ -174,8 +174,8 @@ def test_running_and_failed_jobs_are_linked_to_the_spark_master(
 
     context = context_for("event_log")
     context["ti"].xcom_push = look
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    for name, value in short_lived_environment().items():
+        monkeypatch.setenv(name, value)
     with standalone_cluster(tmp_path / "cluster", workers=1) as cluster:
         set_connection(
             monkeypatch, "spark_default", conn_type="spark", host=cluster.master, extra={"master_ui": cluster.web}
