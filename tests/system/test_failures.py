@@ -46,9 +46,9 @@ FAULTS = (
 )
 
 
-def failed(airflow: AirflowStack, name: str, task: str) -> str:
-    """Run a DAG, check that ``task`` fails, and return the run ID."""
-    run = airflow.trigger(f"faults.{name}")
+def failed(airflow: AirflowStack, name: str, task: str, run: str | None = None) -> str:
+    """Check that ``task`` fails in a run, by default in a new one, and return the run ID."""
+    run = run or airflow.trigger(f"faults.{name}")
     assert airflow.wait_for_run(f"faults.{name}", run) == "failed"
     assert airflow.task_states(f"faults.{name}", run)[task] == "failed"
     return run
@@ -122,11 +122,13 @@ def test_failure_report_is_visible_and_names_cause_loss_and_action(
     for dag in sorted({fault.dag for fault in FAULTS}):
         airflow.wait_for_dag(f"faults.{dag}")
         airflow.unpause(f"faults.{dag}")
-    runs = {}
-    for fault in FAULTS:
-        if fault.name == "expired_replay_id":
-            system_org.fault("reset_stream", topic=TOPIC)
-        runs[fault] = failed(airflow, fault.dag, fault.task)
+    landed, *together, expired = FAULTS
+    runs = {landed: failed(airflow, landed.dag, landed.task)}  # the others fail on a stream that has a position
+    runs |= {fault: airflow.trigger(f"faults.{fault.dag}") for fault in together}
+    for fault, run in runs.items():
+        failed(airflow, fault.dag, fault.task, run)
+    system_org.fault("reset_stream", topic=TOPIC)
+    runs[expired] = failed(airflow, expired.dag, expired.task)
     folder = artifact_folder(tmp_path)
     with browser_page() as page:
         page.set_viewport_size({"width": WIDTH, "height": 900})

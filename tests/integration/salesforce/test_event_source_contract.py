@@ -241,8 +241,8 @@ class TestArguments:
         names = ("/event/../x", "/event/", "Order__e", *source.unsupported_topics)
         cases += [({"topic": name}, InvalidTopicError) for name in names]
         if not source.is_managed:
-            cases += [({"start": start}, InvalidReplayIdError) for start in (b"", source.invalid_replay_id)]
-            cases += [({"start": StartFrom.COMMITTED}, ConfigurationError)]
+            cases += [({"after": after}, InvalidReplayIdError) for after in (b"", source.invalid_replay_id)]
+            cases += [({"after": StartFrom.COMMITTED}, ConfigurationError)]
         before = len(org.requests())
         for arguments, expected in cases:
             with pytest.raises(expected, match="Nothing was read") as caught:
