@@ -22,12 +22,6 @@ SLOW: dict[str, str] = {
     "tests/integration/cli/test_command_line.py::test_airflow_sfstream_uses_variables_and_connections_of_airflow": (
         "creates an Airflow database, and starts airflow or sfstream five times"
     ),
-    "tests/integration/salesforce/test_event_source_contract.py::TestEvents::"
-    "test_resume_is_strictly_after_a_replay_id": (
-        "with the simulated network, each event needs a subscription with dozens of round trips"
-    ),
-    "tests/integration/salesforce/test_event_source_contract.py::TestEvents::"
-    "test_all_events_are_read_from_small_responses": ("with the simulated network, every few events need a round trip"),
     "tests/integration/streams/test_drain_from_local_org.py::test_two_hundred_thousand_events_stay_in_bounded_memory": (
         "needs many events to show whether memory grows"
     ),

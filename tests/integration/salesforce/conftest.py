@@ -29,15 +29,20 @@ BEHIND_NETWORK = (
     "test_revoked_token_causes_one_login_and_loses_no_event",
     "test_closed_subscription_ends_at_the_server",
 )
-"""Contract tests that ``make test`` also runs behind the network. ``make test-all`` runs all of them there."""
+"""Contract tests that ``make test`` also runs behind the network."""
+BEHIND_NETWORK_CLASSES = ("TestBreaks", "TestSilence", "TestCancelling", "TestClosing")
+"""Classes of contract tests that ``make test-all`` also runs behind the network: their results depend on time."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the contract tests with an org on this machine and with an org behind a slow network."""
     if metafunc.module.__name__.rpartition(".")[2].startswith("test_event_source_"):
-        marks = [] if metafunc.function.__name__ in BEHIND_NETWORK else [pytest.mark.extended]
-        behind = pytest.param(SECONDS_EACH_WAY, marks=marks, id="behind_network")
-        metafunc.parametrize("seconds_each_way", [pytest.param(None, id="direct"), behind])
+        delays = [pytest.param(None, id="direct")]
+        in_each_run = metafunc.function.__name__ in BEHIND_NETWORK
+        if in_each_run or (metafunc.cls is not None and metafunc.cls.__name__ in BEHIND_NETWORK_CLASSES):
+            marks = [] if in_each_run else [pytest.mark.extended]
+            delays.append(pytest.param(SECONDS_EACH_WAY, marks=marks, id="behind_network"))
+        metafunc.parametrize("seconds_each_way", delays)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,6 @@ def around_changes(zone: str) -> list[tuple[datetime, datetime]]:
 SOME_OR_EACH = [
     *((cron, "some") for cron in ("@hourly", "*/20 * * * *", "0 */2 * * *")),
     *((cron, "each") for cron in ("30 2 * * *", "@daily", "0 1 * * 0")),
-    *(pytest.param(cron, "each", marks=pytest.mark.extended) for cron in ("@hourly", "*/20 * * * *", "0 */2 * * *")),
 ]
 
 

@@ -200,6 +200,7 @@ STEPS: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.parametrize("orders", ["landing"], indirect=True)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, len(STEPS)))
 @pytest.mark.parametrize("change", CHANGES[:2] + CHANGES[-1:])
