@@ -56,7 +56,7 @@ def wait_for(condition: Callable[[], T | None], seconds: float, what: str) -> T:
             return result
         if time.monotonic() > deadline:
             raise TimeoutError(f"gave up after {seconds:.0f} s waiting for {what}")
-        time.sleep(0.5)
+        time.sleep(1)
 
 
 def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
@@ -118,7 +118,6 @@ class AirflowStack:
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API__SECRET_KEY": "local-stack-only",
             "AIRFLOW__API_AUTH__JWT_SECRET": "local-stack-only-local-stack-only-local-stack-only-local-stack-only!",
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
@@ -270,7 +269,8 @@ class AirflowStack:
             errors = self.api("GET", "/importErrors")["import_errors"]
             if errors:
                 raise RuntimeError(errors[0]["stack_trace"])
-            return any(dag["dag_id"] == dag_id for dag in self.api("GET", "/dags?limit=100")["dags"])
+            dags = self.api("GET", "/dags", params={"dag_id_pattern": dag_id})["dags"]  # as in SQL's LIKE
+            return any(dag["dag_id"] == dag_id for dag in dags)
 
         wait_for(known, seconds, f"DAG {dag_id}")
 

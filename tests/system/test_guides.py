@@ -45,8 +45,8 @@ def dags_of(airflow: AirflowStack, name: str) -> list[str]:
 
     def known() -> list[str]:
         assert airflow.api("GET", "/importErrors")["import_errors"] == []
-        dags = airflow.api("GET", "/dags", params={"limit": 1000})["dags"]
-        return [dag["dag_id"] for dag in dags if dag["dag_id"].startswith(f"guide.{name}.")]
+        dags = airflow.api("GET", "/dags", params={"dag_id_pattern": f"guide.{name}.%"})["dags"]
+        return [dag["dag_id"] for dag in dags]
 
     return wait_for(known, 300, f"the DAGs of {name}")
 
