@@ -54,10 +54,14 @@ FORKS.set_forkserver_preload(
     [
         "airflow.sdk.execution_time.task_runner",
         "airflow.serialization.serialized_objects",
+        "alembic.command",
+        "cryptography.x509",
+        "fastavro",
         "hypothesis",
         "pyarrow.parquet",
-        "pytest",
+        "pytest_asyncio.plugin",
         "sqlalchemy.orm",
+        "xdist.plugin",
     ]
 )
 

@@ -30,7 +30,7 @@ BEHIND_NETWORK = (
     "test_closed_subscription_ends_at_the_server",
 )
 """Contract tests that ``make test`` also runs behind the network."""
-BEHIND_NETWORK_CLASSES = ("TestBreaks", "TestSilence", "TestCancelling", "TestClosing")
+BEHIND_NETWORK_CLASSES = ("TestSilence", "TestCancelling")
 """Classes of contract tests that ``make test-all`` also runs behind the network: their results depend on time."""
 
 
