@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all fuzz test-random test-pythons test-airflows live-check mutants lint format docs reference bench proto clean
+.PHONY: demo up env test test-all test-exhaustive fuzz test-random test-pythons test-airflows live-check mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -22,7 +22,10 @@ test: lint  ## lint, unit and integration tests, and the main job on a real Airf
 
 test-all: lint  ## that and the rest: deployment, browser, database servers, kill -9, random seeds, every example DAG
 	$(BIN)/python -m tests.support.java_archive
-	$(BIN)/python -m pytest -n auto --durations=10 tests localorg/tests
+	$(BIN)/python -m pytest -n auto --durations=10 -m 'not exhaustive' tests localorg/tests
+
+test-exhaustive: lint  ## tests of many minutes, before a release: three interruptions in every order, a cluster that loses a worker
+	$(BIN)/python -m pytest -n auto --durations=10 -m exhaustive tests localorg/tests
 
 SECONDS ?= 60
 fuzz: $(INSTALLED)  ## hostile inputs, other ones each time, SECONDS=60 for each target; test-all has a minute of fixed ones

@@ -19,6 +19,7 @@ from tests.support.standalone_cluster import standalone_cluster
 
 
 @pytest.mark.extended
+@pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_a_replica_equals_the_org_although_a_worker_was_killed(spark: Any, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster:

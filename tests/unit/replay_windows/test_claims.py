@@ -6,15 +6,22 @@ import pytest
 
 from tests.support.claims import HAZARDS, Report, run_scenario
 
+EXHAUSTIVE = [pytest.mark.extended, pytest.mark.exhaustive]
+SEEDS = [
+    *range(2),
+    *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(2, 10)),
+    *(pytest.param(seed, marks=EXHAUSTIVE) for seed in range(10, 50)),
+]
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(2, 25))])
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_claim_of_every_green_run_is_true(seed: int) -> None:
     _check(run_scenario(seed))
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("hazard", sorted(HAZARDS))
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=EXHAUSTIVE) for seed in (1, 2))])
 def test_every_claim_is_true_under_a_single_fault(hazard: str, seed: int) -> None:
     _check(run_scenario(seed, hazards=[hazard]))
 

@@ -102,8 +102,8 @@ class World:
             assert len(windows) == 1, "the zombie returns the window of its retry"
 
 
-TABLE = pytest.param("table", marks=pytest.mark.extended)
-"""Runs only in ``make test-all``, because it opens a database in each of thousands of executions."""
+TABLE = pytest.param("table", marks=[pytest.mark.extended, pytest.mark.exhaustive])
+"""Runs only in ``make test-exhaustive``, because it opens a database in each of thousands of executions."""
 KINDS = pytest.mark.parametrize("kind", ["variable", "landing", TABLE])
 AGAIN = pytest.mark.parametrize("again", [False, True], ids=["incremental", "interval"])
 
@@ -118,6 +118,7 @@ def test_zombie_that_continues_at_any_point_returns_no_event_of_another_run(
 
 
 @pytest.mark.extended
+@pytest.mark.exhaustive
 def test_each_event_is_returned_once_when_runs_interrupt_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
