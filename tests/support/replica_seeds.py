@@ -134,8 +134,7 @@ def run_seed(
     """Run a seed.
 
     :param folder: empty folder for the org and the landing.
-    :param side_job: cheaper job on the same replica, for the first window, repeated windows, computed fields and the
-        verification; default: ``job``.
+    :param side_job: cheaper job on the same replica, for the first window and for repeated windows; default: ``job``.
     :param runs: approximate number of runs of ``job`` for the windows after the first refresh.
     :param steps: approximate number of requests that change records.
     :param topic: function that creates the topic of the change events in a new org, and returns its name.
@@ -176,9 +175,9 @@ def run_seed(
         again = side_job.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
         assert again["snapshot"] == metrics["snapshot"], "windows that were applied before changed the replica"
         job.refresh(org)
-        computed = side_job.refresh(org, scope="computed")
+        computed = job.refresh(org, scope="computed")
         assert all(table["differed"] is not None for table in computed.values())
-        verified = side_job.refresh(org, scope="all", verify=True)
+        verified = job.refresh(org, scope="all", verify=True)
     after = replica_tables(job.read)
     return Outcome(
         seed=seed,

@@ -61,7 +61,9 @@ SLOW: dict[str, str] = {
         "builds a wheel, and pip resolves all of its dependencies"
     ),
     "tests/integration/pyspark_sfstream/test_killed_query.py::"
-    "test_query_that_is_killed_repeatedly_returns_each_event_exactly_once": ("starts Spark twice, and kills it once"),
+    "test_query_that_is_killed_repeatedly_returns_each_event_exactly_once": (
+        "starts Spark three times, and kills it twice"
+    ),
     "tests/integration/provider/test_tutorial.py::test_commands_of_the_tutorial_produce_a_table": (
         "runs the tutorial: ten commands of airflow, and spark-submit twice"
     ),

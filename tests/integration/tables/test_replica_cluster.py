@@ -25,7 +25,7 @@ def test_a_replica_equals_the_org_although_a_worker_was_killed(spark: Any, tmp_p
     with standalone_cluster(tmp_path / "cluster") as cluster:
         output = tmp_path / "replica"
         job = ClusterJob(cluster, output, spark, lose_worker_in=0, settings=HOSTILE | INTERPRETED | SPECULATIVE)
-        outcome = run_seed(0, tmp_path, job, side_job=SessionJob(spark, output), runs=1, steps=80)
+        outcome = run_seed(0, tmp_path, job, side_job=SessionJob(spark, output), runs=1)
         assert len(job.lost) == 1, "no worker ran a task during the job, so none was killed"
         assert job.lost[0] in cluster.workers
         assert not psutil.pid_exists(job.lost[0])

@@ -119,11 +119,14 @@ def test_zombie_that_continues_at_any_point_returns_no_event_of_another_run(
 
 @pytest.mark.extended
 @pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("first", "sees", "again"), [(0, 3, True), (2, 4, False)], ids=["first run of an interval", "later run"]
+)
 def test_each_event_is_returned_once_when_runs_interrupt_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: int, sees: int, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run of an interval, with the store that cannot compare and set."""
-    explore_runs("variable", 0, 3, True, 3, tmp_path, monkeypatch)
+    """With the store that cannot compare and set."""
+    explore_runs("variable", first, sees, again, 3, tmp_path, monkeypatch)
 
 
 def explore_runs(
