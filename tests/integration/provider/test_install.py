@@ -38,7 +38,7 @@ def built(folder: Path) -> str:
 
 
 @pytest.mark.extended
-def test_wheel_contains_the_streams_page(tmp_path: Path) -> None:
+def test_wheel_contains_the_streams_page_and_the_example_dags(tmp_path: Path) -> None:
     wheel = Path(built(tmp_path).partition("[")[0])
     page = ROOT / "airflow_provider_sfstream" / "plugins" / "page"
     files = {str(path.relative_to(ROOT)) for path in (page / "static").iterdir()}
@@ -48,6 +48,8 @@ def test_wheel_contains_the_streams_page(tmp_path: Path) -> None:
         assert "pyspark_sfstream/__init__.py" in archive.namelist()  # Spark finds it by its name
         (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         assert "[airflow.plugins]" in archive.read(name).decode()
+        for path in (ROOT / "dags").glob("*.*"):
+            assert archive.read(f"airflow_provider_sfstream/example_dags/{path.name}") == path.read_bytes()
 
 
 @pytest.mark.extended
