@@ -122,12 +122,17 @@ class LandingCatalog:
             path = f"{folder}/{file.name}"
             with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
                 size = self._filesystem.size(path)
-                is_unchanged = size == file.bytes and (not sha256 or self._sha256(path) == file.sha256)
-            if not is_unchanged:
-                raise LandingError(
-                    f"{manifest.url_of(file.name)} has changed since it was written ({size} bytes now, {file.bytes} in "
-                    "the manifest). Restore it, or drain the window again from a replay ID before it."
-                )
+                digest = self._sha256(path) if sha256 and size == file.bytes else file.sha256
+            if size != file.bytes:
+                change = f"{size} bytes now, {file.bytes} in the manifest"
+            elif digest != file.sha256:
+                change = f"SHA-256 {digest} now, {file.sha256} in the manifest"
+            else:
+                continue
+            raise LandingError(
+                f"{manifest.url_of(file.name)} has changed since it was written ({change}). Restore it, or drain the "
+                "window again from a replay ID before it."
+            )
 
     def replay_ids(self, manifest: Manifest) -> list[bytes]:
         """Return the replay IDs of the window's events, in order. Reads one column of its files.
