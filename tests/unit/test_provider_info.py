@@ -230,7 +230,9 @@ def test_readme_links_are_valid_on_package_indexes() -> None:
     tree = f"{urls['Source']}/blob/main/"
     ours = [link.removeprefix(tree) for link in links if link.startswith(tree)]
     assert len(ours) > 20
-    assert {link for link in links if link.startswith(urls["Source"])} - {tree + link for link in ours} == {urls["Issues"]}
+    assert {link for link in links if link.startswith(urls["Source"])} - {tree + link for link in ours} == {
+        urls["Issues"]
+    }
     assert [link for link in ours if not (ROOT / link).exists()] == []
     assert [link for link in links if not link.startswith("https://")] == []
     assert urls["Documentation"] == f"{urls['Source']}/blob/main/docs"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, Self
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
 
 import grpc
 import grpc.aio
 
-from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
@@ -22,7 +22,6 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
     PubSubConnection,
     call_metadata,
     error_from_call,
-    open_async_channel,
 )
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_request
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
@@ -35,7 +34,6 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.schemas import parse
-from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 
 class AsyncSubscribeCall:
@@ -99,7 +97,7 @@ def _result(ready: Coroutine[Any, Any, Any]) -> Any:
     raise RuntimeError("gRPC did not return the status of an ended call.")
 
 
-class AsyncPubSubClient(PubSubConnection):
+class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
     """Reader of one org's event bus from one event loop; also an async context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection and
@@ -113,54 +111,14 @@ class AsyncPubSubClient(PubSubConnection):
     All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
-    def _prepare(self) -> None:
-        self._channel: grpc.aio.Channel | None = None
-        self._schemas: dict[str, asyncio.Task[str]] = {}
-        self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    _CLOSED = "The Pub/Sub client is closed."
+    _channel: grpc.aio.Channel | None = None
 
     async def aclose(self) -> None:
         """Close the connection. Pending calls raise :class:`RuntimeError`."""
-        self._closed = True
-        for load in self._schemas.values():
-            load.cancel()
+        await super().aclose()
         if self._channel is not None:
             await self._channel.close()
-
-    async def org_id(self) -> str:
-        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
-
-        :raises AuthenticationError: if the login failed.
-        """
-        return (await self._session.atoken()).org_id
-
-    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-        :param clock: returns monotonic seconds.
-        :raises SalesforceStreamError: if the login failed.
-        """
-        return await asyncio.to_thread(self._measure_time, clock)
-
-    async def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``. Send one request for each id, for all waiting callers.
-
-        All waiting callers receive a failure, and it is not cached.
-
-        :raises SchemaError: if Salesforce's response is not the schema of a record.
-        """
-        load = self._schemas.get(schema_id)
-        if load is None:
-            load = self._schemas[schema_id] = asyncio.create_task(self._load_schema(schema_id))
-            load.add_done_callback(partial(self._forget_failure, schema_id))
-        with self._error_if_closed():
-            # Shielded: the cancellation of one caller must not cancel the request of the other callers.
-            return await asyncio.shield(load)
 
     def subscribe(
         self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
@@ -226,17 +184,7 @@ class AsyncPubSubClient(PubSubConnection):
         finally:
             await call.aclose()
 
-    async def _load_schema(self, schema_id: str) -> str:
-        try:
-            schema_json = await self._get_schema(schema_id)
-        except SessionExpiredError:
-            # Salesforce refuses a call without a session before it executes any part, so that a retry is safe.
-            self.renew_session()
-            schema_json = await self._get_schema(schema_id)
-        parse(schema_json)
-        return schema_json
-
-    async def _get_schema(self, schema_id: str) -> str:
+    async def _request_schema(self, schema_id: str) -> str:
         token = await self._session.atoken()
         request = messages.SchemaRequest(schema_id=schema_id)
         with self._session.using(token):
@@ -245,29 +193,12 @@ class AsyncPubSubClient(PubSubConnection):
             except grpc.RpcError as fault:
                 # Without the cause: its details may contain the request.
                 raise error_from_call(fault, f"schema {schema_id}") from None
-        return str(info.schema_json)
-
-    def _forget_failure(self, schema_id: str, load: asyncio.Task[str]) -> None:
-        if load.cancelled() or load.exception() is not None:
-            del self._schemas[schema_id]
+        schema_json = str(info.schema_json)
+        parse(schema_json)
+        return schema_json
 
     def _stub(self) -> PubSubStub:
-        if self._closed:
-            raise RuntimeError(_CLOSED)
+        self._check_open()
         if self._channel is None:
-            self._channel = open_async_channel(self.endpoint, self._ca_pem, self._timers)
+            self._channel = self._open_channel(grpc.aio)
         return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def _error_if_closed(self) -> Iterator[None]:
-        """Replace a cancellation by :class:`RuntimeError` if :meth:`aclose` cancelled the call, not the task."""
-        try:
-            yield
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._closed and task is not None and not task.cancelling():
-                raise RuntimeError(_CLOSED) from None
-            raise
-
-
-_CLOSED = "The Pub/Sub client is closed."

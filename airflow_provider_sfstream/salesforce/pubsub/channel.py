@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
-import grpc.aio
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.salesforce.clients import OrgClient
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.network.proxies import check_grpc_proxy
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.network.tls import is_loopback, load_ca
-from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 
 DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
@@ -52,18 +48,14 @@ def channel_options(timers: Timers) -> tuple[tuple[str, int | str], ...]:
     """
     return (
         *CHANNEL_OPTIONS,
-        ("grpc.keepalive_time_ms", _milliseconds(timers.keepalive_seconds)),
-        ("grpc.keepalive_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        ("grpc.keepalive_time_ms", round(timers.keepalive_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", round(timers.keepalive_timeout_seconds * 1000)),
         # gRPC also pings to measure bandwidth; while that ping is unanswered, it sends no other for 60 seconds.
-        ("grpc.http2.ping_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        ("grpc.http2.ping_timeout_ms", round(timers.keepalive_timeout_seconds * 1000)),
         # Despite its name, this option limits the time of an attempt to connect.
-        ("grpc.min_reconnect_backoff_ms", _milliseconds(timers.connect_timeout_seconds)),
-        ("grpc.max_reconnect_backoff_ms", _milliseconds(timers.reconnect_seconds)),
+        ("grpc.min_reconnect_backoff_ms", round(timers.connect_timeout_seconds * 1000)),
+        ("grpc.max_reconnect_backoff_ms", round(timers.reconnect_seconds * 1000)),
     )
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 @dataclass(frozen=True)
@@ -111,30 +103,6 @@ def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(root_certificates=None if ca_pem is None else ca_pem.encode("ascii"))
 
 
-def open_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.Channel:
-    """Return a blocking channel. It connects with the first call.
-
-    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
-    """
-    return _open_channel(grpc, endpoint, ca_pem, timers)
-
-
-def open_async_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.aio.Channel:
-    """Return a channel that belongs to the running event loop. It connects with the first call.
-
-    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
-    """
-    return _open_channel(grpc.aio, endpoint, ca_pem, timers)
-
-
-def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> Any:
-    check_grpc_proxy(urlsplit(endpoint.url).hostname or "")
-    options = channel_options(timers)
-    if endpoint.plaintext:
-        return flavour.insecure_channel(endpoint.target, options=options)
-    return flavour.secure_channel(endpoint.target, channel_credentials(ca_pem), options=options)
-
-
 def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
     """Return the headers that every RPC needs (Pub/Sub API guide, "RPC method headers"), and a trace id for support."""
     return (
@@ -163,16 +131,15 @@ def _text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-class PubSubConnection(ABC):
+class PubSubConnection(OrgClient):
     """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio.
 
     :param token_provider: source of the access token, read at each call.
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
-    :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, with precedence over ``HTTPS_PROXY`` of
-        the environment. gRPC reads its proxy from the environment.
     :param timers: of the connection and its calls.
+    :param settings: ``proxies`` and ``allow_insecure`` of :class:`OrgClient`. ``proxies`` apply to HTTP requests; gRPC
+        reads its proxy from the environment.
     :raises ConfigurationError: if endpoint or certificate authority are invalid. Nothing was contacted.
     """
 
@@ -188,26 +155,22 @@ class PubSubConnection(ABC):
         endpoint: str = DEFAULT_ENDPOINT,
         tls_ca: str | None = None,
         allow_insecure: bool = False,
-        proxies: Mapping[str, str] | None = None,
         timers: Timers | None = None,
+        **settings: Any,
     ) -> None:
+        super().__init__(token_provider, tls_ca=tls_ca, allow_insecure=allow_insecure, **settings)
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
-        self._session = Session(token_provider)
-        self._measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
         self._timers = timers or Timers()
         self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
         self._ca_pem = load_ca(tls_ca)
-        self._prepare()
 
-    @abstractmethod
-    def _prepare(self) -> None:
-        """Create the attributes that only one of the two clients has. Contact nothing."""
+    def _open_channel(self, library: Any) -> Any:
+        """Return a channel of ``grpc`` or ``grpc.aio`` (for the running event loop). It connects with the first call.
 
-    def renew_session(self) -> None:
-        """Invalidate the access token that was refused last, so that the next call logs in again.
-
-        Subscriptions that were refused with the same token share one login.
+        :raises ConfigurationError: if the environment names a SOCKS proxy for it.
         """
-        self._session.renew()
+        check_grpc_proxy(urlsplit(self.endpoint.url).hostname or "")
+        options = channel_options(self._timers)
+        if self.endpoint.plaintext:
+            return library.insecure_channel(self.endpoint.target, options=options)
+        return library.secure_channel(self.endpoint.target, channel_credentials(self._ca_pem), options=options)

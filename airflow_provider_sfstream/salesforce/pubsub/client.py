@@ -18,6 +18,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
 from airflow_provider_sfstream.salesforce.events import Responses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
@@ -27,7 +28,6 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
     PubSubConnection,
     call_metadata,
     error_from_call,
-    open_channel,
 )
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import (
     COMMIT_KEEPALIVE,
@@ -70,8 +70,9 @@ class PubSubClient(PubSubConnection):
     All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
-    def _prepare(self) -> None:
-        self._channel = open_channel(self.endpoint, self._ca_pem, self._timers)
+    def __init__(self, token_provider: TokenProvider, **settings: Any) -> None:
+        super().__init__(token_provider, **settings)
+        self._channel = self._open_channel(grpc)
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
         self._subscribe = self._channel.stream_stream(
             "/eventbus.v1.PubSub/Subscribe",
@@ -221,7 +222,7 @@ class PubSubClient(PubSubConnection):
         :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
-        return self._measure_time(clock)
+        return self.measure_time(clock)
 
     def _batches(self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         token = self._session.token()

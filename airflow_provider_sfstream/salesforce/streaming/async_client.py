@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from functools import partial
-from typing import Any, Self
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from aiosfstream import ReplayOption
 
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
-from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
-from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
-from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas
+from airflow_provider_sfstream.salesforce.streaming.event_schemas import event_schema
 from airflow_provider_sfstream.salesforce.streaming.subscription import (
+    CLOSED,
     MOST_EVENTS_OF_A_BATCH,
     StreamingSubscription,
     check_arguments,
-    message_batch,
 )
 
-_NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 
-
-class AsyncStreamingClient:
+class AsyncStreamingClient(AsyncOrgClient):
     """Reader of one org's event streams from one event loop; also an async context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. Every subscription has its own CometD
@@ -57,6 +53,7 @@ class AsyncStreamingClient:
 
     payload_encoding: PayloadEncoding = "json"
     confirms_positions = False
+    _CLOSED = CLOSED
 
     def __init__(
         self,
@@ -71,73 +68,38 @@ class AsyncStreamingClient:
         json_dumps: JsonDumps | None = None,
         json_loads: JsonLoads | None = None,
     ) -> None:
+        super().__init__(token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure)
         self.api_version = api_version_from(api_version)
         self._ssl = ssl_context(load_ca(tls_ca))
-        self._proxies = dict(proxies or {})
         self._cometd_arguments: dict[str, Any] = {
             "api_version": self.api_version,
             "ssl": self._ssl,
             "allow_insecure": allow_insecure,
             "connection_timeout": connection_timeout,
             "max_pending_count": max_pending_count,
+            "json_dumps": json_dumps,
+            "json_loads": json_loads,
         }
-        json_functions = {"json_dumps": json_dumps, "json_loads": json_loads}
-        self._cometd_arguments |= {name: value for name, value in json_functions.items() if value is not None}
-        self._session = Session(token_provider)
-        self._measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
-        self._schemas = EventSchemas(self._session, self._ssl, api_version=self.api_version, proxies=self._proxies)
         self._subscriptions: set[StreamingSubscription] = set()
-        self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """End every subscription; waiting callers receive a ``RuntimeError``. May be called again."""
-        self._closed = True
-        await self._schemas.aclose()
+        await super().aclose()
         await asyncio.gather(*(subscription.aclose() for subscription in list(self._subscriptions)))
-
-    async def org_id(self) -> str:
-        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
-
-        :raises AuthenticationError: if the login failed.
-        """
-        return (await self._session.atoken()).org_id
-
-    def renew_session(self) -> None:
-        """Invalidate the access token that was refused last, so that the next call logs in again.
-
-        Subscriptions that were refused with the same token share one login.
-        """
-        self._session.renew()
-
-    def measure_server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Do what :meth:`server_time` does. Blocks."""
-        return self._measure_time(clock)
-
-    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-        :param clock: returns monotonic seconds.
-        :raises SalesforceStreamError: if the login failed.
-        """
-        return await asyncio.to_thread(self._measure_time, clock)
 
     def how_far(self) -> str:
         """Return a sentence about the reachable part of the path to the org. Blocks for at most 10 seconds."""
         url = self._session.token().instance_url
         return how_far(url, self._ssl if url.startswith("https:") else None, self._proxies)
 
-    async def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; see :meth:`EventSchemas.get`."""
-        self._check_open()
-        return await self._schemas.get(schema_id)
+    async def _request_schema(self, schema_id: str) -> str | None:
+        if schema_id.startswith("/"):  # the name of a channel, where an event names no schema
+            return None
+        token = await self._session.atoken()
+        with self._session.using(token):
+            return await event_schema(
+                token, schema_id, api_version=self.api_version, context=self._ssl, proxies=self._proxies
+            )
 
     async def check(self, topic: str | None = None) -> None:
         """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
@@ -147,57 +109,45 @@ class AsyncStreamingClient:
         name = topic or f"Streaming API {self.api_version}"
         if topic is not None:
             check_arguments(topic, StartFrom.LATEST, None)
-        async with self._opened(name, _NEW_EVENTS, subscribe=topic is not None):
+        async with self._opened(name, int(ReplayOption.NEW_EVENTS), subscribe=topic is not None):
             pass
 
     def subscribe(
-        self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+        self,
+        topic: str,
+        after: bytes | StartFrom,
+        *,
+        limit: int | None = None,
+        silence_timeout: float,
+        answer_within: float | None = None,
     ) -> AsyncResponses:
         """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         A batch contains the received events, up to 1,000. The first one is empty: the subscription is active. A poll
-        that Salesforce answers without events, after 110 seconds at most, is an empty batch too. While the consumer is
-        busy the client prefetches at most ``max_pending_count`` messages; Salesforce ends a session that has not polled
-        for 40 seconds, with a retriable error (Streaming API guide, "Clients and Timeouts"). Closing the generator, or
-        cancelling the task that waits for it, ends the session at Salesforce too.
+        that Salesforce answers without events, after 110 seconds at most, is an empty batch too. It only proves
+        contact: Salesforce may answer polls for hours without the events that it has stored (Salesforce Knowledge
+        005321562). While the consumer is busy the client prefetches at most ``max_pending_count`` messages; Salesforce
+        ends a session that has not polled for 40 seconds, with a retriable error (Streaming API guide, "Clients and
+        Timeouts"). Closing the generator, or cancelling the task that waits for it, ends the session at Salesforce too.
 
         The API cannot request a number of events: the client discards events beyond ``limit``.
 
         :param limit: events to yield over the whole subscription, at most.
         :param silence_timeout: seconds without any response after which the connection counts as lost.
+        :param answer_within: requested maximum of seconds for which Salesforce holds a poll; it may ignore this.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises ContactError: after ``silence_timeout``.
         :raises SchemaError: if an event message has no replay ID.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        check_arguments(topic, after, limit, silence_timeout=silence_timeout)
-        return self._batches(topic, after, limit, silence_timeout)
-
-    async def _batches(
-        self, topic: str, after: bytes | StartFrom, limit: int | None, silence_timeout: float
-    ) -> AsyncResponses:
-        async with aclosing(self.responses(topic, after, limit=limit, silence_timeout=silence_timeout)) as responses:
-            async for batch in responses:
-                yield message_batch(topic, (), time.time_ns()) if batch is None else batch
-
-    async def responses(
-        self,
-        topic: str,
-        after: bytes | StartFrom,
-        *,
-        limit: int | None,
-        silence_timeout: float,
-        answer_within: float | None = None,
-    ) -> AsyncGenerator[EventBatch | None, None]:
-        """Do what :meth:`subscribe` does, but yield ``None`` first, when the subscription is active.
-
-        :param answer_within: requested maximum of seconds for which Salesforce holds a poll; it may ignore this. An
-            empty batch only proves contact: Salesforce may answer polls for hours without the events that it has stored
-            (Salesforce Knowledge 005321562).
-        """
         replay_id = check_arguments(topic, after, limit, silence_timeout=silence_timeout)
+        return self._responses(topic, replay_id, limit, silence_timeout, answer_within)
+
+    async def _responses(
+        self, topic: str, replay_id: int, limit: int | None, silence_timeout: float, answer_within: float | None
+    ) -> AsyncResponses:
         async with self._opened(topic, replay_id, held=answer_within) as subscription:
-            yield None
+            yield EventBatch.without_events(received_at=time.time_ns())
             remaining = limit
             while remaining is None or remaining > 0:
                 most = MOST_EVENTS_OF_A_BATCH if remaining is None else min(remaining, MOST_EVENTS_OF_A_BATCH)
@@ -235,7 +185,3 @@ class AsyncStreamingClient:
         finally:
             self._subscriptions.discard(subscription)
             await subscription.aclose()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("The Streaming API client is closed.")

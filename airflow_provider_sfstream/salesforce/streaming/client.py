@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from airflow_provider_sfstream.exceptions import ContactError
-from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
-from airflow_provider_sfstream.salesforce.events import EventBatch, PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
-from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
-from airflow_provider_sfstream.salesforce.streaming.subscription import check_arguments
+from airflow_provider_sfstream.salesforce.streaming.subscription import CLOSED, check_arguments
 
 SILENCE_TIMEOUT = 180.0
 """Seconds without any response after which a connection counts as lost. Salesforce answers a poll within 110."""
@@ -41,32 +39,11 @@ class StreamingClient:
     payload_encoding: PayloadEncoding = "json"
     confirms_positions = False
 
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        api_version: str = DEFAULT_API_VERSION,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
-        connection_timeout: float = 10.0,
-        max_pending_count: int = 1000,
-        json_dumps: JsonDumps | None = None,
-        json_loads: JsonLoads | None = None,
-    ) -> None:
-        self._client = AsyncStreamingClient(
-            token_provider,
-            api_version=api_version,
-            tls_ca=tls_ca,
-            proxies=proxies,
-            allow_insecure=allow_insecure,
-            connection_timeout=connection_timeout,
-            max_pending_count=max_pending_count,
-            json_dumps=json_dumps,
-            json_loads=json_loads,
-        )
+    def __init__(self, token_provider: TokenProvider, **arguments: Any) -> None:
+        self._client = AsyncStreamingClient(token_provider, **arguments)
         self._loop = _LoopThread()
-        self._open: set[_Steps] = set()
+        self._open: dict[ReadAhead, str] = {}
+        """The topics of the open subscriptions."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +61,11 @@ class StreamingClient:
         if not self._loop.closed:
             try:
                 self._loop.run(self._client.aclose())
-                for steps in list(self._open):
-                    self._loop.run(steps.end())
+                for reader in list(self._open):
+                    # Otherwise the end of the event loop would close its generators in any order, and asyncio would
+                    # log that. A waiting caller ends its subscription itself.
+                    if not reader.is_reading:
+                        self._loop.run(reader.aclose())
             finally:
                 self._loop.close()
 
@@ -119,11 +99,11 @@ class StreamingClient:
             plus ``connection_timeout``; the error names the reachable part of the path.
         :raises SalesforceStreamError: if the response is a fault.
         """
-        subscriptions = [steps for steps in self._open if steps.topic == topic]
-        if not subscriptions:
+        readers = [reader for reader, read_topic in self._open.items() if read_topic == topic]
+        if not readers:
             self._in_contact(self._client.check())
-        for steps in subscriptions:
-            self._in_contact(steps.answered())
+        for reader in readers:
+            self._in_contact(reader.arrival())
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
         """Open a subscription to ``topic`` for new events; see :meth:`subscribe`."""
@@ -135,7 +115,7 @@ class StreamingClient:
         :param clock: returns monotonic seconds.
         :raises SalesforceStreamError: if the login failed.
         """
-        return self._client.measure_server_time(clock)
+        return self._client.measure_time(clock)
 
     def subscribe(
         self,
@@ -154,7 +134,7 @@ class StreamingClient:
         :param limit: events to yield over the whole subscription, at most; further events are discarded.
         :param idle_timeout: seconds without a response on an active subscription after which ``None`` is yielded,
             repeatedly.
-        :param answer_within: see :meth:`AsyncStreamingClient.responses`.
+        :param answer_within: see :meth:`AsyncStreamingClient.subscribe`.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises RuntimeError: if an event loop runs in this thread.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
@@ -165,22 +145,23 @@ class StreamingClient:
     def _batches(
         self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
     ) -> Responses:
-        responses = self._client.responses(
+        responses = self._client.subscribe(
             topic, after, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
         )
-        steps = _Steps(topic, responses)
-        self._open.add(steps)
+        reader = ReadAhead(responses)
+        self._open[reader] = topic
         try:
+            self._in_contact(reader.next(None))  # the first response: the subscription is active
             while True:
                 try:
-                    batch = self._in_contact(steps.next(idle_timeout))
+                    batch = self._in_contact(reader.next(idle_timeout))
                 except StopAsyncIteration:
                     return
                 yield batch
         finally:
-            self._open.discard(steps)
+            del self._open[reader]
             if not self._loop.closed:
-                self._loop.run(steps.aclose())
+                self._loop.run(reader.aclose())
 
     def _in_contact(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return the result of ``coroutine``; add the reachable part of the path to a :class:`ContactError`."""
@@ -188,74 +169,6 @@ class StreamingClient:
             return self._loop.run(coroutine)
         except ContactError as error:
             raise ContactError(f"{error} {self._client.how_far()}") from None
-
-
-class _Steps:
-    """Reader of the responses of a subscription with a time limit that does not cancel the read."""
-
-    def __init__(self, topic: str, responses: AsyncGenerator[EventBatch | None, None]) -> None:
-        self.topic = topic
-        self._responses = responses
-        self._task: asyncio.Task[EventBatch | None] | None = None
-        self._subscribed = False
-
-    async def next(self, seconds: float) -> EventBatch | None:
-        """Return the next response; ``None`` after ``seconds`` without one on an active subscription.
-
-        :raises StopAsyncIteration: at the end.
-        """
-        deadline = time.monotonic() + seconds
-        while True:
-            timeout = max(0.0, deadline - time.monotonic()) if self._subscribed else None
-            task = self._task = self._task or self._begin()
-            await asyncio.wait({task}, timeout=timeout)
-            if not task.done():
-                return None
-            self._task = None
-            batch = task.result()
-            if batch is None:
-                self._subscribed = True
-                deadline = time.monotonic() + seconds
-            else:
-                return batch
-
-    async def answered(self) -> None:
-        """Wait for a response, which :meth:`next` then returns, or raise the error that ended the subscription."""
-        task = self._task = self._task or self._begin()
-        await asyncio.wait({task})
-        failure = task.exception()
-        if failure is not None and not isinstance(failure, StopAsyncIteration):
-            raise failure
-
-    async def end(self) -> None:
-        """End the subscription of a closed client, unless a waiting caller already ends it.
-
-        Otherwise the end of the event loop would close its generators in any order, and asyncio would log that.
-        """
-        if self._task is None:
-            await self._responses.aclose()
-
-    async def aclose(self) -> None:
-        """End the subscription."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
-        await self._responses.aclose()
-
-    def _begin(self) -> asyncio.Task[EventBatch | None]:
-        task = asyncio.create_task(self._read())
-        task.add_done_callback(_retrieve_error)
-        return task
-
-    async def _read(self) -> EventBatch | None:
-        return await anext(self._responses)
-
-
-def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Mark the task's error as retrieved: otherwise asyncio logs it if no caller waits for the task."""
-    if not task.cancelled():
-        task.exception()
 
 
 class _LoopThread:
@@ -300,7 +213,7 @@ class _LoopThread:
 
     def _ready(self) -> asyncio.AbstractEventLoop:
         if self.closed:
-            raise RuntimeError("The Streaming API client is closed.")
+            raise RuntimeError(CLOSED)
         if asyncio._get_running_loop() is not None:
             raise RuntimeError(
                 "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there; in "

@@ -34,6 +34,7 @@ from airflow_provider_sfstream.salesforce.topics import Topic, channel_of
 log = logging.getLogger(__name__)
 
 MOST_EVENTS_OF_A_BATCH = 1_000
+CLOSED = "The Streaming API client is closed."
 
 _NOT_SKIPPED = "It was not skipped: no later event was read, and the position was not moved past it."
 _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
@@ -185,7 +186,7 @@ class StreamingSubscription:
             yield
         except (AiocometdException, aiohttp.ClientError, OSError) as fault:
             if self._closed:
-                raise RuntimeError("The Streaming API client is closed.") from None
+                raise RuntimeError(CLOSED) from None
             error = self._error_from(fault)
         except SalesforceStreamError as converted:
             error = converted

@@ -7,12 +7,9 @@ the subscription breaks. The first replay ID received pins a ``LATEST`` start. A
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, StartFrom
@@ -146,55 +143,3 @@ class _Recovery:
                 error,
             )
         return pause
-
-
-class ReadAhead:
-    """Reader of ``responses`` in a task, at most one response ahead of its consumer.
-
-    Cancelling the ``anext`` of an async generator would end the generator; a wait for a task can stop without that.
-    Used as a context manager: entry begins to read, exit ends the task, then closes ``responses``.
-    """
-
-    def __init__(self, responses: AsyncResponses) -> None:
-        self._responses = responses
-        self._task: asyncio.Task[EventBatch] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._begin()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        task, self._task = self._task, None
-        if task is not None and task.cancel():
-            # If this wait is itself cancelled, the cancelled task still ends, and closes ``responses``.
-            await asyncio.wait({task})
-        await self._responses.aclose()
-
-    async def next(self, seconds: float | None) -> EventBatch | None:
-        """Return the next response, or ``None`` if there is none within ``seconds`` (``None``: no limit).
-
-        Raises the errors of ``responses``.
-        """
-        task = self._begin()
-        await asyncio.wait({task}, timeout=seconds)
-        if not task.done():
-            return None
-        self._task = None
-        return task.result()
-
-    def _begin(self) -> asyncio.Task[EventBatch]:
-        if self._task is None:
-            self._task = asyncio.create_task(self._read())
-            self._task.add_done_callback(_retrieve_error)
-        return self._task
-
-    async def _read(self) -> EventBatch:
-        return await anext(self._responses)
-
-
-def _retrieve_error(task: asyncio.Task[EventBatch]) -> None:
-    """Mark the task's error as retrieved: asyncio would log it if nothing waits for the task any more."""
-    if not task.cancelled():
-        task.exception()

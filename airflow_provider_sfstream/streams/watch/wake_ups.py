@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.cursor import Cursor
 from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
 from airflow_provider_sfstream.streams.source import AsyncEventSource
-from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
+from airflow_provider_sfstream.streams.watch.arrivals import arrivals
 from airflow_provider_sfstream.streams.watch.conditions import PendingEvents, WakeUp, WakeUpConditions, WakeUpReason
 
 if TYPE_CHECKING:

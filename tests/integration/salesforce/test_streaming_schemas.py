@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-import httpx
 import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
-from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from tests.support.http_serving import serving
 
 SCHEMA = '{"type": "record", "name": "Order__e", "fields": []}'
@@ -69,17 +68,17 @@ class Logins:
 
 
 @pytest.fixture
-def schemas(rest: Rest) -> EventSchemas:
-    return schemas_at(rest.url)
+def client(rest: Rest) -> AsyncStreamingClient:
+    return client_of(rest.url)
 
 
-def schemas_at(url: str, **proxies: str) -> EventSchemas:
-    return EventSchemas(Session(Logins(url)), httpx.create_ssl_context(), api_version="62.0", proxies=proxies)
+def client_of(url: str, **proxies: str) -> AsyncStreamingClient:
+    return AsyncStreamingClient(Logins(url), api_version="62.0", proxies=proxies)
 
 
-async def test_schema_request_has_path_and_token(rest: Rest, schemas: EventSchemas) -> None:
+async def test_schema_request_has_path_and_token(rest: Rest, client: AsyncStreamingClient) -> None:
     rest.answers = [(200, SCHEMA)]
-    assert await schemas.get("a/b?c") == SCHEMA
+    assert await client.schema("a/b?c") == SCHEMA
     assert rest.paths == ["/services/data/v62.0/event/eventSchema/a%2Fb%3Fc?payloadFormat=COMPACT"]
     assert rest.tokens == ["Bearer s3cret-1"]
 
@@ -88,10 +87,10 @@ async def test_schema_request_has_path_and_token(rest: Rest, schemas: EventSchem
     "answer", [(403, "[]"), (404, "[]"), (400, "?"), (200, "<html>"), (200, '{"type": "string"}'), (302, "")]
 )
 async def test_missing_or_invalid_schema_is_none_and_logs_one_warning(
-    rest: Rest, schemas: EventSchemas, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
+    rest: Rest, client: AsyncStreamingClient, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     rest.answers = [answer]
-    assert [await schemas.get("abc") for _ in range(3)] == [None] * 3
+    assert [await client.schema("abc") for _ in range(3)] == [None] * 3
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "abc" in warning
     assert "read without it" in warning
@@ -100,26 +99,26 @@ async def test_missing_or_invalid_schema_is_none_and_logs_one_warning(
 
 @pytest.mark.parametrize(("status", "error"), [(503, ServiceUnavailableError), (429, ThrottledError)])
 async def test_temporary_fault_raises_and_is_not_cached(
-    rest: Rest, schemas: EventSchemas, status: int, error: type[Exception]
+    rest: Rest, client: AsyncStreamingClient, status: int, error: type[Exception]
 ) -> None:
     rest.answers = [(status, "maintenance"), (200, SCHEMA)]
     with pytest.raises(error, match="schema abc"):
-        await schemas.get("abc")
-    assert await schemas.get("abc") == SCHEMA
+        await client.schema("abc")
+    assert await client.schema("abc") == SCHEMA
 
 
-async def test_refused_token_causes_one_new_login(rest: Rest, schemas: EventSchemas) -> None:
+async def test_refused_token_causes_one_new_login(rest: Rest, client: AsyncStreamingClient) -> None:
     rest.answers = [(401, "[]"), (200, SCHEMA)]
-    assert await schemas.get("abc") == SCHEMA
+    assert await client.schema("abc") == SCHEMA
     rest.answers = [(401, "[]")]
     with pytest.raises(SessionExpiredError):
-        await schemas.get("other")
+        await client.schema("other")
     assert rest.tokens == [f"Bearer s3cret-{number}" for number in (1, 2, 2, 3)]
 
 
 async def test_no_secret_in_schema_errors() -> None:
-    for schemas in (schemas_at("http://127.0.0.1:1"), schemas_at("http://org", http="http://u:s3cret@127.0.0.1:1")):
+    for client in (client_of("http://127.0.0.1:1"), client_of("http://org", http="http://u:s3cret@127.0.0.1:1")):
         with pytest.raises(ServiceUnavailableError, match="schema abc") as caught:
-            await schemas.get("abc")
+            await client.schema("abc")
         assert "s3cret" not in str(caught.value) + repr(caught.value.__cause__)
         assert caught.value.__suppress_context__

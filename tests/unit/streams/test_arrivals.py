@@ -22,8 +22,9 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
+from airflow_provider_sfstream.streams.watch.arrivals import arrivals
 from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock
