@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
     from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
-    from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient
+    from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient
 
 T = TypeVar("T")
 C = TypeVar("C", bound=AbstractContextManager[Any])

@@ -8,12 +8,12 @@ from difflib import get_close_matches
 
 from airflow_provider_sfstream.exceptions import AllocationUnknownError
 from airflow_provider_sfstream.salesforce.allocations import DELIVERY_METRICS, Allocation, allocations_from, usage_query
-from airflow_provider_sfstream.salesforce.rest.api import RestApiClient
+from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
 _WHAT = "the org's allocations"
 
 
-class AllocationClient(RestApiClient):
+class AllocationClient(RestClient):
     """Reader of remaining allocations; a context manager that closes its connections. Each read is one API request.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
@@ -27,7 +27,7 @@ class AllocationClient(RestApiClient):
 
         :raises SalesforceStreamError: if they cannot be read.
         """
-        return allocations_from(self._rest.request("GET", "limits", what=_WHAT))
+        return allocations_from(self.request("GET", "limits", what=_WHAT))
 
     def get(self, *names: str) -> list[Allocation]:
         """Return the allocations of these names, from one response.
@@ -55,7 +55,7 @@ class AllocationClient(RestApiClient):
 
     def _metric(self, metric: str, now: datetime) -> int | None:
         what = f"the metric {metric} of PlatformEventUsageMetric"
-        answer = self._rest.request("GET", "query", what=what, parameters={"q": usage_query(metric, now)})
+        answer = self.request("GET", "query", what=what, parameters={"q": usage_query(metric, now)})
         rows = answer.get("records")
         values = [row.get("Value") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
         counts = [int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]

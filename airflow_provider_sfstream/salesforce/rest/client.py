@@ -1,23 +1,23 @@
-"""Authenticated requests to an org's REST API, and Salesforce's time from the ``Date`` header of its responses."""
+"""Base client of an org's REST API, and Salesforce's time from the ``Date`` header of its responses."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import httpx
 
-from airflow_provider_sfstream.exceptions import (
-    ConfigurationError,
-    RequestRejectedError,
-    SalesforceStreamError,
-    SessionExpiredError,
+from airflow_provider_sfstream.exceptions import RequestRejectedError, SalesforceStreamError, SessionExpiredError
+from airflow_provider_sfstream.salesforce.api_versions import (
+    DEFAULT_API_VERSION,
+    FIRST_API_VERSION,
+    api_version_from,
 )
-from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
@@ -41,29 +41,34 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 
 
 class RestClient:
-    """Client for requests below ``/services/data/v{version}`` of the login's org. Not thread-safe.
+    """Base of clients for requests below ``/services/data/v{version}`` of the login's org. Not thread-safe.
 
-    Logs in again once if Salesforce refuses the token, which it does before it executes a request. Does not retry
-    otherwise. Errors are those of :mod:`airflow_provider_sfstream.exceptions`. A response is at most 16 MiB.
+    A context manager that closes its connections. The first request connects. Logs in again once if Salesforce refuses
+    the token, which it does before it executes a request; does not retry otherwise.
 
     :param token_provider: source of the access token, read at each request.
-    :param api_version: in the form of URLs, for example ``"62.0"``.
+    :param api_version: of ``first_api_version`` or above, a leading ``v`` allowed.
     :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
     :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
     :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :raises ConfigurationError: if the certificate authority is invalid. Nothing was contacted.
+    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
+
+    first_api_version: ClassVar[int] = FIRST_API_VERSION
+    """The first API version that supports the client."""
+    needs_version: ClassVar[str] = "the REST API requires"
+    """Subject and verb of the error's sentence "... 37.0 or above", which name the feature."""
 
     def __init__(
         self,
         token_provider: TokenProvider,
         *,
-        api_version: str,
+        api_version: str = DEFAULT_API_VERSION,
         tls_ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
         allow_insecure: bool = False,
     ) -> None:
-        self.api_version = api_version
+        self.api_version = api_version_from(api_version, first=self.first_api_version, what=self.needs_version)
         self._session = Session(token_provider)
         self._ssl = ssl_context(load_ca(tls_ca))
         self._proxies = dict(proxies or {})
@@ -96,8 +101,6 @@ class RestClient:
 
         :param path: path below ``/services/data/v{version}/``, with quoted segments.
         :param what: subject of the request, with which an error begins.
-        :param parameters: parameters of the query string.
-        :param body: request body, sent as JSON.
         :param names_record: whether ``path`` names a record, so that "not found" means that record.
         :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
         """
@@ -115,61 +118,59 @@ class RestClient:
         url = f"{self._origin(token)}/services/data/v{self.api_version}/{path}"
         with self._session.using(token):
             headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
-            try:
-                response = self._response(method, url, headers=headers, **arguments)
-            except (httpx.HTTPError, httpx.InvalidURL) as fault:
-                # Without the cause: it contains the request, and with it the token.
-                text = f"{type(fault).__name__}: {fault}"
-                raise error_from_response(None, None, text, what=what, names_record=names_record) from None
+            with _network_faults(what):
+                client = self._client(url)
+                answer = client.send(client.build_request(method, url, headers=headers, **arguments), stream=True)
+                response = read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
             document = _document(response)
             if not response.is_success or not isinstance(document, dict) or document.get("success") is False:
                 raise _error(response, document, what, names_record)
         return document
 
     def server_time(self) -> datetime:
-        """Return the org's time; see :meth:`RestApiClient.server_time`. Reads the public list of API versions."""
+        """Return the org's time, aware, in whole seconds, from a ``Date`` header (RFC 9110).
+
+        Reads the public list of API versions, which is no counted API request.
+
+        :raises SalesforceStreamError: if the org does not respond, or its response has no time.
+        """
         what = "the org's time"
-        try:
-            url = f"{self._origin(self._session.token())}/services/data"
+        url = f"{self._origin(self._session.token())}/services/data"
+        with _network_faults(what):
             client = self._client(url)
             response = client.send(
                 client.build_request("GET", url, headers=_UNCACHED, timeout=TIME_TIMEOUT), stream=True
             )
             response.close()  # only the header is needed
-            if not response.is_success:  # the error may be from a proxy or portal, with another clock
-                status, reason = response.status_code, response.reason_phrase
-                raise error_from_response(status, None, reason, what=what, names_record=False)
+        if not response.is_success:  # the error may be from a proxy or portal, with another clock
+            status, reason = response.status_code, response.reason_phrase
+            raise error_from_response(status, None, reason, what=what, names_record=False)
+        try:
             return _date(response)
-        except (httpx.HTTPError, httpx.InvalidURL) as fault:
-            text = f"{type(fault).__name__}: {fault}"
-            raise error_from_response(None, None, text, what=what, names_record=False) from None
         except (KeyError, ValueError):
             raise RequestRejectedError(f"{what}: the response has no reliable Date header.") from None
 
     def _origin(self, token: AccessToken) -> str:
         return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
 
-    def _response(self, method: str, url: str, **arguments: Any) -> httpx.Response:
-        client = self._client(url)
-        answer = client.send(client.build_request(method, url, **arguments), stream=True)
-        return read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
-
     def _client(self, url: str) -> httpx.Client:
         proxy = proxy_for(url, self._proxies)
         if proxy not in self._clients:
-            try:
-                # Without trust_env, which would send the credentials of a .netrc file in place of the token.
-                client = httpx.Client(
-                    verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
-                )
-            except (ValueError, ImportError, httpx.InvalidURL):
-                # Without the cause: it quotes the proxy's URL, with a password.
-                raise ConfigurationError(
-                    "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) is invalid: its URL "
-                    "must begin with http:// or https://. Nothing was sent."
-                ) from None
-            self._clients[proxy] = client
+            # Without trust_env, which would send the credentials of a .netrc file in place of the token.
+            self._clients[proxy] = httpx.Client(
+                verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
+            )
         return self._clients[proxy]
+
+
+@contextmanager
+def _network_faults(what: str) -> Iterator[None]:
+    """Convert network errors, without their cause: it contains the request, and with it the token."""
+    try:
+        yield
+    except (httpx.HTTPError, httpx.InvalidURL) as fault:
+        text = f"{type(fault).__name__}: {fault}"
+        raise error_from_response(None, None, text, what=what, names_record=False) from None
 
 
 def _date(response: httpx.Response) -> datetime:
@@ -225,14 +226,7 @@ def measured_server_time(
     :raises SalesforceStreamError: if the login failed.
     """
     token_provider.token()  # a failed login is an error of the run, not a missing measurement
-    client = RestClient(
-        token_provider,
-        api_version=DEFAULT_API_VERSION,
-        tls_ca=tls_ca,
-        proxies=proxies,
-        allow_insecure=allow_insecure,
-    )
-    with client:
+    with RestClient(token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure) as client:
         try:
             sent = clock()
             date = client.server_time()

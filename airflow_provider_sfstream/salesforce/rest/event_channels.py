@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import TopicNotFoundError
 from airflow_provider_sfstream.salesforce.event_channels import ChannelMember, ChannelType, member_name
-from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient, soql_text
+from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient, soql_text
 
 FIRST_API_VERSION = 56
 """The first API version with filters (Metadata API guide, "PlatformEventChannelMember")."""

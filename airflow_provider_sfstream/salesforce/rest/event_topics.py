@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.event_channels import topic_of
-from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient, soql_text
+from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient, soql_text
 from airflow_provider_sfstream.salesforce.topics import retention_by_event_type, retention_by_kind
 
 _OBJECT = "CustomObject"
@@ -61,7 +61,7 @@ class EventTopicClient(ToolingRecordsClient):
         return EventTopics(topics, unseen)
 
     def _events(self) -> Iterator[EventTopic]:
-        answer = self._rest.request("GET", "sobjects/", what="the org's objects")
+        answer = self.request("GET", "sobjects/", what="the org's objects")
         for described in answer.get("sobjects", ()):
             name = str(described.get("name"))
             if name.endswith("__e"):
@@ -81,7 +81,7 @@ class EventTopicClient(ToolingRecordsClient):
             yield EventTopic(f"{prefix}{row['Name']}", events)
 
     def _rows(self, soql: str, what: str) -> Iterator[dict[str, Any]]:
-        answer = self._rest.request("GET", "query", what=what, parameters={"q": soql})
+        answer = self.request("GET", "query", what=what, parameters={"q": soql})
         yield from answer.get("records", ())
 
 

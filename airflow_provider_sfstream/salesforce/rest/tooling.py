@@ -1,15 +1,79 @@
-"""Tooling API client for records of managed event subscriptions."""
+"""Tooling API: base client of its records, and the client of managed event subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
+from urllib.parse import quote
 
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient, soql_text
+from airflow_provider_sfstream.salesforce.rest.client import RestClient
+
+
+class ToolingRecordsClient(RestClient):
+    """Client for records of the Tooling API. Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`."""
+
+    checked: ClassVar[tuple[str, str]]
+    """The object that :meth:`check` reads, and its name in errors."""
+
+    def check(self) -> None:
+        """Read one record, to check the permission of this user.
+
+        :raises SalesforceStreamError: naming the failed step.
+        """
+        kind, what = self.checked
+        self._query(f"SELECT Id FROM {kind} LIMIT 1", what)  # noqa: S608
+
+    def _query(self, soql: str, what: str) -> Sequence[dict[str, Any]]:
+        answer = self.request("GET", "tooling/query/", what=what, parameters={"q": soql})
+        rows = answer.get("records")
+        if not isinstance(rows, Sequence) or not all(isinstance(row, dict) and "Id" in row for row in rows):
+            raise RequestRejectedError(f"{what}: the response to the query does not have the documented form.")
+        return rows
+
+    def _post(self, kind: str, full_name: str, metadata: Mapping[str, Any], what: str) -> str | None:
+        """Create a record; return its ID, if the response contains it."""
+        body = {"FullName": full_name, "Metadata": metadata}
+        created = self.request("POST", f"tooling/sobjects/{kind}", what=what, body=body)
+        return str(created["id"]) if created.get("id") else None
+
+    def _patch(self, kind: str, record_id: str, full_name: str, metadata: Mapping[str, Any], what: str) -> None:
+        """Replace all settings of a record."""
+        body = {"FullName": full_name, "Metadata": metadata}
+        self.request("PATCH", _path(kind, record_id), what=what, body=body, names_record=True)
+
+    def _delete(self, kind: str, record_id: str, what: str) -> bool:
+        """Delete a record; return whether it existed until now."""
+        try:
+            self.request("DELETE", _path(kind, record_id), what=what, names_record=True)
+        except TopicNotFoundError:
+            return False  # another client deleted it first
+        return True
+
+    def _get(self, kind: str, record_id: str, what: str) -> dict[str, Any] | None:
+        """Return a record with its settings, ``None`` if it does not exist (any more)."""
+        try:
+            row = self.request("GET", _path(kind, record_id), what=what, names_record=True)
+        except TopicNotFoundError:
+            return None
+        if not isinstance(row.get("Metadata"), dict):
+            raise RequestRejectedError(f"{what}: the response of Salesforce has no settings. Nothing was changed.")
+        return row
+
+
+def soql_text(text: str) -> str:
+    """Return ``text`` as a SOQL string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _path(kind: str, record_id: str) -> str:
+    return f"tooling/sobjects/{kind}/{quote(record_id, safe='')}"
+
 
 ReplayPreset = Literal["LATEST", "EARLIEST"]
 SubscriptionState = Literal["RUN", "STOP"]

@@ -124,9 +124,9 @@ def test_delivered_events_are_queried_as_salesforce_documents_it(
 ) -> None:
     """The local org has no PlatformEventUsageMetric; the rows are from the Platform Events guide."""
     queries: list[str] = []
-    request = proxied._rest.request
+    request = proxied.request
     monkeypatch.setattr(
-        proxied._rest,
+        proxied,
         "request",
         lambda *path, **how: queries.append(how["parameters"]["q"]) or request(*path, **how),
     )
