@@ -26,7 +26,6 @@ from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
-from airflow_provider_sfstream.salesforce.auth.login import Login
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.errors.query import job_error, query_error
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
@@ -61,6 +60,7 @@ from airflow_provider_sfstream.tables.replica.table_schemas import TableSchema
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
 from tests.support.decoders import LIBRARIES, decoding_with
+from tests.support.stepwise_login import Login
 
 SECRET = "c0rrect/horse battery+staple"
 REMEMBERED = st.sampled_from(

@@ -29,11 +29,11 @@ from airflow_provider_sfstream.redaction import (
 )
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
-from airflow_provider_sfstream.salesforce.auth.login import Login
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from tests.support.stepwise_login import Login
 
 PRINTABLE = st.characters(exclude_categories=("C", "Z"))
 SECRET = st.text(PRINTABLE | st.just(" "), min_size=13, max_size=40).filter(lambda text: text.strip() == text)

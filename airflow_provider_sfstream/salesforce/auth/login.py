@@ -1,12 +1,9 @@
-"""The requests and responses of one login, without network access.
-
-Blocking and asyncio code drive the same steps. Source: "OAuth Authorization Flows" of the Salesforce help.
-"""
+"""The requests and responses of one login. Source: "OAuth Authorization Flows" of the Salesforce help."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -72,43 +69,24 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 """Remedies by a part of the lower-case error or its description; the first match counts."""
 
 
-class Login:
-    """A login in progress: send ``request`` and pass its response to :meth:`answer`, until ``request`` is ``None``.
-
-    Then ``token`` is the result.
+async def log_in(
+    credentials: Credentials,
+    now: float,
+    send: Callable[[httpx.Request], Awaitable[httpx.Response]],
+    *,
+    allow_insecure: bool = False,
+) -> AccessToken:
+    """Log in with one or two requests.
 
     :param now: seconds since the epoch.
     :param allow_insecure: accept an instance URL without TLS that is not loopback.
+    :raises AuthenticationError: naming host, cause and remedy, never a credential.
     """
-
-    def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
-        credentials.remember()  # the process may have used many other secrets since their creation
-        self.request: httpx.Request | None = None
-        self.token: AccessToken | None = None
-        self._steps = _steps(credentials, now, allow_insecure)
-        self._advance(lambda: next(self._steps))
-
-    def answer(self, response: httpx.Response) -> None:
-        """Process the response to ``request``, and replace ``request`` by the next one.
-
-        :raises AuthenticationError: naming host, cause and remedy, never a credential.
-        """
-        self._advance(lambda: self._steps.send(response))
-
-    def _advance(self, step: Callable[[], httpx.Request]) -> None:
-        try:
-            self.request = step()
-        except StopIteration as done:
-            self.request, self.token = None, done.value
-
-
-def _steps(
-    credentials: Credentials, now: float, allow_insecure: bool
-) -> Generator[httpx.Request, httpx.Response, AccessToken]:
+    credentials.remember()  # the process may have used many other secrets since their creation
     if isinstance(credentials, GivenAccessToken):
         value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
     else:
-        response = yield httpx.Request("POST", token_url(credentials), data=_form(credentials, now))
+        response = await send(httpx.Request("POST", token_url(credentials), data=_form(credentials, now)))
         document = _token_document(response)
         value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
         identity = str(document.get("id") or "")
@@ -123,7 +101,7 @@ def _steps(
         # The identity URL contains the ids; a token from the connection has no identity URL.
         AccessToken(value, instance_url, "")  # raises for a token that is invalid in a header
         url = f"{instance_url}/services/oauth2/userinfo"
-        response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
+        response = await send(httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"}))
         org_id, user_id = _user(response, from_connection=isinstance(credentials, GivenAccessToken))
     return AccessToken(value, instance_url, org_id, user_id)
 

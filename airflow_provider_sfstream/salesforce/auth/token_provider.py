@@ -15,7 +15,7 @@ import httpx
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
 from airflow_provider_sfstream.redaction import quoted_setting
 from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, GivenAccessToken
-from airflow_provider_sfstream.salesforce.auth.login import Login, token_url
+from airflow_provider_sfstream.salesforce.auth.login import log_in, token_url
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, UnusableAnswerError, aread
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
@@ -148,28 +148,26 @@ class OAuthTokenProvider:
         except BaseException as error:
             raise self._fail(login, error) from None
 
-    async def _asend_login(self) -> AccessToken | None:
-        login = self._new_login()
-        try:
-            async with asyncio.timeout(_LONGEST_LOGIN):
-                # In a thread: reading the public certificate authorities blocks for tens of milliseconds.
-                context = await asyncio.to_thread(ssl_context, self._ca_pem)
-                while login.request is not None:
-                    async with self._client(str(login.request.url), context) as client:
-                        login.request.headers.update(UNPACKED)
-                        answer = await client.send(login.request, stream=True)
-                        login.answer(await aread(answer, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN))
-        except TimeoutError:
-            raise self._timeout_error() from None
-        return login.token
-
-    def _new_login(self) -> Login:
+    async def _asend_login(self) -> AccessToken:
         if self._connection_token_refused:
             raise AuthenticationError(
                 "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
                 "in access_token, or use a login flow that can renew its token."
             )
-        return Login(self._credentials, self._now(), allow_insecure=self._allow_insecure)
+        try:
+            async with asyncio.timeout(_LONGEST_LOGIN):
+                # In a thread: reading the public certificate authorities blocks for tens of milliseconds.
+                context = await asyncio.to_thread(ssl_context, self._ca_pem)
+
+                async def send(request: httpx.Request) -> httpx.Response:
+                    async with self._client(str(request.url), context) as client:
+                        request.headers.update(UNPACKED)
+                        response = await client.send(request, stream=True)
+                        return await aread(response, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN)
+
+                return await log_in(self._credentials, self._now(), send, allow_insecure=self._allow_insecure)
+        except TimeoutError:
+            raise self._timeout_error() from None
 
     def _changed_since(self, error: AuthenticationError) -> bool:
         """Read the current credentials, and return whether they differ from the refused ones."""
@@ -201,9 +199,7 @@ class OAuthTokenProvider:
         proxy = proxy_for(url, self._proxies)
         return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
 
-    def _succeed(self, login: Future[AccessToken], token: AccessToken | None) -> AccessToken:
-        if token is None:
-            raise AssertionError("A login ended without a token and without an error.")
+    def _succeed(self, login: Future[AccessToken], token: AccessToken) -> AccessToken:
         expected = self._organization_id
         # IDs of 15 and 18 characters name the same org; the last three are a checksum.
         if expected and expected[:15] != token.org_id[:15]:

@@ -19,8 +19,8 @@ from airflow_provider_sfstream.salesforce.auth.credentials import (
     RefreshToken,
     UsernamePassword,
 )
-from airflow_provider_sfstream.salesforce.auth.login import Login
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from tests.support.stepwise_login import Login
 
 URL = "https://acme.my.salesforce.com"
 APP = ClientCredentials(URL, "key", "s3cret-app")
