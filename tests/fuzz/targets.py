@@ -27,7 +27,7 @@ from airflow_provider_sfstream.replay_stores.document.document import PositionDo
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
-from airflow_provider_sfstream.salesforce.errors.query import job_error, query_error
+from airflow_provider_sfstream.salesforce.errors.rest import job_error, query_error
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
 from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy

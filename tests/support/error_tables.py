@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from airflow_provider_sfstream.salesforce.auth import login
 from airflow_provider_sfstream.salesforce.errors import pubsub as errors
-from airflow_provider_sfstream.salesforce.errors import query as query_errors
+from airflow_provider_sfstream.salesforce.errors import rest as rest_errors
+from airflow_provider_sfstream.salesforce.errors import rules
 from airflow_provider_sfstream.salesforce.errors import streaming as streaming_errors
-from airflow_provider_sfstream.salesforce.errors import tooling as tooling_errors
-from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
+from airflow_provider_sfstream.salesforce.errors.rules import Rule
 
 Reported = Iterable[tuple[str, Rule]]
 
@@ -40,7 +40,7 @@ def _pubsub() -> Reported:
     yield from ((f"`{code}`", rule) for code, rule in errors._BY_CODE.items())
     yield from ((f"{status}", rule) for status, rule in errors._BY_STATUS.items())
     yield from ((f"{status} with `{text}` in its text", rule) for status, text, rule in errors._BY_DETAILS)
-    yield "any other status", errors._TRANSPORT
+    yield "any other status", rules.TRANSPORT
     yield from ((f"`{text}` in the result of an event", rule) for text, rule in errors._BY_RESULT)
     yield "any other error in the result of an event", errors._REFUSED
 
@@ -50,9 +50,9 @@ def _streaming() -> Reported:
     yield from ((f"`{text}`", rule) for text, rule in texts)
     yield from ((f"code {code}", rule) for code, rule in streaming_errors._BY_CODE.items())
     yield from ((f"HTTP {status}", rule) for status, rule in streaming_errors._BY_STATUS.items())
-    yield "any other code or status 4xx", streaming_errors._REJECTED
-    yield "anything else", streaming_errors._UNAVAILABLE
-    yield "no response", streaming_errors._TRANSPORT
+    yield "any other code or status 4xx", rules.REJECTED
+    yield "anything else", rules.UNAVAILABLE
+    yield "no response", rules.TRANSPORT
     yield "no response, and TLS failed", streaming_errors._TLS
 
 
@@ -61,24 +61,26 @@ def _streaming_texts() -> Reported:
 
 
 def _tooling() -> Reported:
-    yield from ((f"`{code}`", rule) for code, rule in tooling_errors._BY_CODE.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", tooling_errors._THROTTLED
-    yield "HTTP 404", tooling_errors._NO_VERSION
-    yield "HTTP 404 for the address of a record", tooling_errors._GONE
-    yield from ((f"HTTP {status}", rule) for status, rule in tooling_errors._BY_STATUS.items())
-    yield "any other HTTP 4xx", tooling_errors._REJECTED
-    yield "any other HTTP 5xx", tooling_errors._UNAVAILABLE
-    yield "no response", tooling_errors._TRANSPORT
-    yield "no response, and TLS failed", tooling_errors._TLS
-    yield "a response that is not from the API", tooling_errors._NOT_SALESFORCE
+    table = rest_errors.SETTINGS
+    yield from ((f"`{code}`", rule) for code, rule in table.by_code.items())
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", table.throttled
+    yield "HTTP 404", rest_errors.NO_VERSION
+    yield "HTTP 404 for the address of a record", rest_errors.GONE
+    yield from ((f"HTTP {status}", rule) for status, rule in table.by_status.items())
+    yield from _others(table)
 
 
 def _queries() -> Reported:
-    yield from ((f"`{code}`", rule) for code, rule in query_errors._BY_CODE.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", query_errors._THROTTLED
-    yield "HTTP 404 without a code", query_errors._NO_VERSION
-    yield "any other HTTP 4xx", query_errors._REJECTED
-    yield "any other HTTP 5xx", query_errors._UNAVAILABLE
-    yield "no response", query_errors._TRANSPORT
-    yield "no response, and TLS failed", query_errors.TLS
-    yield "a response that is not from the API", query_errors._NOT_SALESFORCE
+    table = rest_errors.RECORDS
+    yield from ((f"`{code}`", rule) for code, rule in table.by_code.items())
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", table.throttled
+    yield "HTTP 404 without a code", rest_errors.FETCH_NO_VERSION
+    yield from _others(table)
+
+
+def _others(table: rest_errors.Table) -> Reported:
+    yield "any other HTTP 4xx", table.rejected
+    yield "any other HTTP 5xx", table.unavailable
+    yield "no response", table.transport
+    yield "no response, and TLS failed", table.tls
+    yield "a response that is not from the API", table.not_salesforce

@@ -4,8 +4,6 @@ The ``error`` of a refused Bayeux message has the form ``code:arguments:text``, 
 The cause may be in ``ext.sfdc.failureReason`` beside a general ``error`` (a denied handshake, a busy server); it then
 decides. Faults with different remedies share codes, so the text decides before the code. Source: "Streaming API Error
 Codes" and "Handling Streaming API Errors" of the Streaming API guide.
-
-Pure: no HTTP; statuses are numbers.
 """
 
 from __future__ import annotations
@@ -15,39 +13,23 @@ import re
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
-    QuotaExceededError,
-    ReplayIdLostError,
     RequestRejectedError,
     SalesforceStreamError,
     ServiceUnavailableError,
-    SessionExpiredError,
     ThrottledError,
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.redaction import quoted
-from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
+from airflow_provider_sfstream.salesforce.errors import rules
+from airflow_provider_sfstream.salesforce.errors.rules import Rule
 
-_RESUME = "Nothing that was received is lost: resume from the last replay ID."
 _PERMISSION = "Grant the user access in Salesforce (permission set), then retry. Nothing was read or moved."
-_REPORT = "A retry cannot succeed: check the arguments, and report the error if they are correct."
 _VERSION = "Set `version` in the Extra of the connection to 37.0 or above, for example 62.0. Nothing was read."
-_LOST = (
-    "Events after the stored position may be lost. Nothing was moved. on_invalid_replay='earliest' continues with the "
-    "oldest retained event, 'latest' with new ones; both record a gap."
-)
-
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _RESUME)
-_TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
-_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
 _DENIED = Rule(AccessDeniedError, "the user has no access to it", _PERMISSION)
-_THROTTLED = Rule(ThrottledError, "the service requires fewer or slower requests", "Resume after a pause.")
-_SESSION = Rule(
-    SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
-)
 _SESSION_DISCARDED = Rule(
     ServiceUnavailableError,
     "Salesforce discarded the session of this client: it timed out, or its server stopped",
-    _RESUME,
+    rules.RESUME,
 )
 _UNKNOWN_TOPIC = Rule(
     TopicNotFoundError,
@@ -55,29 +37,19 @@ _UNKNOWN_TOPIC = Rule(
     "Check the name (upper and lower case matter), that the PushTopic, channel or event exists, and the user's "
     "permissions. Nothing was read or moved.",
 )
-_TOO_LARGE = Rule(RequestRejectedError, "the request is larger than the 32,768 bytes allowed", _REPORT)
+_TOO_LARGE = Rule(RequestRejectedError, "the request is larger than the 32,768 bytes allowed", rules.REPORT)
 
 _BY_TEXT: tuple[tuple[str, Rule], ...] = (
-    (
-        "replayid .*you provided was invalid",
-        Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST),
-    ),
-    ("authentication invalid|requires authentication", _SESSION),
+    ("replayid .*you provided was invalid", rules.REPLAY_LOST),
+    ("authentication invalid|requires authentication", rules.SESSION),
     ("unknown client|not completed handshake", _SESSION_DISCARDED),
-    (
-        "total events daily limit",
-        Rule(
-            QuotaExceededError,
-            "the org's event delivery allocation of the last 24 hours is used up",
-            "Wait until it refills, or buy more; an immediate retry cannot succeed. Retained events remain available.",
-        ),
-    ),
+    ("total events daily limit", rules.DELIVERIES_USED_UP),
     (
         "concurrent user limit|subscription limit exceeded",
         Rule(ThrottledError, "too many clients are connected", "Stop some subscribers, or resume after a pause."),
     ),
-    ("simultaneous connections per server", _THROTTLED),
-    ("too busy", _UNAVAILABLE),
+    ("simultaneous connections per server", rules.THROTTLED),
+    ("too busy", rules.UNAVAILABLE),
     (
         "api version",
         Rule(ConfigurationError, "Salesforce does not offer the Streaming API at this API version", _VERSION),
@@ -124,17 +96,17 @@ _BY_TEXT: tuple[tuple[str, Rule], ...] = (
 """Regular expressions for a part of the lower-case text; the first match counts."""
 
 _BY_CODE: dict[int, Rule] = {
-    400: _REJECTED,
-    401: _SESSION,
+    400: rules.REJECTED,
+    401: rules.SESSION,
     402: _SESSION_DISCARDED,
     403: _DENIED,
     404: _UNKNOWN_TOPIC,
     413: _TOO_LARGE,
-    429: _THROTTLED,
+    429: rules.THROTTLED,
 }
 
 _BY_STATUS: dict[int, Rule] = {
-    401: _SESSION,
+    401: rules.SESSION,
     403: _DENIED,
     404: Rule(
         ConfigurationError,
@@ -142,8 +114,8 @@ _BY_STATUS: dict[int, Rule] = {
         "Check the connection's instance or login host, and its `version` (37.0 or above). Nothing was read.",
     ),
     413: _TOO_LARGE,
-    420: _THROTTLED,
-    429: _THROTTLED,
+    420: rules.THROTTLED,
+    429: rules.THROTTLED,
 }
 
 _TLS = Rule(
@@ -151,8 +123,6 @@ _TLS = Rule(
     "TLS with the org failed",
     "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was read.",
 )
-_TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
-
 _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
 
 
@@ -167,7 +137,7 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
     rule = next((rule for rule in map(_rule, reported) if rule is not None), None)
     if rule is None:
         code = next((int(match[1]) for match in map(_ERROR.fullmatch, reported) if match), 0)
-        rule = _BY_CODE.get(code, _REJECTED if 400 <= code < 500 else _UNAVAILABLE)
+        rule = _BY_CODE.get(code, rules.REJECTED if 400 <= code < 500 else rules.UNAVAILABLE)
     return rule.report(topic, [quoted(text) for text in reported] or ["no reason reported"])
 
 
@@ -178,9 +148,9 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     :param text: text of the network error or of the response.
     :param topic: the subject of the request.
     """
-    rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
+    rule = _TLS if status is None and rules.TLS_FAULT.search(text or "") else rules.TRANSPORT
     if status is not None and status >= 400:
-        rule = _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)
+        rule = _BY_STATUS.get(status, rules.REJECTED if status < 500 else rules.UNAVAILABLE)
     return rule.report_response(topic, status, None, text)
 
 

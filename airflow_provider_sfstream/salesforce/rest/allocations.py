@@ -17,7 +17,7 @@ class AllocationClient(RestClient):
     """Reader of remaining allocations; a context manager that closes its connections. Each read is one API request.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
     """
 
     needs_version = "allocations require"

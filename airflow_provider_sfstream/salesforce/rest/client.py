@@ -19,7 +19,7 @@ from airflow_provider_sfstream.salesforce.api_versions import (
     api_version_from,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
-from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
+from airflow_provider_sfstream.salesforce.errors.rest import error_from_response
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
 from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin, load_ca, ssl_context
@@ -102,7 +102,7 @@ class RestClient:
         :param path: path below ``/services/data/v{version}/``, with quoted segments.
         :param what: subject of the request, with which an error begins.
         :param names_record: whether ``path`` names a record, so that "not found" means that record.
-        :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+        :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
         """
         arguments = {"params": parameters, "json": body}
         try:
@@ -144,7 +144,7 @@ class RestClient:
             response.close()  # only the header is needed
         if not response.is_success:  # the error may be from a proxy or portal, with another clock
             status, reason = response.status_code, response.reason_phrase
-            raise error_from_response(status, None, reason, what=what, names_record=False)
+            raise error_from_response(status, None, reason, what=what)
         try:
             return _date(response)
         except (KeyError, ValueError):
@@ -170,7 +170,7 @@ def _network_faults(what: str) -> Iterator[None]:
         yield
     except (httpx.HTTPError, httpx.InvalidURL) as fault:
         text = f"{type(fault).__name__}: {fault}"
-        raise error_from_response(None, None, text, what=what, names_record=False) from None
+        raise error_from_response(None, None, text, what=what) from None
 
 
 def _date(response: httpx.Response) -> datetime:

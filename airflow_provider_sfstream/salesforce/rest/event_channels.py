@@ -59,7 +59,7 @@ class EventChannelClient(ToolingRecordsClient):
     Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". Changes
     affect an open subscription within about 10 minutes. Salesforce no longer delivers the events of a removed member:
     callers ask for confirmation, this class does not. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
     """
 
     first_api_version = FIRST_API_VERSION

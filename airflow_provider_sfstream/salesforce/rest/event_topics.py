@@ -89,7 +89,7 @@ class EventDefinitionClient(ToolingRecordsClient):
     """Reader of definitions of platform events; a context manager that closes its connections.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
     """
 
     needs_version = "definitions of platform events require"

@@ -15,7 +15,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceOperationErr
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
-from airflow_provider_sfstream.salesforce.errors.query import TLS, job_error, query_error
+from airflow_provider_sfstream.salesforce.errors.rest import RECORDS, job_error, query_error
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 
@@ -37,7 +37,7 @@ class RecordClient:
     """Reader of records, including deleted ones in the recycle bin. A context manager that closes its connections.
 
     It uses one login, and renews it once for each request with a refused token. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.query`. Not thread-safe.
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`. Not thread-safe.
 
     :param token_provider: source of the access token, read at each request.
     :param api_version: 47.0 or above, a leading ``v`` allowed.
@@ -170,7 +170,7 @@ class RecordClient:
         except SalesforceOperationError as fault:
             raise job_error(str(fault), what=what) from None
         except requests.exceptions.SSLError as fault:
-            raise TLS.report_response(what, None, None, str(fault)) from None
+            raise RECORDS.tls.report_response(what, None, None, str(fault)) from None
         except (requests.exceptions.JSONDecodeError, requests.TooManyRedirects) as fault:
             raise query_error(200, None, type(fault).__name__, what=what) from None
         except requests.RequestException as fault:

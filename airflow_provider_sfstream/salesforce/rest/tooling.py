@@ -15,7 +15,7 @@ from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
 class ToolingRecordsClient(RestClient):
     """Client for records of the Tooling API. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`."""
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`."""
 
     checked: ClassVar[tuple[str, str]]
     """The object that :meth:`check` reads, and its name in errors."""
@@ -127,7 +127,7 @@ class ToolingClient(ToolingRecordsClient):
     Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". The Pub/Sub
     API applies changes up to about two minutes later. Stopping and deleting discard the committed replay ID (Metadata
     API guide, "ManagedEventSubscription"): callers ask for confirmation, this class does not. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
     """
 
     first_api_version = FIRST_API_VERSION

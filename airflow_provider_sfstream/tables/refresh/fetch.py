@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceSt
 from airflow_provider_sfstream.landing.storage import make_folder, storage_errors
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.salesforce import soql
-from airflow_provider_sfstream.salesforce.errors.query import query_error
+from airflow_provider_sfstream.salesforce.errors.rest import query_error
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
 from airflow_provider_sfstream.tables.replica.refresh_document import FILE_NAME, FOLDER, TableRefresh

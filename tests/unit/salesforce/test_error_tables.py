@@ -16,9 +16,8 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.salesforce.errors.pubsub import CODE_PREFIX, error_from
-from airflow_provider_sfstream.salesforce.errors.query import query_error
+from airflow_provider_sfstream.salesforce.errors.rest import error_from_response, query_error
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
-from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
 from tests.support import error_cases
 
 SUBJECT = "/event/A__e"
@@ -72,7 +71,7 @@ TABLES = [
     Table(
         "tooling",
         error_cases.TOOLING,
-        lambda case, text: error_from_response(case[0], case[1], text, what=SUBJECT, names_record=False),
+        lambda case, text: error_from_response(case[0], case[1], text, what=SUBJECT),
         http,
     ),
     Table(
@@ -138,7 +137,7 @@ def test_network_fault_is_retriable_and_invalid_certificate_is_not(
     for error in (
         error_from(None, "UNAVAILABLE", text, topic=SUBJECT),
         error_from_status(None, text, topic=SUBJECT),
-        error_from_response(None, None, text, what=SUBJECT, names_record=False),
+        error_from_response(None, None, text, what=SUBJECT),
     ):
         assert type(error) is expected
         assert expected is ServiceUnavailableError or "tls_ca" in str(error)
@@ -147,7 +146,7 @@ def test_network_fault_is_retriable_and_invalid_certificate_is_not(
 def test_limit_of_concurrent_requests_is_a_throttled_error() -> None:
     for text in ("ConcurrentRequests Limit exceeded.", "ConcurrentPerOrgLongTxn Limit exceeded."):
         for error in (
-            error_from_response(403, "REQUEST_LIMIT_EXCEEDED", text, what=SUBJECT, names_record=False),
+            error_from_response(403, "REQUEST_LIMIT_EXCEEDED", text, what=SUBJECT),
             query_error(403, "REQUEST_LIMIT_EXCEEDED", text, what=SUBJECT),
         ):
             assert type(error) is ThrottledError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
-from airflow_provider_sfstream.salesforce.errors.query import job_error
-from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
+from airflow_provider_sfstream.salesforce.errors.rest import error_from_response, job_error
 
 
 @pytest.mark.parametrize("code", ["NOT_FOUND", "ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY", None])
@@ -16,11 +15,11 @@ def test_not_found_is_topic_not_found_if_the_url_names_a_record(code: str | None
 
 
 def test_remedies_name_permission_and_version() -> None:
-    denied = error_from_response(403, "INSUFFICIENT_ACCESS", "no", what="Orders", names_record=False)
+    denied = error_from_response(403, "INSUFFICIENT_ACCESS", "no", what="Orders")
     assert "Customize Application" in str(denied)
     assert "View Setup and Configuration" in str(denied)
     for status, code in ((400, "INVALID_TYPE"), (404, "NOT_FOUND")):
-        assert "60.0" in str(error_from_response(status, code, "no", what="Orders", names_record=False))
+        assert "60.0" in str(error_from_response(status, code, "no", what="Orders"))
 
 
 @pytest.mark.parametrize(
