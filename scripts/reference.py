@@ -21,6 +21,7 @@ from sfstream_localorg.evidence import BEHAVIOURS
 
 PACKAGE = "airflow_provider_sfstream"
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+FIELD = r"^:(?=(?:param|raises|return)\b)"
 INTRODUCTION = (
     "Made from the docstrings by `make reference`: change those. Where a text says *templated*, Airflow "
     "renders Jinja templates in it."
@@ -188,8 +189,9 @@ def _call(function: Any) -> str:
 
 def _documented(item: Any) -> list[str]:
     """Return the docstring as Markdown: text, table of arguments, return value, list of errors."""
-    text, fields = _parse(inspect.getdoc(item) or "")
+    text, fields = _parse(docstring(item))
     defaults = _defaults(item)
+    fields.sort(key=lambda field: defaults.get(field[1]) != "required")
     rows = [f"| `{name}` | {defaults[name]} | {text} |" for kind, name, text in fields if kind == "param"]
     errors = [f"- `{name}` {text}" for kind, name, text in fields if kind == "raises"]
     lines = [text, ""]
@@ -199,9 +201,20 @@ def _documented(item: Any) -> list[str]:
     return [*lines, *(["Raises:", "", *errors, ""] if errors else [])]
 
 
+def docstring(item: Any) -> str:
+    """Return the docstring; of an operator also the fields that only its bases document."""
+    texts = [inspect.getdoc(item) or ""]
+    for base in getattr(item, "__mro__", ())[1:] if hasattr(item, "template_fields") else ():
+        text = inspect.getdoc(base) or "" if base.__module__.startswith(PACKAGE) else ""
+        for field in re.split(FIELD, text, flags=re.MULTILINE)[1:]:
+            if f":{field.partition(': ')[0]}:" not in "\n".join(texts):
+                texts.append(f":{field.rstrip()}")
+    return "\n".join(texts)
+
+
 def _parse(docstring: str) -> tuple[str, list[tuple[str, str, str]]]:
     """Split a docstring into its text and its fields; a field is its kind, name and text on one line."""
-    text, *fields = re.split(r"^:(?=(?:param|raises|return)\b)", docstring, flags=re.MULTILINE)
+    text, *fields = re.split(FIELD, docstring, flags=re.MULTILINE)
     matches = (re.fullmatch(r"(\w+) ?(\w*): (.*)", " ".join(field.split())) for field in fields)
     return _markdown(text.strip()), [(m[1], m[2], _markdown(m[3]).replace("|", r"\|")) for m in matches if m]
 

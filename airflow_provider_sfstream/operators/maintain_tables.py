@@ -45,11 +45,12 @@ class MaintainTablesOperator(SparkJobOperator):
         event table. At least a day, and longer than any job or reader runs.
     :param target_file_bytes: smaller files are merged into files of this size, in bytes. The driver needs a few times
         as much memory.
-    :param output_conn_id: Airflow connection with which the worker reads the metrics file, if it needs one. The job
-        itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master. The driver does all the work: executors get none.
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
+
+    job = "maintain"
+    name_on_spark = "sfstream-maintain"
 
     def __init__(
         self,
@@ -57,7 +58,6 @@ class MaintainTablesOperator(SparkJobOperator):
         output_url: str,
         retention: timedelta = timedelta(days=7),
         target_file_bytes: int = TARGET_FILE_BYTES,
-        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(retention, timedelta) or retention < timedelta(hours=MIN_RETENTION_HOURS):
@@ -67,10 +67,10 @@ class MaintainTablesOperator(SparkJobOperator):
             )
         hours = math.ceil(retention / timedelta(hours=1))
         self._config = MaintenanceConfig(output_url="", retention_hours=hours, target_file_bytes=target_file_bytes)
-        super().__init__(script="maintain.py", output_url=output_url, name=name or "sfstream-maintain", **kwargs)
+        super().__init__(output_url=output_url, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
         with airflow_errors(self):
             check_output(self.output_url)
-            return self.submit(context, self._config)
+            return self.run_job(context, self._config)

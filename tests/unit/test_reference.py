@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.reference import EVIDENCE_PAGE, FOLDER, INTRODUCTION, evidence_page, listed, pages
+from scripts.reference import EVIDENCE_PAGE, FOLDER, INTRODUCTION, docstring, evidence_page, listed, pages
 
 TASKS = [*listed("operators"), *listed("sensors")]
 AIRFLOWS_OWN = {"self", "kwargs", "name"}
@@ -16,7 +16,7 @@ AIRFLOWS_OWN = {"self", "kwargs", "name"}
 
 def documented(item: Any) -> dict[str, str]:
     """Return the text of each argument by its name."""
-    fields = re.split(r"^:(?=\w+ ?\w*:)", inspect.getdoc(item) or "", flags=re.MULTILINE)
+    fields = re.split(r"^:(?=\w+ ?\w*:)", docstring(item), flags=re.MULTILINE)
     return dict(re.match(r"param (\w+): (.*)", field, re.DOTALL).groups() for field in fields if field[:6] == "param ")
 
 

@@ -1,54 +1,68 @@
-"""Base of the operators that run a job in the worker's process."""
+"""Bases of the operators that run a job in the worker's process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from abc import abstractmethod
+from dataclasses import asdict
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from airflow.sdk import BaseOperator
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
-from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, config_of_run, hash_key
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, WindowsOperator, config_of_run
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
-from airflow_provider_sfstream.tables.job_config import WindowsJobConfig
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-MAX_EVENTS = 1_000_000
-"""Default of the most events of a run."""
 
-Config = TypeVar("Config", bound=WindowsJobConfig)
+class EmbeddedJobOperator(TableJobOperator):
+    """Base of the operators that run a job in the worker's process.
 
-
-class EmbeddedJobOperator(WindowsOperator, BaseOperator):
-    """Base of the operators that run a job in the worker's own process; subclasses document the arguments.
-
-    :param config: of the job, as far as it is known before the task runs.
-    :param spark_operator: name of the operator that takes more events.
+    :param output_url: folder of the tables, as a URL of Airflow's object storage. (templated)
+    :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3 is written with the
+        connection's credentials, elsewhere with those of the worker's environment. (templated)
     """
 
-    template_fields: Sequence[str] = ("windows", "output_url", "output_conn_id", "landing_conn_id", "hash_conn_id")
-    operator_extra_links = (StreamLink(), ManifestLink())
-    metrics: dict[str, Any] | None = None
-    """Metrics of the job of this run, ``None`` before its end."""
+    @abstractmethod
+    def run_on(self, engine: EmbeddedEngine, config: Any) -> Any:
+        """Run the function of the job, and return its metrics, a dataclass."""
+
+    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any]:
+        """Run the job here; return the metrics that Spark's job would have returned."""
+        with TemporaryDirectory(prefix="sfstream-") as folder:
+            metrics = self.run_on(self._engine(folder), config_of_run(config, self.output_url, context))
+        self.metrics = asdict(metrics)
+        self.log.info("Job metrics: %s", self.metrics)
+        return self.metrics
+
+    def _engine(self, folder: str) -> EmbeddedEngine:
+        from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+
+        files = ObjectStorageFiles(self.output_conn_id)
+        return EmbeddedEngine(files, files, folder)
+
+
+class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
+    """Base of the operators that run a job on landed windows in the worker's process.
+
+    :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    """
+
+    spark_operator = ""
+    """Name of the operator that accepts more events."""
 
     def __init__(
         self,
         *,
         config: WindowsJobConfig,
-        spark_operator: str,
-        output_url: str,
-        output_conn_id: str | None,
-        landing_conn_id: str | None,
         hash_conn_id: str | None,
-        max_events: int,
+        landing_conn_id: str | None = None,
+        max_events: int = 1_000_000,
         **kwargs: Any,
     ) -> None:
         check_positive(max_events=max_events)
@@ -56,32 +70,17 @@ class EmbeddedJobOperator(WindowsOperator, BaseOperator):
             raise ConfigurationError(
                 "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
             )
-        super().__init__(**kwargs)
-        self.output_url = output_url
-        self.output_conn_id = output_conn_id
+        super().__init__(config=config, hash_conn_id=hash_conn_id, **kwargs)
         self.landing_conn_id = landing_conn_id
-        self.hash_conn_id = hash_conn_id
         self.max_events = max_events
-        self._spark_operator = spark_operator
 
-    def run_here(
-        self, context: Context, config: Config, run: Callable[[EmbeddedEngine, Config], Any]
-    ) -> dict[str, Any]:
-        """Run a job; return its metrics, with which Spark's job would have ended too.
-
-        :param run: returns a dataclass.
-        """
+    def _engine(self, folder: str) -> EmbeddedEngine:
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-        config = replace(config_of_run(config, self.output_url, context), hash_key=hash_key(self.hash_conn_id))
-        with TemporaryDirectory(prefix="sfstream-") as folder:
-            engine = EmbeddedEngine(
-                ObjectStorageFiles(self.landing_conn_id),
-                ObjectStorageFiles(self.output_conn_id),
-                folder,
-                max_events=self.max_events,
-                elsewhere=self._spark_operator,
-            )
-            self.metrics = asdict(run(engine, config))
-        self.log.info("Job metrics: %s", self.metrics)
-        return self.metrics
+        return EmbeddedEngine(
+            ObjectStorageFiles(self.landing_conn_id),
+            ObjectStorageFiles(self.output_conn_id),
+            folder,
+            max_events=self.max_events,
+            elsewhere=self.spark_operator,
+        )

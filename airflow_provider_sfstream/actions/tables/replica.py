@@ -1,23 +1,95 @@
-"""Replica of an operator: its current snapshot, read on the worker, and the config of its refresh."""
+"""Replica of an operator: its current snapshot, and the base of the operators that apply change events to it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
-from airflow_provider_sfstream.arguments import check_choice, check_positive
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.actions.status import report_tables
+from airflow_provider_sfstream.actions.tables.table_job import WindowsOperator, check_output
+from airflow_provider_sfstream.actions.windows_argument import all_manifests, stream_uris
 from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context
+
     from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
+
+
+class ReplicaJobOperator(WindowsOperator):
+    """Base of the operators that apply change events with the ``replica`` job.
+
+    :param windows: the windows to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest
+        URL, or a list of these. (templated)
+    :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
+        records the choice of the run that creates it, and a run with another choice fails before anything is written.
+    :param history: keep every version of each record too, from now on
+        (docs/replica.md#every-version-of-each-record).
+    :param target_file_bytes: target size of the tables' files, in bytes. A run rewrites only files with a changed
+        record.
+    :param keep_snapshots: number of snapshots, and so of previous runs, that readers can read.
+    """
+
+    job = "replica"
+
+    def __init__(
+        self,
+        *,
+        windows: Any,
+        output_url: str,
+        deletes: Deletes = "soft",
+        history: bool = False,
+        target_file_bytes: int = TARGET_FILE_BYTES,
+        keep_snapshots: int = 10,
+        verify_files: bool = True,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        config = ReplicaConfig(
+            output_url="",
+            deletes=deletes,
+            history=history,
+            target_file_bytes=target_file_bytes,
+            keep_snapshots=keep_snapshots,
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
+        super().__init__(windows=windows, output_url=output_url, config=config, hash_conn_id=hash_conn_id, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Run the job; return its metrics."""
+        with airflow_errors(self):
+            check_output(self.output_url)
+            manifests, are_empty = all_manifests(self.windows)
+            if not manifests or (are_empty and not _holds_events(self.output_url, self.output_conn_id)):
+                raise AirflowSkipException("There are no windows with events to apply.")
+            config = replace(self._config, manifests=manifests)
+            metrics = self.run_job(context, self.with_hash_key(config))
+        report_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
+        return metrics
+
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.actions.open_lineage import replica_lineage
+
+        metrics = self.metrics if has_ended else None
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None
+        return replica_lineage(self.windows, self.output_url, metrics, snapshot, has_ended=has_ended)
 
 
 def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
@@ -39,122 +111,10 @@ def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapsho
         return None
 
 
-def holds_events(output_url: str, output_conn_id: str | None) -> bool:
+def _holds_events(output_url: str, output_conn_id: str | None) -> bool:
     """Return whether the replica holds events of incomplete transactions, which an empty window may complete.
 
     ``True`` if the worker cannot read the replica: the job can.
     """
     snapshot = snapshot_if_readable(output_url, output_conn_id)
     return snapshot is None or any(stream.held for stream in snapshot.streams.values())
-
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.refresh.plan import ComputedFields, RefreshPlan
-    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
-
-Scope = Literal["dirty", "computed", "all"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RefreshConfig:
-    """Arguments of a refresh, which its operator documents. ``None``: the argument's default.
-
-    :raises ConfigurationError: if an argument has an invalid value, or the scope does not support it.
-    """
-
-    scope: Scope = "dirty"
-    verify: bool = False
-    computed_fields: ComputedFields | None = None
-    deletes: Deletes | None = None
-    max_deleted_fraction: float | None = None
-    keep_snapshots: int = 10
-    bulk_threshold: int = 10_000
-    bulk_page_records: int = 10_000
-
-    def __post_init__(self) -> None:
-        check_choice("scope", self.scope, ("dirty", "computed", "all"))
-        if self.verify and self.scope != "all":
-            raise ConfigurationError(
-                f"verify=True compares all records, so scope={self.scope!r} does not support it. Set scope='all'."
-            )
-        if self.computed_fields is not None:
-            check_choice("computed_fields", self.computed_fields, ("on_fetch", "on_change", "never"))
-        check_positive(bulk_threshold=self.bulk_threshold, bulk_page_records=self.bulk_page_records)
-        self.job_config("")
-        if self.scope == "computed":
-            why = "scope='computed' only updates the fields that no event carries, in rows that exist"
-            self._check_unset(why, "computed_fields", "deletes", "max_deleted_fraction")
-        elif self.verify:
-            why = "verify=True only compares records with rows, without the fields that no event carries"
-            self._check_unset(why, "computed_fields", "max_deleted_fraction")
-
-    def _check_unset(self, why: str, *arguments: str) -> None:
-        unsupported = [name for name in arguments if getattr(self, name) is not None]
-        if unsupported:
-            raise ConfigurationError(f"{why}, so it does not support {', '.join(unsupported)}. Remove these arguments.")
-
-    @property
-    def nothing_to_do(self) -> str:
-        """The reason to skip the task if there is nothing to fetch."""
-        if self.scope == "dirty":
-            return "No row of the replica is dirty, and no table is flagged."
-        return "The replica has no table yet."
-
-    def plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
-        """Return the tables to fetch, and which of their records.
-
-        :param tables: tables to consider, ``None`` for all.
-        :raises ConfigurationError: if a table was created with another ``deletes``, or does not exist.
-        """
-        from airflow_provider_sfstream.tables.replica.snapshots import check_deletes
-
-        plans = self._plans(snapshot, tables)
-        check_deletes({plan.name: plan.table for plan in plans}, self.deletes)
-        for plan in plans:  # a job may remove this snapshot while tables are fetched
-            plan.table.load_schema()
-        return plans
-
-    def _plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
-        from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
-
-        computed_fields = self.computed_fields or "on_fetch"
-        if self.scope == "dirty":
-            return plan_dirty(snapshot, tables, computed_fields)
-        if self.scope == "computed":
-            return plan_all(snapshot, tables, "computed")
-        return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
-
-    def job_config(self, refresh_url: str) -> ReplicaConfig:
-        """Return the config of the ``replica`` job that merges fetched records.
-
-        :param refresh_url: URL of the document of the refresh.
-        """
-        options = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
-        arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        return ReplicaConfig(output_url="", refresh_url=refresh_url, keep_snapshots=self.keep_snapshots, **arguments)
-
-    def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
-        """Return the job's part of a table's result.
-
-        :param merged: the job's metrics of the table.
-        """
-        if self.scope == "computed":
-            return {"differed": merged.get("differed")}
-        if self.verify:
-            reconciliation = merged.get("reconciliation") or {}
-            names = ("records", "as_of", "ranges", "differing_ranges", "report")
-            return {"flag": merged.get("flag"), **{name: reconciliation.get(name) for name in names}}
-        return {"still_dirty": merged.get("dirty"), "flag": merged.get("flag")}
-
-
-def table_names(tables: Any) -> Collection[str] | None:
-    """Return the argument ``tables``, which may be templated.
-
-    :raises ConfigurationError: if it is no list of names.
-    """
-    if tables is None or (isinstance(tables, list | tuple) and all(isinstance(name, str) for name in tables)):
-        return tables
-    raise ConfigurationError(
-        f"tables={tables!r} must be a list of table names. If it is a template, set "
-        "render_template_as_native_obj=True in the DAG. Nothing was fetched."
-    )

@@ -11,7 +11,6 @@ import tempfile
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.table_job import config_of_run, hash_key, key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run, key_in_environment
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
@@ -36,38 +35,31 @@ _LAST_LINES = 500
 _APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
 
 
-class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
-    """Base of the operators that submit an application of this package; subclasses document the arguments.
+class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[misc]
+    """Base of the operators that submit an application of this package.
 
     Where the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
 
-    :param script: the application's file name in ``tables/spark_apps/``.
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
-    :param output_conn_id: Airflow connection with which the worker reads files below it, where it needs one. The job
-        itself uses Spark's credentials. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads and writes single files of that folder, such
+        as the metrics and the records of a refresh, if it needs one. The job uses Spark's credentials. (templated)
+    :param conn_id: Airflow connection that names the Spark master.
     """
 
-    py_files: str | None
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, *TableJobOperator.template_fields)
     operator_extra_links: Collection[BaseOperatorLink] = (SparkUILink(),)
-    metrics: dict[str, Any] | None = None
-    """Metrics of the job of this run, ``None`` before its end."""
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "output_url", "output_conn_id")
+    name_on_spark = ""
+    """Default name of the Spark application."""
+    py_files: str | None
 
     def __init__(
-        self,
-        *,
-        script: str,
-        output_url: str,
-        output_conn_id: str | None = None,
-        conn_id: str = "spark_default",
-        durable: bool = False,
-        **kwargs: Any,
+        self, *, conn_id: str = "spark_default", durable: bool = False, name: str | None = None, **kwargs: Any
     ) -> None:
         if {"application", "application_args"} & kwargs.keys():
             raise ConfigurationError("This operator sets application and application_args. Remove these arguments.")
-        super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, **_resuming(durable), **kwargs)
-        self.output_url = output_url
-        self.output_conn_id = output_conn_id
+        application = str(_APPLICATIONS / f"{self.job}.py")
+        name = name or self.name_on_spark
+        super().__init__(application=application, conn_id=conn_id, name=name, **_resuming(durable), **kwargs)
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     _begun: str | None = None
@@ -76,21 +68,17 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     _hash_key: str | None = None
     """The key of hashes for the driver."""
 
-    def submit(self, context: Context, config: JobConfig, hash_conn_id: str | None = None) -> dict[str, Any] | None:
+    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
-        :param config: of the job; the application receives it as JSON.
-        :param hash_conn_id: Airflow connection whose password is the key of hashes; ``None``: the driver has it from
-            elsewhere.
+        :param config: of the job; the application receives it as JSON, and the key of hashes in its environment.
         :raises SalesforceStreamError: the driver ended with an error; :class:`SparkJobError` if that is not ours.
         """
         from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
 
         self._begun, self._task_instance = None, context["ti"]
         config = config_of_run(config, self.output_url, context)
-        if hash_conn_id and isinstance(config, WindowsJobConfig) and config.hash_fields:
-            config = replace(config, hash_key=hash_key(hash_conn_id))
-            self._hash_key = config.rules.key.decode()
+        self._hash_key = config.hash_key if isinstance(config, WindowsJobConfig) else None
         self.application_args = config.to_arguments()
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +174,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         return True
 
 
-def _resuming(durable: bool) -> dict[str, bool]:
+def _resuming(durable: bool) -> dict[str, Any]:
     """Return the argument of the Spark provider that decides whether to continue with an earlier driver.
 
     :raises ConfigurationError: if it is to, and cannot.

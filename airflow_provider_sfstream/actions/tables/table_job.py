@@ -1,33 +1,70 @@
-"""Base of the operators whose jobs write tables, on Spark or in the worker."""
+"""Bases of the operators whose jobs write tables, on Spark or in the worker."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import LineageMixin
+from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
-from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, check_characters
+from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, WindowsJobConfig, check_characters
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
 Config = TypeVar("Config", bound=JobConfig)
+WindowsConfig = TypeVar("WindowsConfig", bound=WindowsJobConfig)
 
 
-class WindowsOperator(LineageMixin):
-    """Base of the operators whose jobs read landed windows: the links of a task show the stream and the manifest."""
+class TableJobOperator(BaseOperator):
+    """Base of the operators whose jobs write tables. A base for each engine runs the job."""
 
-    def __init__(self, *, windows: Any, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = ("output_url", "output_conn_id")
+    job = ""
+    """Name of the job, and of its Spark application."""
+    metrics: dict[str, Any] | None = None
+    """Metrics of the job of this run, ``None`` before its end."""
+
+    def __init__(self, *, output_url: str, output_conn_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.output_url = output_url
+        self.output_conn_id = output_conn_id
+
+    @abstractmethod
+    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
+        """Run the job to its end, and return its metrics, ``None`` where the worker cannot read them."""
+
+
+class WindowsOperator(LineageMixin, TableJobOperator):
+    """Base of the operators whose jobs read landed windows.
+
+    :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
+    :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
+        table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
+    :param mask_fields: fields that are stored as ``***`` instead of a text, and as null instead of another value.
+    :param hash_fields: fields that are stored as the HMAC-SHA-256 (hex) of a text, and as null instead of another
+        value.
+    """
+
+    operator_extra_links: Sequence[BaseOperatorLink] = (StreamLink(), ManifestLink())
+
+    def __init__(self, *, windows: Any, config: WindowsJobConfig, hash_conn_id: str | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.windows = windows
+        self.hash_conn_id = hash_conn_id
+        self._config = config
 
     @property
     def stream_uri(self) -> str | None:
@@ -47,11 +84,25 @@ class WindowsOperator(LineageMixin):
         """
         return list(all_manifests(self.windows)[0])
 
+    def with_hash_key(self, config: WindowsConfig) -> WindowsConfig:
+        """Return the config with the key of its hashes. Without ``hash_conn_id`` the driver has it from elsewhere.
+
+        :raises ConfigurationError: if the connection does not exist, or its password is no key.
+        """
+        if not self.hash_conn_id or not config.hash_fields:
+            return config
+        config = replace(config, hash_key=hash_key(self.hash_conn_id))
+        _ = config.rules
+        return config
+
 
 def config_of_run(config: Config, output_url: str, context: Context) -> Config:
     """Return the config with the values of the run: the tables' folder, the job's name, the metrics URL."""
-    job = str(run_identity(context))
-    return replace(config, output_url=output_url, metrics_url=metrics_url(output_url, context), job=job)
+    task: Any = context["ti"]
+    mapped = "" if task.map_index in (None, -1) else f".{task.map_index}"
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task.dag_id}.{task.task_id}{mapped}")
+    metrics_url = f"{output_url.rstrip('/')}/{METRICS}/{name}.json"
+    return replace(config, output_url=output_url, metrics_url=metrics_url, job=str(run_identity(context)))
 
 
 def check_output(output_url: Any) -> None:
@@ -67,14 +118,6 @@ def check_output(output_url: Any) -> None:
             "in the connection of the storage. Nothing was written."
         )
     check_characters(output_url)
-
-
-def metrics_url(output_url: str, context: Context) -> str:
-    """Return where the metrics of a task's last job are."""
-    task_instance: Any = context["ti"]
-    mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")
-    return f"{output_url.rstrip('/')}/{METRICS}/{name}.json"
 
 
 def hash_key(hash_conn_id: str | None) -> str | None:
@@ -101,9 +144,7 @@ def hash_key(hash_conn_id: str | None) -> str | None:
 
 @contextmanager
 def key_in_environment(key: str | None) -> Iterator[None]:
-    """Give the key to the processes that are started meanwhile. An argument would show it to ``ps``."""
-    import os
-
+    """Set the key in the environment of the processes that are started meanwhile. ``ps`` would show an argument."""
     if not key:
         yield
         return

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions.tables.refresh import ReplicaRefresh
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
@@ -167,7 +166,7 @@ def test_a_refresh_above_the_reserve_starts_to_fetch(
     def fetch(*result_ids: Any) -> dict[str, dict[str, Any]]:
         raise ConfigurationError("It goes on. Enough.")
 
-    monkeypatch.setattr(ReplicaRefresh, "_fetch", fetch)
+    monkeypatch.setattr(SparkSubmitRefreshReplicaOperator, "_fetch", fetch)
     operator = SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url=replica, allocation_reserve=0.5)
     with pytest.raises(AirflowFailException, match="It goes on"):
         operator.execute(context_for("refresh"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.tables.replica import RefreshConfig
+from airflow_provider_sfstream.actions.tables.refresh import RefreshConfig
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig

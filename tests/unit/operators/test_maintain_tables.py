@@ -14,7 +14,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> MaintenanceC
     """Return the config that an operator submits."""
     configs: list[MaintenanceConfig] = []
     operator = MaintainTablesOperator(task_id="maintain", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, config: configs.append(config))
+    monkeypatch.setattr(operator, "run_job", lambda _, config: configs.append(config))
     operator.execute({})  # type: ignore[typeddict-item]
     return configs[0]
 

@@ -30,7 +30,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> ReplicaConfi
     """Return the config that an operator submits."""
     configs: list[ReplicaConfig] = []
     operator = SparkSubmitReplicaOperator(task_id="replica", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, config, __: configs.append(config))
+    monkeypatch.setattr(operator, "run_job", lambda _, config: configs.append(config))
     operator.execute({})  # type: ignore[typeddict-item]
     return configs[0]
 
