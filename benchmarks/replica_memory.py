@@ -122,11 +122,10 @@ def send(manifest: str, output: str, folder: str) -> None:
     from airflow_provider_sfstream.tables.replica import delta_sink, job
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
     from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
-    from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame
-    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+    from airflow_provider_sfstream.tables.runner.embedded import ArrowFrame, EmbeddedEngine
 
     class Sent(ArrowFrame):
-        def made(self, make: Any, schema: pa.Schema) -> Any:
+        def map_batches(self, make: Any, schema: pa.Schema) -> Any:
             with pa.OSFile(f"{folder}/blocks", "wb") as sink, pa.ipc.new_stream(sink, BLOCK) as writer:
                 for batch in self.batches(None):
                     writer.write(batch)

@@ -42,16 +42,15 @@ from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, as_table
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.tables.rows.shuffle import blocks
-from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
-from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine, SparkFrame
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
 from benchmarks.sessions import largest_worker, object_storage, session
 

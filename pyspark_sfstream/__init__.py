@@ -40,7 +40,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from airflow_provider_sfstream.tables.source.rows import all_columns, arrow_schema
+        from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
+        from airflow_provider_sfstream.tables.source.rows import all_columns
 
         options = SourceOptions.from_options(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
@@ -17,7 +18,7 @@ from airflow_provider_sfstream.tables.replica.file_groups import TARGET_BYTES, F
 from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
-from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from tests.support.replica_model import Row
 

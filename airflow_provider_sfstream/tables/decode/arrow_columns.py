@@ -1,4 +1,4 @@
-"""Conversion of decoded values to Arrow arrays of their real type.
+"""Result of decoding: Arrow arrays of the values' real types, and event times.
 
 pyruhvro's arrays, whose unions Parquet cannot store, and fastavro's Python values give the same result.
 """
@@ -6,7 +6,8 @@ pyruhvro's arrays, whose unions Parquet cannot store, and fastavro's Python valu
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,11 @@ def arrow_type(type_: ColumnType) -> pa.DataType:
     if kind == "struct":
         return pa.struct([(name, arrow_type(member)) for name, member in inside.items()])
     return pa.list_(arrow_type(inside)) if kind == "array" else pa.map_(pa.string(), arrow_type(inside))
+
+
+def arrow_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
+    """Return columns as an Arrow schema."""
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in columns.items()])
 
 
 # From pyruhvro's arrays
@@ -186,3 +192,68 @@ def conform(array: pa.Array, type_: pa.DataType) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(members, fields=list(type_), mask=array.is_null())
     return array.cast(type_)
+
+
+def record_batch(values: Mapping[str, pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Return ``count`` rows with the columns of ``schema``, which can be wider; missing columns are null."""
+    arrays = [
+        conform(values[field.name], field.type) if field.name in values else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def as_table(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of ``schema``; missing columns are null."""
+    return record_batch(dict(zip(rows.schema.names, rows.columns, strict=True)), schema, len(rows))
+
+
+TIME = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class DecodedEvents:
+    """Columns of equal length: those of the decoder's plan, and the event times (null if missing)."""
+
+    columns: list[pa.Array]
+    event_times: pa.Array
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """Payload (its index in the list) that cannot be decoded, and the reason."""
+
+    row: int
+    reason: str
+
+    @classmethod
+    def because(cls, row: int, reason: BaseException | str) -> Undecodable:
+        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+        return cls(row, text[:500].encode(errors="backslashreplace").decode())
+
+
+def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:
+    """Return decoded parts combined into one; ``None`` if there are none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*(part.columns for part in parts), strict=True)]
+    return DecodedEvents(columns, pa.concat_arrays([part.event_times for part in parts]))
+
+
+def let_through(error: BaseException) -> None:
+    """Raise an error again if a payload did not cause it."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+    if isinstance(error, MemoryError):
+        raise error
+
+
+def event_times(members: Sequence[Member], columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """Return the time of each event: the commit of a change event, otherwise ``CreatedDate``."""
+    times = pa.nulls(rows, TIME)
+    for member, column in zip(members, columns, strict=True):
+        if member.name == "ChangeEventHeader" and pa.types.is_struct(column.type):
+            return times_of_milliseconds(column.field("commitTimestamp"))
+        if member.name == "CreatedDate" and column.type == TIME:
+            times = column
+    return times

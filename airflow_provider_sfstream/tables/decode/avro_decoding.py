@@ -19,15 +19,16 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.salesforce.schemas import parse
-from airflow_provider_sfstream.tables.decode.arrow_columns import convert_member, member_from_python
-from airflow_provider_sfstream.tables.decode.avro_columns import Member, members_of, needs_fastavro
-from airflow_provider_sfstream.tables.decode.decoded_events import (
+from airflow_provider_sfstream.tables.decode.arrow_columns import (
     DecodedEvents,
     Undecodable,
+    convert_member,
     event_times,
     joined,
     let_through,
+    member_from_python,
 )
+from airflow_provider_sfstream.tables.decode.avro_columns import Member, members_of, needs_fastavro
 
 log = logging.getLogger(__name__)
 

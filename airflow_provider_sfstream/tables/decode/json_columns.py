@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, let_through
 from airflow_provider_sfstream.tables.decode.avro_columns import Member, Value
-from airflow_provider_sfstream.tables.decode.decoded_events import let_through
 from airflow_provider_sfstream.tables.decode.json_values import (
     as_double,
     digits_survive,

@@ -8,14 +8,19 @@ from typing import Any, TypeAlias, TypeVar
 import pyarrow as pa
 
 from airflow_provider_sfstream.salesforce.schemas import parse
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.arrow_columns import (
+    DecodedEvents,
+    Undecodable,
+    arrow_type,
+    event_times,
+    joined,
+)
 from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
-from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable, event_times, joined
 from airflow_provider_sfstream.tables.decode.json_columns import RecordReader, SchemaMismatchError, convert
 from airflow_provider_sfstream.tables.decode.json_values import kind_name, parse_object, read_times
-from airflow_provider_sfstream.tables.decode.payload_formats import Format
 from airflow_provider_sfstream.tables.decode.self_described import (
     Field,
+    Format,
     column_name,
     column_value,
     field_type,

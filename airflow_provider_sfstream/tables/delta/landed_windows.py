@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestErr
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.row_groups import SCHEMA
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
-from airflow_provider_sfstream.tables.decode.payload_formats import Format, own_format
+from airflow_provider_sfstream.tables.decode.self_described import Format, own_format
 
 _WINDOW_ID = re.compile(r"[0-9]{8}[A-Za-z0-9_-]{0,100}")
 

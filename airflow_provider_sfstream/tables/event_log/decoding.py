@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA
+from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
 from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     DecodedRows,
@@ -24,9 +25,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     decode_rows,
     refused_rows,
 )
-from airflow_provider_sfstream.tables.rows.places import NO_PLACES, Places, places_of
-from airflow_provider_sfstream.tables.rows.shuffle import gathered, split
-from airflow_provider_sfstream.tables.rows.spool import Spool, packed, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, split, unpacked
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
 """Result of :func:`write_events`: a line for each file, and one without a file that has counts."""

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, PLACES, Numbers, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference
-from airflow_provider_sfstream.tables.rows.places import NO_PLACES, PLACES, Numbers, Places, places_of
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 EVENT_KEYS = pa.schema(

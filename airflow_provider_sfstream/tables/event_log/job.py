@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
-from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
+from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics

@@ -14,8 +14,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
-from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format
-from airflow_provider_sfstream.tables.decode.self_described import Field, field_type, read_body
+from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, Field, Format, field_type, read_body
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, TextFiles
 from airflow_provider_sfstream.tables.event_log.tables import check_table_name

@@ -21,8 +21,7 @@ from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, Cha
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
-from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split
-from airflow_provider_sfstream.tables.rows.spool import unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.delta.partition_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.spool import unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import unpacked
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES
 from airflow_provider_sfstream.tables.replica.stored_rows import ranges_of, stored_rows
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.shuffle import combined
-from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks
+from airflow_provider_sfstream.tables.rows.shuffle import ShuffleBlocks, combined
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """Verdict on a record: its row has ``"equal"`` or ``"different"`` values, the row is ``"missing"``, the record of a row

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
@@ -33,7 +33,7 @@ def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
     :param columns: the table's columns.
     """
     types = {name: _ENVELOPE_TYPES[name] for name in IMAGE_ENVELOPE} | {name: columns[name] for name in refresh.columns}
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in types.items()])
+    return arrow_schema(types)
 
 
 def typed(schema: pa.Schema) -> Rows:

@@ -29,14 +29,21 @@ from airflow_provider_sfstream.tables.rows.arrow_rows import (
     count_true,
     distinct,
     each_once,
+    is_true,
     replaced,
     rows_at_once,
 )
-from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete, is_true
+from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, table_schema
-from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, block, combined
-from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, release_memory, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import (
+    BLOCK,
+    ShuffleBlocks,
+    block,
+    combined,
+    release_memory,
+    unpacked,
+)
 
 REWRITTEN = pa.schema(
     [

@@ -10,12 +10,12 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, quantiles
 from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, distinct, is_between
-from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.rows.shuffle import ShuffleBlocks, unpacked
 from airflow_provider_sfstream.tables.rows.shuffle import blocks as send_blocks
-from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, unpacked
 
 
 def stored_rows(location: TableLocation, file_group: FileGroup, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

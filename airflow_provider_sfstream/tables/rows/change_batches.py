@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.rows.change_decoding import (
@@ -71,12 +71,12 @@ class ChangePlan:
 
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
-        return _arrow_schema(CHANGE_ENVELOPE | self.columns)
+        return arrow_schema(CHANGE_ENVELOPE | self.columns)
 
 
 def transaction_schema() -> pa.Schema:
     """Return the layout of the rows of :func:`transactions`."""
-    return _arrow_schema(_TRANSACTION)
+    return arrow_schema(_TRANSACTION)
 
 
 def change_rows(
@@ -211,12 +211,7 @@ def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) ->
         "_commit_time": changes.commit_times,
         "_transaction_key": changes.transaction_keys,
     }
-    schema = plan.arrow_schema()
-    arrays = [
-        conform(values[field.name], field.type) if field.name in values else pa.nulls(len(changes.landed), field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return record_batch(values, plan.arrow_schema(), len(changes.landed))
 
 
 def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
@@ -227,7 +222,3 @@ def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tupl
 def sequences_of(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
     """Return the ``_sequence`` of each landed row: the first sequence of its window plus its ordinal."""
     return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
-
-
-def _arrow_schema(columns: dict[str, ColumnType]) -> pa.Schema:
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in columns.items()])

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents, Undecodable
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
-from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
 from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, is_true, is_valid
 from airflow_provider_sfstream.tables.rows.replica_columns import FOLDED_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
-_Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _WORD = 64
 """Bits in an element of ``_set``."""
 
 
 def folded_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of folded rows of a table with these columns."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in (FOLDED_ENVELOPE | columns).items()])
+    return arrow_schema(FOLDED_ENVELOPE | columns)
 
 
 def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
@@ -79,13 +79,13 @@ class _Groups:
         latest = np.maximum.reduceat(np.where(self.applied, numbers, never), self.starts)
         return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
 
-    def first_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+    def first_values(self, column: pa.Array, chosen: Numbers) -> pa.Array:
         """Return, for each record, the value of its first applied row that is ``chosen``; null if there is none."""
         count = len(column)
         places = np.minimum.reduceat(np.where(chosen & self.applied, self._places, count), self.starts)
         return column.take(pa.array(places, mask=places == count))
 
-    def last_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+    def last_values(self, column: pa.Array, chosen: Numbers) -> pa.Array:
         """Return, for each record, the value of its last applied row that is ``chosen``; null if there is none."""
         chosen = chosen & self.applied
         if not chosen.any():
@@ -115,11 +115,10 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
         "_dirty_reason": pa.compute.if_else(gap, reason, nulls),
         "_set": set_array(words),
     }
-    schema = folded_schema(columns)
-    return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
+    return record_batch(values, folded_schema(columns), len(changes))
 
 
-def set_words(sets: pa.Array, columns: int) -> _Numbers:
+def set_words(sets: pa.Array, columns: int) -> Numbers:
     """Return ``_set`` as a matrix of 64-bit words, one row each; a null or short set has no column beyond its end."""
     words = np.zeros((len(sets), -(-columns // _WORD)), np.int64)
     offsets, values = sets.offsets.to_numpy(), sets.values.to_numpy(zero_copy_only=False)
@@ -130,7 +129,7 @@ def set_words(sets: pa.Array, columns: int) -> _Numbers:
     return words
 
 
-def sets_column(words: _Numbers, number: int) -> _Numbers:
+def sets_column(words: Numbers, number: int) -> Numbers:
     """Return a mask of the rows of :func:`set_words` that set a column.
 
     :param number: index of the column in the table.
@@ -138,20 +137,20 @@ def sets_column(words: _Numbers, number: int) -> _Numbers:
     return ((words[:, number // _WORD] >> (number % _WORD)) & 1).astype(bool)
 
 
-def set_array(words: _Numbers) -> pa.Array:
+def set_array(words: Numbers) -> pa.Array:
     """Return a matrix of 64-bit words as ``_set``."""
     count, width = words.shape
     return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, words.reshape(-1))
 
 
-def record_starts(rows: pa.RecordBatch) -> _Numbers:
+def record_starts(rows: pa.RecordBatch) -> Numbers:
     """Return the index of the first row of each record; all rows of a record are adjacent."""
     ids = rows.column("Id")
     differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.concatenate(([True], differs)))
 
 
-def life_starts(starts: _Numbers, deleted: _Numbers) -> _Numbers:
+def life_starts(starts: Numbers, deleted: Numbers) -> Numbers:
     """Return the index of the first row of each record, and of each row that follows a hard delete.
 
     A hard-deleted record has no row: rows before the delete must not affect rows after it.
@@ -161,17 +160,7 @@ def life_starts(starts: _Numbers, deleted: _Numbers) -> _Numbers:
     return np.union1d(starts, np.flatnonzero(deleted[:-1]) + 1)
 
 
-def follows_delete(rows: pa.RecordBatch, deleted: _Numbers) -> _Numbers:
+def follows_delete(rows: pa.RecordBatch, deleted: Numbers) -> Numbers:
     """Return a mask of the rows that follow a ``deleted`` row of the same record."""
     starts, deletes = record_starts(rows), np.cumsum(deleted) - deleted
     return deletes > np.repeat(deletes[starts], np.diff(np.append(starts, len(rows))))
-
-
-def is_true(column: pa.Array) -> _Numbers:
-    """Return a mask of the values that are true; null is false."""
-    return pa.compute.fill_null(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def is_valid(column: pa.Array) -> _Numbers:
-    """Return a mask of the values that are not null."""
-    return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -15,13 +15,17 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import (
+    DecodedEvents,
+    Undecodable,
+    arrow_schema,
+    arrow_type,
+    record_batch,
+)
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
-from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, EventDecoder, Undecodable
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
-from airflow_provider_sfstream.tables.decode.payload_formats import Format
-from airflow_provider_sfstream.tables.decode.self_described import Field
+from airflow_provider_sfstream.tables.decode.self_described import Field, Format
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     Hidden,
     coverage_of,
@@ -61,6 +65,7 @@ NO_PAYLOAD = "the landed row has no payload: the event was erased, as the manife
 """Quarantine reason of an event with an empty payload."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
+Decoder = AvroDecoder | JsonDecoder | SelfDescribedDecoder
 
 
 @dataclass(frozen=True)
@@ -115,11 +120,11 @@ class TablePlan:
     table: str = ""
 
     def arrow_schema(self) -> pa.Schema:
-        return pa.schema([(name, arrow_type(t)) for name, t in (ENVELOPE | self.columns | PARTITIONS).items()])
+        return arrow_schema(ENVELOPE | self.columns | PARTITIONS)
 
 
 def quarantine_schema() -> pa.Schema:
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in QUARANTINE.items()])
+    return arrow_schema(QUARANTINE)
 
 
 @dataclass
@@ -167,7 +172,7 @@ def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...
 
 
 @lru_cache(maxsize=256)
-def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
+def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> Decoder:
     """Return a cached decoder, shared by the tasks of a Python worker with the result of probing its first payloads."""
     if isinstance(source, FieldsPlan):
         return SelfDescribedDecoder(format_, source.fields)
@@ -176,7 +181,7 @@ def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
 
 def _by_source(
     batch: pa.RecordBatch, plan: TablePlan
-) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, EventDecoder]]:
+) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, Decoder]]:
     """Split a batch by decoder, and yield each part with its plan."""
     for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
@@ -211,12 +216,7 @@ def _assemble(
     for column, array, protection in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
         if column is not None:
             values[column] = stored(array, protection, plan.rules)
-    schema = plan.arrow_schema()
-    arrays = [
-        conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
-        for field in schema
-    ]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = record_batch(values, plan.arrow_schema(), len(group))
     inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), group.column("window"), plan)
     return rows if inside is None else rows.filter(inside)
 

@@ -8,18 +8,16 @@ The number of steps and batches is unlimited: the last state of a batch is the `
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, arrow_type, as_table, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, is_true
 from airflow_provider_sfstream.tables.rows.change_fold import (
-    is_true,
     life_starts,
     record_starts,
     set_array,
@@ -27,10 +25,9 @@ from airflow_provider_sfstream.tables.rows.change_fold import (
     sets_column,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import as_table, is_stopped, is_unknown, later
+from airflow_provider_sfstream.tables.rows.merging import is_stopped, is_unknown, later
 
 Columns = dict[str, ColumnType]
-_Numbers = np.ndarray[Any, np.dtype[Any]]
 
 STEP_ENVELOPE: Columns = {
     "Id": "string",
@@ -68,12 +65,12 @@ seen, applied or not."""
 
 def step_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of the steps of a table with these columns."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in (STEP_ENVELOPE | columns).items()])
+    return arrow_schema(STEP_ENVELOPE | columns)
 
 
 def version_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of the versions of a table with these columns."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in (VERSION_ENVELOPE | columns).items()])
+    return arrow_schema(VERSION_ENVELOPE | columns)
 
 
 def ended_by_changes(
@@ -160,10 +157,7 @@ def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         "_operation": pa.array(["base"]).take(pa.array(np.zeros(count, np.int32))),
         "_set": set_array(np.full((count, words), -1, np.int64)),
     }
-    arrays = [
-        conform(computed[field.name] if field.name in computed else rows[field.name], field.type) for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return record_batch(dict(zip(rows.schema.names, rows.columns, strict=True)) | computed, schema, count)
 
 
 def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
@@ -192,8 +186,7 @@ def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> p
     }
     for number, name in enumerate(columns):
         values[name] = states.carry(steps.column(name), sets_column(words, number))
-    schema = step_schema(columns)
-    return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
+    return record_batch(values, step_schema(columns), count)
 
 
 def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
@@ -222,18 +215,18 @@ def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
 class _Carried:
     """Values carried forward within groups of adjacent steps."""
 
-    def __init__(self, starts: _Numbers, count: int) -> None:
+    def __init__(self, starts: Numbers, count: int) -> None:
         lengths = np.diff(np.append(starts, count))
         self._places = np.arange(count)
         self._starts = np.repeat(starts, lengths)
         self._groups = np.repeat(np.arange(len(starts)), lengths)
 
-    def last(self, chosen: _Numbers) -> _Numbers:
+    def last(self, chosen: Numbers) -> Numbers:
         """Return the index of the last ``chosen`` step of the same group so far, -1 if there is none."""
-        places: _Numbers = np.maximum.accumulate(np.where(chosen, self._places, -1))
+        places: Numbers = np.maximum.accumulate(np.where(chosen, self._places, -1))
         return np.where(places < self._starts, -1, places)
 
-    def carry(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+    def carry(self, column: pa.Array, chosen: Numbers) -> pa.Array:
         """Return the value of the last ``chosen`` step so far; null if there is none."""
         places = self.last(chosen)
         return column.take(pa.array(places, mask=places < 0))
@@ -266,12 +259,12 @@ def _ended_versions(states: pa.RecordBatch, columns: Columns, deletes: Deletes) 
     schema = version_schema(columns)
     arrays = {name: values[name].take(pa.array(ended_places)) for name in schema.names if name != "_valid_to"}
     arrays["_valid_to"] = begins.take(pa.array(ended_places + 1))
-    return pa.RecordBatch.from_arrays([conform(arrays[field.name], field.type) for field in schema], schema=schema)
+    return record_batch(arrays, schema, len(ended_places))
 
 
-def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
+def _is(steps: pa.RecordBatch, operation: str) -> Numbers:
     return is_true(pc.equal(steps.column("_operation"), operation))
 
 
-def _numpy(column: pa.Array) -> _Numbers:
+def _numpy(column: pa.Array) -> Numbers:
     return column.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.change_fold import set_words, sets_column
@@ -39,18 +39,7 @@ class Merge(Protocol):
 
 def table_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of a table with these columns."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in (TABLE_ENVELOPE | columns).items()])
-
-
-def as_table(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the columns of ``schema``; missing columns are null."""
-    arrays = [
-        conform(rows.column(field.name), field.type)
-        if field.name in rows.schema.names
-        else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return arrow_schema(TABLE_ENVELOPE | columns)
 
 
 def later(one: pa.Array, other: Any) -> pa.Array:

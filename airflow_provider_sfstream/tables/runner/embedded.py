@@ -5,26 +5,83 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_folders
-from airflow_provider_sfstream.tables.rows.event_batches import Batches
-from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, changed, check_folders, payload_formats
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
-from airflow_provider_sfstream.tables.runner.arrow_frames import (
-    ArrowFrame,
-    Columns,
-    copy_part,
-    numbered,
-    part_batches,
-)
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
+
+Columns = tuple[str, ...] | None
+"""Names of the needed columns; ``None``: all."""
+
+
+@dataclass(frozen=True)
+class ArrowFrame:
+    """Lazy sequence of record batches.
+
+    :param batches: creates the batches, with the needed columns and possibly others.
+    """
+
+    batches: Callable[[Columns], Batches]
+
+    def select(self, *columns: str) -> ArrowFrame:
+        return ArrowFrame(lambda _: (batch.select(list(columns)) for batch in self.batches(columns)))
+
+    def map_batches(self, make: Rows, schema: pa.Schema) -> ArrowFrame:
+        return ArrowFrame(lambda _: make(self.batches(None)))
+
+    def collect(self) -> list[Mapping[str, Any]]:
+        return [row for batch in self.batches(None) for row in batch.to_pylist(maps_as_pydicts="strict")]
+
+
+_ROWS = 8_192
+"""Maximum rows of a batch: a row group of a landing has no more."""
+_COPIED = 1 << 20
+"""Bytes of a file to read at a time."""
+
+
+def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) -> None:
+    """Copy the landed file at ``url``, and compare it with its SHA-256 if that is not ``None``.
+
+    :raises ConfigurationError: if it was changed after it landed.
+    """
+    checksum = hashlib.sha256()
+    while content := source.read(_COPIED):
+        checksum.update(content)
+        target.write(content)
+    if sha256 is not None and checksum.hexdigest() != sha256:
+        raise ConfigurationError(changed(url, checksum.hexdigest()))
+
+
+def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
+    """Yield the rows of a Parquet file, a part of a row group at a time, with the ``columns`` that the file has."""
+    file = pq.ParquetFile(source, buffer_size=_COPIED)
+    if columns is not None:
+        columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+    for number in range(file.num_row_groups):  # in one call, a batch would contain the rows of many small groups
+        yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
+
+
+def landed_batches(source: Any, window: LandedWindow, number: int, columns: Columns) -> Batches:
+    """Yield the rows of a landed file, with the number of their window and the format of their payloads."""
+    json_schema_ids, other = payload_formats(window)
+    for batch in part_batches(source, columns and ["schema_id", *columns]):
+        is_json = pc.fill_null(pc.is_in(batch["schema_id"], pa.array(json_schema_ids, pa.string())), False)
+        batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
+        yield batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))
+
 
 _LINES = 4_096
 """JSON objects to parse at a time."""
@@ -78,29 +135,27 @@ class EmbeddedEngine:
             for url, sum_ in zip(window.files, window.sums, strict=True)
         ]
 
-        def batches(requested: Columns) -> Batches:
+        def batches(columns: Columns) -> Batches:
             for copy, window, number in copies:
-                for batch in part_batches(copy, requested and ["schema_id", *requested]):
-                    yield numbered(batch, window, number, requested)
+                yield from landed_batches(copy, window, number, columns)
 
         return ArrowFrame(batches)
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> ArrowFrame:
         location = self.files.table_location(url)
 
-        def batches(requested: Columns) -> Batches:
+        def batches(_: Columns) -> Batches:
             filesystem = location.filesystem()
             for path in paths:
                 with filesystem.open_input_file(path) as file:
                     for batch in part_batches(file, schema.names):
-                        rows = as_table(batch, schema)
-                        yield rows if requested is None else rows.select(list(requested))
+                        yield as_table(batch, schema)
 
         return ArrowFrame(batches)
 
     def shuffle(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
         """Return the rows of all frames, as one part."""
-        return ArrowFrame(lambda requested: (batch for frame in frames for batch in frame.batches(requested)))
+        return ArrowFrame(lambda columns: chain.from_iterable(frame.batches(columns) for frame in frames))
 
     def shuffle_blocks(self, blocks: ArrowFrame, also: Sequence[int], file_groups: int) -> ArrowFrame:
         empty = pa.RecordBatch.from_pylist([{"file_group": number} for number in also], schema=BLOCK)
@@ -109,19 +164,18 @@ class EmbeddedEngine:
     def text_rows(self, url: str, paths: Sequence[str], columns: Sequence[str]) -> ArrowFrame:
         schema = pa.schema([(name, pa.string()) for name in columns])
 
-        def batches(requested: Columns) -> Batches:
+        def batches(_: Columns) -> Batches:
             for path in paths:
                 with self.files.open(f"{url}/{path}") as file:
                     lines = iter(file)
                     while chunk := list(islice(lines, _LINES)):
                         texts = [json.loads(line, parse_int=str, parse_float=str) for line in chunk]
-                        rows = pa.RecordBatch.from_pylist(texts, schema=schema)
-                        yield rows if requested is None else rows.select(list(requested))
+                        yield pa.RecordBatch.from_pylist(texts, schema=schema)
 
         return ArrowFrame(batches)
 
     def rows_of(self, batch: pa.RecordBatch) -> ArrowFrame:
-        return ArrowFrame(lambda requested: iter([batch if requested is None else batch.select(list(requested))]))
+        return ArrowFrame(lambda _: iter([batch]))
 
     def _copy(self, url: str, sha256: str | None) -> Path:
         """Return a copy of a landed file, after comparing it with the checksum if there is one."""

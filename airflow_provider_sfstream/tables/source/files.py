@@ -11,7 +11,7 @@ import fsspec
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, SalesforceStreamError
 from airflow_provider_sfstream.redaction import remember_secrets
-from airflow_provider_sfstream.tables.runner.arrow_frames import copy_part
+from airflow_provider_sfstream.tables.runner.embedded import copy_part
 
 
 class SourceFiles:

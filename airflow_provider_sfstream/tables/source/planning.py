@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, members_of
-from airflow_provider_sfstream.tables.decode.payload_formats import table_of_topic
+from airflow_provider_sfstream.tables.decode.self_described import table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
 from airflow_provider_sfstream.tables.event_log.table_plans import (
@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     survey_fields,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
-from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, Columns, numbered, part_batches
+from airflow_provider_sfstream.tables.runner.embedded import ArrowFrame, Columns, landed_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 
 
@@ -108,11 +108,10 @@ class Planner:
     def _survey(self, window: LandedWindow, table: str) -> SurveyedFields:
         """Return the fields of self-described events, after reading all of them."""
 
-        def batches(requested: Columns) -> Batches:
+        def batches(columns: Columns) -> Batches:
             for url in window.files:
                 with self._files.part(url, None) as file:
-                    for batch in part_batches(file, requested and ["schema_id", *requested]):
-                        yield numbered(batch, window, 0, requested)
+                    yield from landed_batches(file, window, 0, columns)
 
         return survey_fields(ArrowFrame(batches), (table,))
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA
+from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
 from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
+from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -24,7 +25,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     quarantined,
     refused_rows,
 )
-from airflow_provider_sfstream.tables.runner.arrow_frames import as_mask, numbered, part_batches
+from airflow_provider_sfstream.tables.runner.embedded import landed_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import RowKind, SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Part
@@ -41,8 +42,7 @@ def part_rows(part: Part, options: SourceOptions, schema: pa.Schema) -> Batches:
     make = {"decoded": _decoded, "raw": _raw, "quarantine": _quarantined}[options.rows]
     (url,), (sum_,) = part.window.files, part.window.sums
     with SourceFiles(options.storage).part(url, sum_ if options.verify_files else None) as file:
-        landed = (numbered(batch, part.window, 0, None) for batch in part_batches(file, None))
-        for batch in make(landed, part, options):
+        for batch in make(landed_batches(file, part.window, 0, None), part, options):
             yield _projected(batch, schema)
 
 
@@ -79,8 +79,8 @@ def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches
 
 def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the rows that have a usable schema, or need none, and the other rows."""
-    described = as_mask(pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA)))
-    has_schema = as_mask(pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string())))
+    described = is_true(pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA)))
+    has_schema = is_true(pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string())))
     refused = described & np.logical_not(has_schema)
     if not refused.any():
         return batch, batch.slice(0, 0)
@@ -139,8 +139,3 @@ def event_columns(rows: RowKind, fields: list[dict[str, Any]]) -> dict[str, Colu
                 ) from None
             events[name] = type_
     return events
-
-
-def arrow_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
-    """Return columns as an Arrow schema."""
-    return pa.schema([(name, arrow_type(type_)) for name, type_ in columns.items()])

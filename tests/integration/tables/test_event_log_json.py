@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.tables.decode.payload_formats import own_format
+from airflow_provider_sfstream.tables.decode.self_described import own_format
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows
 from tests.support.engines import BOTH_IN_TURN
 from tests.support.event_log import DAY, Lake, as_utc

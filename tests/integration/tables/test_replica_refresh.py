@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.refresh import image_schema, typed
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.tables.rows.spool import packed, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import packed, unpacked
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
 COLUMNS: dict[str, ColumnType] = {"Name": "string", "Amount__c": "double", "Secret__c": "string"}

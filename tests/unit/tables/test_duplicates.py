@@ -19,9 +19,8 @@ from airflow_provider_sfstream.tables.event_log import duplicates
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.duplicates import EVENT_KEYS
 from airflow_provider_sfstream.tables.event_log.job import run
-from airflow_provider_sfstream.tables.rows.places import NO_PLACES, PLACES, Places
-from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame
-from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, PLACES, Places
+from airflow_provider_sfstream.tables.runner.embedded import ArrowFrame, EmbeddedEngine
 from tests.support.landing_files import LandedEvent, land_window
 from tests.support.scripted_source import SCHEMA, avro_payload
 

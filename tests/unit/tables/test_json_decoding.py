@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents
 from airflow_provider_sfstream.tables.decode.avro_columns import members_of
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
-from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder
 from tests.support.landing_files import encode
 

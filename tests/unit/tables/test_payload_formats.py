@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.tables.decode.payload_formats import own_format, table_of_topic
+from airflow_provider_sfstream.tables.decode.self_described import own_format, table_of_topic
 from airflow_provider_sfstream.tables.event_log.tables import check_table_name
 
 

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
 from airflow_provider_sfstream.tables.replica import rewriting, stored_rows
 from airflow_provider_sfstream.tables.replica.file_groups import file_groups_of_table
-from airflow_provider_sfstream.tables.rows import arrow_rows, spool
+from airflow_provider_sfstream.tables.rows import arrow_rows, shuffle
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
@@ -212,13 +212,13 @@ class Ranges:
         return self
 
 
-@pytest.mark.parametrize("held", [pytest.param(spool._MEMORY_LIMIT, id="in-memory"), pytest.param(100, id="spilled")])
+@pytest.mark.parametrize("held", [pytest.param(shuffle._MEMORY_LIMIT, id="in-memory"), pytest.param(100, id="spilled")])
 @pytest.mark.parametrize("target", [pytest.param(1 << 27, id="one-file"), pytest.param(1_500, id="files")])
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
 def test_file_group_rewritten_in_ranges_equals_one_rewritten_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletes: Deletes, target: int, held: int
 ) -> None:
-    monkeypatch.setattr(spool, "_MEMORY_LIMIT", held)
+    monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", held)
     shape, sequence, columns = random.Random(target), 1, FIRST_COLUMNS
     whole = Replica(tmp_path / "whole", deletes, target=target)
     divided = Replica(tmp_path / "divided", deletes, target=target, most_bytes=3_000)
@@ -229,7 +229,7 @@ def test_file_group_rewritten_in_ranges_equals_one_rewritten_whole(
         ranges = Ranges().count(monkeypatch)
         divided.run(changes, 3)
         monkeypatch.undo()
-        monkeypatch.setattr(spool, "_MEMORY_LIMIT", held)
+        monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", held)
         assert len(ranges.merged) > 4
         assert ranges.most < 8_000
     assert divided.rows() == whole.rows()

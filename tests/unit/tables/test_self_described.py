@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.tables.decode.json_decoding import SelfDescribedDecoder
-from airflow_provider_sfstream.tables.decode.payload_formats import Format
-from airflow_provider_sfstream.tables.decode.self_described import Field, read_body
+from airflow_provider_sfstream.tables.decode.self_described import Field, Format, read_body
 from airflow_provider_sfstream.tables.event_log.table_plans import FOUND, found_fields
 
 CREATED = "2016-09-16T19:45:27.454Z"

@@ -6,8 +6,7 @@ import random
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.rows.shuffle import blocks, combined
-from airflow_provider_sfstream.tables.rows.spool import unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import blocks, combined, unpacked
 
 SCHEMA = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), *((f"Text{n}", pa.string()) for n in range(20))])
 

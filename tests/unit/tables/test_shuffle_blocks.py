@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.tables.rows import spool
-from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, block
-from airflow_provider_sfstream.tables.rows.spool import ShuffleBlocks, unpacked
+from airflow_provider_sfstream.tables.rows import shuffle
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, ShuffleBlocks, block, unpacked
 
 
 def rows(*ids: str) -> pa.Table:
@@ -20,7 +19,7 @@ def ids(blocks: ShuffleBlocks, file_group: int) -> list[str]:
 
 @pytest.mark.parametrize("held", [1 << 20, 1, 1_500])
 def test_blocks_are_read_by_file_group_in_order(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr(spool, "_MEMORY_LIMIT", held)
+    monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", held)
     with ShuffleBlocks() as blocks:
         for number in range(6):
             blocks.add(block(number % 2, rows(f"a{number}", f"b{number}")))
@@ -33,7 +32,7 @@ def test_blocks_are_read_by_file_group_in_order(monkeypatch: pytest.MonkeyPatch,
 
 def test_memory_use_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(block(0, rows("a"))["rows"][0].as_py())
-    monkeypatch.setattr(spool, "_MEMORY_LIMIT", 3 * size)
+    monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", 3 * size)
     with ShuffleBlocks() as blocks:
         for number in range(20):
             blocks.add(block(number % 3, rows("a")))
@@ -62,7 +61,7 @@ def test_forgotten_blocks_free_their_memory() -> None:
 
 
 def test_temporary_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "_MEMORY_LIMIT", 1)
+    monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", 1)
     with ShuffleBlocks() as blocks:
         blocks.add(block(0, rows("a")))
         file = blocks._spool._file
@@ -70,4 +69,4 @@ def test_temporary_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_column_of_packed_rows_can_be_unpacked() -> None:
-    assert unpacked(spool.packed(rows("a", "b")), ["Text"]).to_pydict() == {"Text": ["a" * 50, "b" * 50]}
+    assert unpacked(shuffle.packed(rows("a", "b")), ["Text"]).to_pydict() == {"Text": ["a" * 50, "b" * 50]}
