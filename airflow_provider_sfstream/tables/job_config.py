@@ -118,8 +118,9 @@ class JobConfig:
         }
         for name, value in arguments.items():
             kind = str if defaults[name] in (None, MISSING) else type(defaults[name])
+            accepted = {kind, int if kind is float else datetime}  # isinstance would accept true as a whole number
             has_texts = not isinstance(value, tuple) or all(isinstance(item, str) for item in value)
-            if not has_texts or not isinstance(value, kind | int if kind is float else kind | datetime):
+            if not has_texts or type(value) not in accepted:
                 raise ConfigurationError(f"{name}={value!r} must be of the type {kind.__name__}. Nothing was written.")
         return cls(**arguments)
 

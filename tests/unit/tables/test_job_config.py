@@ -89,7 +89,10 @@ def test_config_has_no_double_braces(config: JobConfig) -> None:
         (ReplicaConfig, {"max_deleted_fraction": 2}, "must be from 0 to 1"),
         (ReplicaConfig, {"deletes": "never"}, "deletes='never' must be one of"),
         (MaintenanceConfig, {"retention_hours": 23}, "must be at least 24"),
+        (ReplicaConfig, {"max_deleted_fraction": True}, "max_deleted_fraction=True must be of the type float"),
+        (ReplicaConfig, {"keep_snapshots": True}, "keep_snapshots=True must be of the type int"),
         (MaintenanceConfig, {"target_file_bytes": 0}, "whole number above zero"),
+        (MaintenanceConfig, {"retention_hours": True}, "retention_hours=True must be of the type int"),
     ],
 )
 def test_invalid_job_config_is_refused(kind: type[JobConfig], value: Any, message: str) -> None:
