@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
+    ContactError,
     ReplayIdLostError,
     SalesforceStreamError,
     ServiceUnavailableError,
@@ -63,15 +64,20 @@ class Retries:
         """Return the seconds to wait before a retry after ``error``: doubled with each fault, jittered, at most 30.
 
         :raises SalesforceStreamError: ``error``, if waiting cannot resolve it, or if a renewed session was refused.
-        :raises ServiceUnavailableError: after ``most`` consecutive faults.
+        :raises ServiceUnavailableError: after more than ``most`` consecutive faults, with the last fault in its first
+            sentence; :class:`ContactError` if the server did not respond.
         """
         if not error.retriable:
             raise error
         self.failures += 1
         if self.most is not None and self.failures > self.most:
-            raise ServiceUnavailableError(
-                f"{self.topic}: stopped after {self.most} consecutive faults without an event between them. "
-                f"{self.kept} The last fault: {error}"
+            unavailable = ContactError if isinstance(error, ContactError) else ServiceUnavailableError
+            fault = error.happened.removesuffix(".")
+            if self.topic not in fault:
+                fault = f"{self.topic}: {fault}"
+            raise unavailable(
+                f"{fault}, the last of {self.failures} consecutive faults without an event between them. "
+                f"{self.kept} {error.advice}"
             ) from error
         if error.invalidates_token:
             if self.session_renewed:

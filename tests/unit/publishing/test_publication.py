@@ -210,7 +210,7 @@ class TestDoubt:
 
     def test_unavailable_service_fails_the_run_after_eight_faults(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_request(GONE)] * 20
-        with pytest.raises(ServiceUnavailableError, match="stopped after 8 consecutive faults") as caught:
+        with pytest.raises(ServiceUnavailableError, match="the last of 9 consecutive faults") as caught:
             run.go(rows(10), on_unknown_outcome="publish_again")
         assert "the next try publishes the remaining rows" in str(caught.value)
         assert len(bus.requests) == 9

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_sfstream.exceptions import (
+    ContactError,
     ReplayIdLostError,
     ServiceUnavailableError,
     SessionExpiredError,
@@ -27,8 +28,15 @@ def test_unlimited_retries_continue_after_any_number_of_faults():
 def test_a_bounded_number_of_retries_can_be_large():
     retries = Retries("/event/Order__e", 3_000, lambda: 0.0)
     assert [retries.pause_after(ThrottledError("slower")) for _ in range(3_000)][-1] == 15
-    with pytest.raises(ServiceUnavailableError, match="stopped after 3000 consecutive faults"):
+    with pytest.raises(ServiceUnavailableError, match=r"^/event/Order__e: reset, the last of 3001 consecutive faults"):
         retries.pause_after(FAULT)
+
+
+def test_an_unreachable_endpoint_is_the_first_statement_of_the_error():
+    retries = Retries("/event/Order__e", 0, lambda: 0.0)
+    fault = ContactError("/event/Order__e: the endpoint does not answer (127.0.0.1:7999). Check the network.")
+    with pytest.raises(ContactError, match=r"^/event/Order__e: the endpoint .*\(127.0.0.1:7999\), the last of"):
+        retries.pause_after(fault)
 
 
 def test_unlimited_retries_end_if_a_renewed_session_is_refused():
