@@ -15,7 +15,7 @@ from scripts.airflow_stack import end_process, free_port
 from tests.support.spark import short_lived_environment
 
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "tutorial.md").read_text()
-INSTALL, ORG, CONNECT, PUBLISH, LOOK, AGAIN = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+INSTALL, ORG, CONNECT, PUBLISH, LOOK, AGAIN, SPARK = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 (DAG,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 PORT = "8880"
 
@@ -71,14 +71,21 @@ def test_commands_of_the_tutorial_produce_a_table(terminal: Terminal, printed: l
     assert CONNECT.startswith("airflow connections add salesforce_default")
     terminal.run(next(line for line in printed if line.startswith("airflow connections add salesforce_default")))
     terminal.run(PUBLISH)
-    (terminal.folder / "airflow" / "dags").mkdir()
-    (terminal.folder / "airflow" / "dags" / "orders.py").write_text(DAG)
+    dag_file = terminal.folder / "airflow" / "dags" / "orders.py"
+    dag_file.write_text(DAG)
 
+    environment = terminal.environment
+    terminal.environment = environment | {"JAVA_HOME": str(terminal.folder / "none")}  # EventLogOperator needs no Java
     first = terminal.run(LOOK)
     assert re.search(r"1\.0 +┆ Ada .*\n.*2\.0 +┆ Grace ", first), first[-2000:]
     assert "Linus" not in first
     second = terminal.run(AGAIN)
-    assert all(name in second.rpartition("Number__c")[2] for name in ("Ada", "Grace", "Linus"))
-    assert "Order__e.airflow" in second.rpartition("Number__c")[2]
-    third = terminal.run("airflow dags test orders")
-    assert "No new events on /event/Order__e" in third
+    shown = second.rpartition("Number__c")[2]
+    assert all(name in shown for name in ("Ada", "Grace", "Linus"))
+    assert "/event/Order__e" in shown
+    assert "No new events on /event/Order__e" in terminal.run("airflow dags test orders")
+
+    terminal.environment = environment
+    terminal.run(AGAIN.partition("airflow")[0].replace("Linus", "Margaret"))
+    assert "Margaret" in terminal.run(SPARK + LOOK.partition("\n")[2])
+    assert "SparkSubmitEventLogOperator(" in dag_file.read_text()
