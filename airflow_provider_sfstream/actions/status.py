@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.task_runs import run_identity
-from airflow_provider_sfstream.hooks.status import open_status_store
+from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 from airflow_provider_sfstream.monitoring.status import (
     Certainty,

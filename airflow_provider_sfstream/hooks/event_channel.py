@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.exceptions import (
-    AlreadyExistsError,
-    ConfigurationError,
-    TopicNotFoundError,
-)
+from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.salesforce.event_channels import (
     ChannelMember,
@@ -156,17 +152,18 @@ class EventChannelHook(SalesforceLoginHook):
                 check_confirmed(confirm_removal, f"changing the filter of {', '.join(filtered)} on channel {name}")
             if record is None:
                 record = _find_or_create(client, name, channel_type, label)
+            is_changed = bool(removed)
             if label is not None and label != record.label:
                 client.relabel(record, label)
+                is_changed = True
             for member in declared:
-                _add_or_change(client, record, member, existing)
+                is_changed |= _add_or_change(client, record, member, existing)
             for row in removed:
                 if client.remove(row):
                     self.log.warning("Removed %s. %s", row, _undelivered(record))
-            if before is None or removed or not _matches(before, declared, label):
-                after = _channel(client.find(name) or record, client.members(record.name))
-            else:
-                after = before
+            if before is not None and not is_changed:
+                return EventChannelChange(before, before)
+            after = _channel(client.find(name) or record, client.members(record.name))
         return EventChannelChange(after, before)
 
     def delete(self, channel: str, *, confirm_removal: bool = False) -> EventChannel | None:
@@ -193,11 +190,7 @@ class EventChannelHook(SalesforceLoginHook):
 
 
 def check_confirmed(confirm_removal: bool, doing: str) -> None:
-    """Check that a change after which events are no longer delivered is confirmed.
-
-    :param doing: the change, as the beginning of a sentence.
-    :raises ConfigurationError: if it is not confirmed.
-    """
+    """Check that a change after which events are no longer delivered is confirmed."""
     if confirm_removal is not True:
         raise ConfigurationError(
             f"{doing[:1].upper()}{doing[1:]} ends the delivery of events on the channel, possibly also of published "
@@ -227,12 +220,6 @@ def _check_type(record: EventChannelRecord, channel_type: str) -> None:
         )
 
 
-def _matches(before: EventChannel, declared: Sequence[ChannelMember], label: str | None) -> bool:
-    existing = {member.entity: member for member in before.members}
-    has_members = all(member.entity in existing and member.equals(existing[member.entity]) for member in declared)
-    return has_members and label in (None, before.label)
-
-
 def _find_or_create(client: EventChannelClient, name: str, channel_type: Any, label: str | None) -> EventChannelRecord:
     try:
         return client.create(name, channel_type, label or name.removesuffix("__chn").replace("_", " "))
@@ -250,19 +237,22 @@ def _add_or_change(
     record: EventChannelRecord,
     member: ChannelMember,
     members: Sequence[ChannelMemberRecord],
-) -> None:
+) -> bool:
+    """Give a channel a member with its settings; return whether that changed the channel."""
     existing = _member_of(members, member.entity)
     if existing is None:
         try:
             client.add(record.name, member)
-            return
+            return True
         except AlreadyExistsError:
             # Member names are unique in the org: it was added meanwhile, or a member of another channel has the name.
             existing = _member_of(client.members(record.name), member.entity)
             if existing is None:
                 raise
-    if not member.equals(existing.member):
-        client.change(existing, member)
+    if member.equals(existing.member):
+        return existing not in members
+    client.change(existing, member)
+    return True
 
 
 def _member_of(members: Sequence[ChannelMemberRecord], entity: str) -> ChannelMemberRecord | None:

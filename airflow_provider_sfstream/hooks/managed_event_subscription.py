@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.exceptions import (
-    AlreadyExistsError,
-    ConfigurationError,
-)
+from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.topics import Topic
@@ -132,8 +129,11 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         with self.get_conn() as client:
             before = client.find(parsed)
             if before is None and topic_name is not None and parsed.developer_name is not None:
+                name = parsed.developer_name
+                declared = {setting: value for setting, value in settings.items() if value}
                 try:
-                    return ManagedEventSubscriptionChange(_create(client, parsed, topic_name, settings), None)
+                    created = client.create(name, topic_name, **(_defaults(name) | declared))
+                    return ManagedEventSubscriptionChange(created, None)
                 except AlreadyExistsError:
                     # Another client created it meanwhile, or this request did and its response was lost.
                     before = client.find(parsed)
@@ -209,11 +209,7 @@ _POSITION_LOST = (
 
 
 def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
-    """Check that a change that discards a committed replay ID is confirmed.
-
-    :param doing: the change, as the beginning of a sentence.
-    :raises ConfigurationError: if it is not confirmed.
-    """
+    """Check that a change that discards a committed replay ID is confirmed."""
     if confirm_position_loss is not True:
         raise ConfigurationError(
             f"{doing[:1].upper()}{doing[1:]} discards its committed replay ID, the position of its consumer: events "
@@ -221,18 +217,10 @@ def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
         )
 
 
-def _create(
-    client: ToolingClient, subscription: ManagedSubscription, topic_name: str, settings: Mapping[str, Any]
-) -> ManagedEventSubscriptionRecord:
-    name = str(subscription.developer_name)
-    return client.create(
-        name,
-        topic_name,
-        label=settings["label"] or name.replace("_", " "),
-        default_replay=settings["default_replay"] or "EARLIEST",
-        error_recovery_replay=settings["error_recovery_replay"] or "EARLIEST",
-        state=settings["state"],
-    )
+def _defaults(developer_name: str) -> dict[str, Any]:
+    """Return the settings of a new subscription."""
+    label = developer_name.replace("_", " ")
+    return {"label": label, "default_replay": "EARLIEST", "error_recovery_replay": "EARLIEST"}
 
 
 def _check_identity(

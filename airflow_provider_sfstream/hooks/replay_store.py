@@ -1,4 +1,4 @@
-"""Replay stores by the values of the argument ``replay_store``, and the hook of the table store's database."""
+"""Replay stores by the argument ``replay_store``, the hook of the table store's database, and the status store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.replay_stores.base import (
     POSITION_STORES,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.monitoring.status_store import StatusStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "ReplayStoreHook",
     "ReplayStoreKind",
     "open_replay_store",
+    "open_status_store",
+    "status_conn_id",
 ]
 
 
@@ -117,3 +121,23 @@ _STORES: Mapping[ReplayStoreKind, Callable[[str, LandingCatalog | None], ReplayS
     "table": _table,
     "landing": _landing,
 }
+
+
+def status_conn_id() -> str | None:
+    """Return the Airflow connection of the status store's database; ``None``: status is stored in Airflow Variables."""
+    return conf.get("sfstream", "status_conn_id", fallback="").strip() or None
+
+
+def open_status_store() -> StatusStore:
+    """Return the store of status documents. Blocks: it may read a connection.
+
+    :raises ConfigurationError: if the connection is not for a supported database.
+    """
+    conn_id = status_conn_id()
+    if conn_id is None:
+        from airflow_provider_sfstream.monitoring.status_store import VariableStatusStore
+
+        return VariableStatusStore()
+    from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
+
+    return TableStatusStore(ReplayStoreHook(conn_id).url())

@@ -1,4 +1,4 @@
-"""Base of the hooks that read events, and the resources that their users on one event loop share."""
+"""Hooks that read events: selection by API, their base, and resources that users on one event loop share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.salesforce.topics import Api
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
+
+    EventHook = SalesforcePubSubHook | SalesforceStreamingHook
 
 
 class AsyncCloseable(Protocol):
@@ -20,7 +27,6 @@ class AsyncCloseable(Protocol):
     async def aclose(self) -> None: ...
 
 
-KeyT = TypeVar("KeyT", bound=Hashable)
 ResourceT = TypeVar("ResourceT", bound=AsyncCloseable)
 
 
@@ -31,14 +37,14 @@ class _CountedResource(Generic[ResourceT]):
 
 
 @dataclass
-class _Loop(Generic[KeyT, ResourceT]):
+class _Loop(Generic[ResourceT]):
     """Resources of one event loop. Its repr has no key, which may contain a secret."""
 
-    resources: dict[KeyT, _CountedResource[ResourceT]] = field(default_factory=dict, repr=False)
+    resources: dict[Hashable, _CountedResource[ResourceT]] = field(default_factory=dict, repr=False)
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class SharedOnLoop(Generic[KeyT, ResourceT]):
+class SharedOnLoop(Generic[ResourceT]):
     """One resource for each event loop and key: the first user opens it, the last one to leave closes it.
 
     Guarantees: concurrent users of equal keys receive the same resource; no user receives one that is being
@@ -46,10 +52,10 @@ class SharedOnLoop(Generic[KeyT, ResourceT]):
     """
 
     def __init__(self) -> None:
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop[KeyT, ResourceT]] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop[ResourceT]] = WeakKeyDictionary()
 
     @asynccontextmanager
-    async def use(self, key: KeyT, open_resource: Callable[[], Awaitable[ResourceT]]) -> AsyncIterator[ResourceT]:
+    async def use(self, key: Hashable, open_resource: Callable[[], Awaitable[ResourceT]]) -> AsyncIterator[ResourceT]:
         """Yield the resource of ``key``.
 
         :param open_resource: opens it for its first user. If it fails or is cancelled, it must leave nothing open.
@@ -113,3 +119,14 @@ class SalesforceEventHook(SalesforceLoginHook):
                 *(topic, cause, self.salesforce_conn_id),
             )
         return retention
+
+
+def event_hook(api: Api, salesforce_conn_id: str) -> EventHook:
+    """Return the hook that subscribes through ``api``. Nothing is contacted yet."""
+    if api == "streaming":
+        from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
+
+        return SalesforceStreamingHook(salesforce_conn_id)
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+    return SalesforcePubSubHook(salesforce_conn_id)

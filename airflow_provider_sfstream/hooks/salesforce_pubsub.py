@@ -7,11 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.exceptions import (
-    AccessDeniedError,
-    SalesforceStreamError,
-    TopicNotFoundError,
-)
+from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceStreamError, TopicNotFoundError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook, SharedOnLoop
 
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 
 _TOPIC_OF_EVERY_ORG = "/data/ChangeEvents"
 
-_async_clients: SharedOnLoop[SalesforceSettings, AsyncPubSubClient] = SharedOnLoop()
+_async_clients: SharedOnLoop[AsyncPubSubClient] = SharedOnLoop()
 
 
 class SalesforcePubSubHook(SalesforceEventHook):

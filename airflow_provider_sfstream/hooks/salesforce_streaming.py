@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
     from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 
-_async_clients: SharedOnLoop[SalesforceSettings, AsyncStreamingClient] = SharedOnLoop()
+_async_clients: SharedOnLoop[AsyncStreamingClient] = SharedOnLoop()
 
 _TOPIC_ERRORS = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, ReplayIdLostError)
 

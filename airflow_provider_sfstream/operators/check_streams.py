@@ -70,7 +70,7 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
 
     def execute(self, context: Context) -> int:
         """Check every status once; return the number of subjects."""
-        from airflow_provider_sfstream.hooks.status import open_status_store
+        from airflow_provider_sfstream.hooks.replay_store import open_status_store
         from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 
         limits = HealthLimits(

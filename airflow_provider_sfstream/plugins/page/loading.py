@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
-from airflow_provider_sfstream.hooks.status import status_conn_id
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook, status_conn_id
 from airflow_provider_sfstream.monitoring.pages import task_page
 from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 from airflow_provider_sfstream.monitoring.status_store import PREFIX, status_from_text, variable_key

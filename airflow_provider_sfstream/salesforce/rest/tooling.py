@@ -134,30 +134,16 @@ class ToolingClient(ToolingRecordsClient):
     needs_version = "managed event subscriptions require"
     checked = _OBJECT, _ALL
 
-    def create(
-        self,
-        developer_name: str,
-        topic_name: str,
-        *,
-        label: str,
-        default_replay: ReplayPreset,
-        error_recovery_replay: ReplayPreset,
-        state: SubscriptionState,
-    ) -> ManagedEventSubscriptionRecord:
+    def create(self, developer_name: str, topic_name: str, **settings: str) -> ManagedEventSubscriptionRecord:
         """Create a record and return it as stored by Salesforce.
 
+        :param settings: ``label``, ``default_replay``, ``error_recovery_replay`` and ``state``.
         :raises AlreadyExistsError: if the name exists in the org.
         :raises ConfigurationError: if Salesforce does not accept a value, for example a missing topic.
         """
-        settings = {
-            "label": label,
-            "topic_name": topic_name,
-            "default_replay": default_replay,
-            "error_recovery_replay": error_recovery_replay,
-            "state": state,
-        }
         what = f"managed event subscription {developer_name} on {topic_name}"
-        record_id = self._post(_OBJECT, developer_name, _metadata(settings), what)
+        metadata = _metadata({"topic_name": topic_name, **settings})
+        record_id = self._post(_OBJECT, developer_name, metadata, what)
         return self.get(ManagedSubscription.parse(record_id or developer_name))
 
     def get(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord:
@@ -181,16 +167,8 @@ class ToolingClient(ToolingRecordsClient):
         records = (self.find(ManagedSubscription.parse(str(row["Id"]))) for row in rows)
         return sorted((record for record in records if record is not None), key=lambda record: record.developer_name)
 
-    def update(
-        self,
-        subscription: ManagedSubscription,
-        *,
-        label: str | None = None,
-        default_replay: ReplayPreset | None = None,
-        error_recovery_replay: ReplayPreset | None = None,
-        state: SubscriptionState | None = None,
-    ) -> ManagedEventSubscriptionRecord:
-        """Change the settings that are not ``None`` and return the stored record. The topic cannot change.
+    def update(self, subscription: ManagedSubscription, **changes: str) -> ManagedEventSubscriptionRecord:
+        """Change settings, those of :meth:`create`, and return the stored record. The topic cannot change.
 
         Salesforce replaces all settings together, which reverts a concurrent change by another client.
 
@@ -198,17 +176,8 @@ class ToolingClient(ToolingRecordsClient):
         :raises ConfigurationError: if Salesforce does not accept a value.
         """
         row = self._row(subscription)
-        changes = {
-            "label": label,
-            "default_replay": default_replay,
-            "error_recovery_replay": error_recovery_replay,
-            "state": state,
-        }
-        metadata = {
-            **row["Metadata"],
-            **_metadata({name: value for name, value in changes.items() if value is not None}),
-        }
         record = _record(row)
+        metadata = {**row["Metadata"], **_metadata(changes)}
         self._patch(_OBJECT, record.id, record.developer_name, metadata, str(record))
         return self.get(ManagedSubscription.parse(record.id))
 

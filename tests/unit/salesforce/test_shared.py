@@ -40,7 +40,7 @@ class Opener:
 
 
 @pytest.fixture
-def shared() -> SharedOnLoop[str, Resource]:
+def shared() -> SharedOnLoop[Resource]:
     return SharedOnLoop()
 
 
@@ -58,7 +58,7 @@ async def steps(count: int = 20) -> None:
 
 
 async def test_first_user_opens_and_last_user_closes_the_resource(
-    shared: SharedOnLoop[str, Resource], opener: Opener
+    shared: SharedOnLoop[Resource], opener: Opener
 ) -> None:
     async with shared.use("key", opener) as first:
         async with shared.use("key", opener) as second:
@@ -70,7 +70,7 @@ async def test_first_user_opens_and_last_user_closes_the_resource(
         assert not third.closed
 
 
-async def test_each_key_has_its_own_resource(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_each_key_has_its_own_resource(shared: SharedOnLoop[Resource], opener: Opener) -> None:
     async with shared.use("one", opener) as one, shared.use("two", opener) as two:
         assert one is not two
     assert one.closed
@@ -78,7 +78,7 @@ async def test_each_key_has_its_own_resource(shared: SharedOnLoop[str, Resource]
 
 
 async def test_users_that_enter_while_it_opens_share_the_resource(
-    shared: SharedOnLoop[str, Resource], opener: Opener
+    shared: SharedOnLoop[Resource], opener: Opener
 ) -> None:
     opener.gate.clear()
     leave = asyncio.Event()
@@ -99,7 +99,7 @@ async def test_users_that_enter_while_it_opens_share_the_resource(
     assert opener.opened[0].closed
 
 
-async def test_no_user_receives_a_resource_that_is_closing(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_no_user_receives_a_resource_that_is_closing(shared: SharedOnLoop[Resource], opener: Opener) -> None:
     async def user() -> None:
         async with shared.use("key", opener) as resource:
             await asyncio.sleep(0)
@@ -115,7 +115,7 @@ async def test_no_user_receives_a_resource_that_is_closing(shared: SharedOnLoop[
 
 
 async def test_next_user_opens_the_resource_if_the_first_is_cancelled(
-    shared: SharedOnLoop[str, Resource], opener: Opener
+    shared: SharedOnLoop[Resource], opener: Opener
 ) -> None:
     opener.gate.clear()
 
@@ -137,9 +137,7 @@ async def test_next_user_opens_the_resource_if_the_first_is_cancelled(
     assert third.cancelled()
 
 
-async def test_failed_or_cancelled_user_releases_the_resource(
-    shared: SharedOnLoop[str, Resource], opener: Opener
-) -> None:
+async def test_failed_or_cancelled_user_releases_the_resource(shared: SharedOnLoop[Resource], opener: Opener) -> None:
     async with AsyncExitStack() as stack:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the user fails within
             async with shared.use("key", opener):
@@ -159,7 +157,7 @@ async def test_failed_or_cancelled_user_releases_the_resource(
     assert resource.closed
 
 
-async def test_resource_is_opened_again_after_a_failure(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_resource_is_opened_again_after_a_failure(shared: SharedOnLoop[Resource], opener: Opener) -> None:
     opener.failures = 1
     with pytest.raises(OSError, match="cannot be opened"):
         async with shared.use("key", opener):
@@ -169,7 +167,7 @@ async def test_resource_is_opened_again_after_a_failure(shared: SharedOnLoop[str
     assert opener.attempts == 2
 
 
-def test_each_event_loop_has_its_own_resource(shared: SharedOnLoop[str, Resource]) -> None:
+def test_each_event_loop_has_its_own_resource(shared: SharedOnLoop[Resource]) -> None:
     opened: list[Resource] = []
 
     async def open_resource() -> Resource:
@@ -188,6 +186,6 @@ def test_each_event_loop_has_its_own_resource(shared: SharedOnLoop[str, Resource
     asyncio.run(outer())
 
 
-async def test_no_repr_shows_a_key(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+async def test_no_repr_shows_a_key(shared: SharedOnLoop[Resource], opener: Opener) -> None:
     async with shared.use("s3cret", opener):
         assert "s3cret" not in repr(shared) + repr(shared.__dict__)
