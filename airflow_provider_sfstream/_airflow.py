@@ -77,10 +77,8 @@ __all__ = [
 
 
 def require_shared_streams() -> None:
-    """Check that asset watchers can guarantee delivery.
-
-    :raises ConfigurationError: before Airflow 3.3, whose triggerer confirms no event to a trigger.
-    """
+    """Check that asset watchers can guarantee delivery: before Airflow 3.3 the triggerer confirms no event to a
+    trigger."""
     if find_spec("airflow.triggers.shared_stream") is None:
         raise ConfigurationError(
             "Watching a topic to start DAGs needs Airflow 3.3: an older version does not report to a watcher whether "

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, SalesforceStreamError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
     from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
 
-    EventHook = SalesforcePubSubHook | SalesforceStreamingHook
+    EventHook: TypeAlias = SalesforcePubSubHook | SalesforceStreamingHook
 
 
 class AsyncCloseable(Protocol):

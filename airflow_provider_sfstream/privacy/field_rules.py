@@ -50,10 +50,7 @@ class FieldRules:
 
     @classmethod
     def from_arguments(cls, exclude: Any, mask: Any, hashed: Any, key: str | None = None) -> FieldRules:
-        """Return the rules of arguments, validated except for a key that is set later.
-
-        :raises ConfigurationError: if an argument or a field is invalid; the error names it. Nothing was written.
-        """
+        """Return the rules of arguments, validated except for a key that is set later."""
         rules = cls(_names("exclude_fields", exclude), _names("mask_fields", mask), _names("hash_fields", hashed))
         treatments: dict[str, str] = {}
         for name, treatment in rules.items():
@@ -65,10 +62,7 @@ class FieldRules:
         return rules if key is None else rules.with_key(key)
 
     def with_key(self, key: str | None) -> FieldRules:
-        """Return the rules with the key of their hashes, if they have any.
-
-        :raises ConfigurationError: if the key is missing or too short.
-        """
+        """Return the rules with the key of their hashes, if they have any."""
         if not self.hash:
             return self
         if not key or len(key) < SHORTEST_KEY:
@@ -103,7 +97,6 @@ class FieldRules:
         """Check that these rules treat each field of ``recorded`` in the same way.
 
         :param where: table with the recorded rules, for the error.
-        :raises ConfigurationError: if a field would be written differently; the error names it. Nothing was written.
         """
         treatments = {name.lower(): treatment for name, treatment in self.items()}
         for name, how in recorded.items():
@@ -125,10 +118,8 @@ class FieldRules:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> FieldRules:
-        """Return the rules of a document from :meth:`to_document`; no rules for an empty one.
-
-        :raises TypeError: if the document is invalid.
-        """
+        """Return the rules of a document from :meth:`to_document`; no rules for an empty one. Raise TypeError for an
+        invalid one."""
         exclude, mask, hashed = (tuple(document.get(how, ())) for how in ("exclude", "mask", "hash"))
         return cls(exclude, mask, hashed, document.get("key_id", ""))
 

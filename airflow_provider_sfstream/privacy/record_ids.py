@@ -24,11 +24,7 @@ _JSON_IDS = re.compile(rb'"recordIds"\s*:\s*(\[[^\]]*\])')
 
 
 class RecordIds:
-    """IDs of records of one object, which are excluded from every text of this instance.
-
-    :param ids: IDs of 15 or 18 characters.
-    :raises ConfigurationError: if there are none or too many, or one is invalid. The error has its index, not the ID.
-    """
+    """IDs of records of one object, which are excluded from every text of this instance. No error contains one."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         in_full: set[str] = set()

@@ -58,10 +58,7 @@ class Reserve:
 
     @classmethod
     def from_value(cls, value: Any, argument: str) -> Self:
-        """Return the reserve of an argument: an ``int`` is a number, a ``float`` a share from 0.0 to 1.0.
-
-        :raises ConfigurationError: naming the argument, if it is neither.
-        """
+        """Return the reserve of an argument: an ``int`` is a number, a ``float`` a share from 0.0 to 1.0."""
         is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         if not is_number and not (isinstance(value, float) and 0 <= value <= 1):
             raise ConfigurationError(
@@ -91,10 +88,7 @@ def allocations_from(document: Mapping[str, Any]) -> dict[str, Allocation]:
 
 
 def usage_query(metric: str, now: datetime) -> str:
-    """Return the query for a metric of ``PlatformEventUsageMetric`` over the 24 hours up to the last full hour.
-
-    :param metric: one of :data:`DELIVERY_METRICS`.
-    """
+    """Return the query for a metric of ``PlatformEventUsageMetric`` over the 24 hours up to the last full hour."""
     hour = now.astimezone(UTC)
     start, end = (f"{time:%Y-%m-%dT%H:00:00.000Z}" for time in (hour - timedelta(days=1), hour))
     return (
@@ -112,13 +106,9 @@ def delivery_allocation(topic: str) -> str:
 def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> dict[str, Any] | None:
     """Return the state of an allocation if the reserve remains; ``None`` otherwise or after a temporary error.
 
-    Logs the result. An org that has used up its API requests refuses the request. That is temporary; a caller may wait
-    for it.
+    An org that has used up its API requests refuses the request. That is temporary; a caller may wait for it.
 
-    :param read: returns the allocation of a name.
     :return: ``allocation``, ``max``, ``remaining`` and ``reserve``, all numbers of events or requests.
-    :raises ConfigurationError: if the reserve is more than the org's maximum.
-    :raises SalesforceStreamError: if a retry cannot succeed.
     """
     try:
         allocation = read(name)
@@ -142,8 +132,7 @@ def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> di
 def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
     """Log the events that used an insufficient allocation, if Salesforce reports them. Never raise.
 
-    :param name: of the allocation; Salesforce has no such metric of requests.
-    :param read: returns how many events of each kind were delivered in 24 hours.
+    There is no such metric of requests.
     """
     if name == API_REQUESTS:
         return

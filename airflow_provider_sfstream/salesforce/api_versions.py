@@ -16,9 +16,7 @@ _VERSION = re.compile(r"v?(\d{2,3})(?:\.0)?", re.IGNORECASE)
 def api_version_from(text: str, *, first: int = FIRST_API_VERSION, what: str = "the Streaming API requires") -> str:
     """Return the API version written as ``62.0``, ``62`` or ``v62.0`` in the form of URLs: ``62.0``.
 
-    :param first: the first accepted version.
     :param what: subject and verb of the error's sentence "... 37.0 or above", which name the feature.
-    :raises ConfigurationError: if it is not a version, or is below ``first``. Nothing was contacted.
     """
     match = _VERSION.fullmatch(text.strip())
     if match is None or int(match[1]) < first:

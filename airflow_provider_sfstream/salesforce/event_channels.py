@@ -54,10 +54,7 @@ class ChannelMember:
 
 
 def channel_name(text: object) -> str:
-    """Return the full name of a custom channel: ``Sales__chn``.
-
-    :raises ConfigurationError: if ``text`` is not a valid name. Nothing was contacted.
-    """
+    """Return the full name of a custom channel: ``Sales__chn``."""
     if text == "ChangeEvents":
         raise ConfigurationError(
             "ChangeEvents is the standard channel: it cannot be created or deleted, and its members are selected "
@@ -82,7 +79,6 @@ def members_of(
     :param members: their selected entities: all change events, or all platform events.
     :param filters: filter expressions, by entity.
     :param enriched_fields: names of fields, by entity; for change events only.
-    :raises ConfigurationError: if Salesforce does not support the channel. Nothing was contacted.
     """
     entities = _names("members", members)
     invalid = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]

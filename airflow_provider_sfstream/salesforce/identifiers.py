@@ -11,11 +11,9 @@ _CHECKSUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
 
 
 def to_18(identifier: str) -> str:
-    """Return the 18-character form of an identifier given in either form.
+    """Return the 18-character form of an identifier of 15 or 18 characters.
 
     Each checksum character encodes which of five characters are upper case (Salesforce's published algorithm).
-
-    :raises ValueError: if ``identifier`` is neither 15 nor 18 letters and digits.
     """
     if not re.fullmatch(r"[0-9A-Za-z]{15}(?:[0-9A-Za-z]{3})?", identifier):
         raise ValueError(f"{identifier!r} is not a Salesforce identifier of 15 or 18 letters and digits")

@@ -83,8 +83,6 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
 
     :class:`CommitError`: the replay ID is missing, invalid, out of retention, not delivered yet or older than the
         committed one; a retry fails too. :class:`CommitFailedError`: any other failure, which may be temporary.
-
-    :param message: the text of the ``Error`` in the ``CommitReplayResponse``.
     """
     text = " ".join(message.split())[:500]
     refused = any(part in text.lower() for part in _REFUSED)
@@ -132,10 +130,7 @@ class Commits:
         return request_id
 
     def answered(self, request_id: str, error: str | None) -> CommitError | None:
-        """Record the response to a commit; return its error, if any. A response to an unknown commit is ignored.
-
-        :param error: the text of the error, ``None`` for an acknowledgement.
-        """
+        """Record the response to a commit; return its error, if any. A response to an unknown commit is ignored."""
         commit = self._sent.get(request_id)
         if commit is None:
             return None
@@ -146,10 +141,8 @@ class Commits:
         return commit.error
 
     def outcome(self, replay_id: bytes) -> bool:
-        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: no response yet.
-
-        :raises CommitError: if the response is an error, or no commit of ``replay_id`` was sent.
-        """
+        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: no response yet. Raise its error,
+        if any."""
         # The last one: a keepalive commits the same replay ID again.
         commit = next((sent for sent in reversed(self._sent.values()) if sent.replay_id == replay_id), None)
         if commit is None:

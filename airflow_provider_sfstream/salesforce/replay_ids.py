@@ -19,10 +19,7 @@ def replay_id_to_text(replay_id: bytes) -> str:
 
 
 def replay_id_from_text(text: str) -> bytes:
-    """Return the bytes of a replay ID in hex text (an optional ``0x`` is accepted).
-
-    :raises InvalidReplayIdError: if ``text`` is empty, not hex, of odd length, or over 64 bytes.
-    """
+    """Return the bytes of a replay ID in hex text (an optional ``0x`` is accepted)."""
     digits = text.strip().removeprefix("0x").removeprefix("0X")
     try:
         replay_id = bytes.fromhex(digits)
@@ -37,20 +34,15 @@ def replay_id_from_text(text: str) -> bytes:
 
 
 def replay_id_from_integer(number: int) -> bytes:
-    """Return the bytes of a replay ID of the Streaming API, which is a number.
-
-    :raises InvalidReplayIdError: if it is negative, as the replay options -1 and -2 are, or over eight bytes.
-    """
+    """Return the bytes of a replay ID of the Streaming API: a number, not negative as the replay options -1 and -2
+    are."""
     if type(number) is not int or not 0 <= number < 2**64:
         raise InvalidReplayIdError(f"{number!r} is not a replay ID of the Streaming API. Nothing was read or moved.")
     return number.to_bytes(8, "big")
 
 
 def replay_id_to_integer(replay_id: bytes) -> int:
-    """Return the number of ``replay_id`` for the Streaming API.
-
-    :raises InvalidReplayIdError: if it does not have eight bytes: then it is from another API.
-    """
+    """Return the number of ``replay_id`` for the Streaming API. Those of the other API have another length."""
     if len(replay_id) != 8:
         raise InvalidReplayIdError(
             f"Replay ID {replay_id.hex()} is not from the Streaming API: those have eight bytes (16 hex digits). "

@@ -36,11 +36,7 @@ _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}(?:\.[A-Za-z_][A-Za-z0-9_]
 
 
 def check(schema: dict[str, Any]) -> None:
-    """Check that a schema can safely decode any payload.
-
-    :param schema: the JSON document of a record's schema.
-    :raises SchemaError: naming the violation of Avro or of these limits.
-    """
+    """Check that a schema can safely decode any payload."""
     try:
         _Walk().type(schema, "", 0)
     except _UnusableError as reason:
@@ -179,11 +175,7 @@ def _excerpt(value: Any) -> str:
 
 
 def parse(schema_json: str) -> dict[str, Any]:
-    """Return the record schema in ``schema_json``. It can safely decode payloads; see
-    :func:`~airflow_provider_sfstream.salesforce.schemas.check`.
-
-    :raises SchemaError: if it is not JSON, or not the schema of a record, or fails the check.
-    """
+    """Return the record schema in ``schema_json``. It can safely decode payloads; see :func:`check`."""
     if len(schema_json) > LARGEST_SCHEMA:
         raise SchemaError(f"An Avro schema is too large: {len(schema_json)} characters, at most {LARGEST_SCHEMA}.")
     try:
@@ -198,10 +190,8 @@ def parse(schema_json: str) -> dict[str, Any]:
 
 
 def record_name(schema_json: str) -> str:
-    """Return the event's API name (``Order__e``, ``AccountChangeEvent``): the name of the schema's record.
-
-    On a channel with several entities only the schema contains it.
-    """
+    """Return the event's API name (``Order__e``, ``AccountChangeEvent``), which on a channel of several entities only
+    the schema contains."""
     return str(parse(schema_json).get("name", "")).rpartition(".")[2]
 
 
@@ -228,10 +218,8 @@ class SchemaCache:
         self._lock = threading.Lock()
 
     def get(self, schema_id: str) -> str:
-        """Return the schema JSON of ``schema_id``.
-
-        :raises SchemaError: if the loader's result is not the schema of a record; it is not cached.
-        """
+        """Return the schema JSON of ``schema_id``. A result of the loader that is not the schema of a record is not
+        cached."""
         cached = self._schemas.get(schema_id)
         if cached is not None:
             return cached

@@ -40,10 +40,7 @@ def select(entity: str, columns: Sequence[str], ids: Collection[str] = ()) -> st
 
 
 def count(entity: str) -> str:
-    """Return the query for the number of records of ``entity``.
-
-    :raises ValueError: if its name is invalid.
-    """
+    """Return the query for the number of records of ``entity``."""
     return select(entity, ["Id"]).replace("SELECT Id ", "SELECT COUNT() ")
 
 

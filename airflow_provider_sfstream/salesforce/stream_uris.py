@@ -77,11 +77,7 @@ class StreamUri:
 
     @classmethod
     def parse(cls, text: str) -> StreamUri:
-        """Return the URI in ``text``, which need not be in canonical form.
-
-        :raises InvalidTopicError: if its path is not a topic name.
-        :raises ConfigurationError: if it is not a valid URI, naming the invalid part. The error never shows user info.
-        """
+        """Return the URI in ``text``, which need not be in canonical form. No error shows its user info."""
         parts = _split(text)
         arguments: dict[str, Any] = {}
         for key, value in _query(text, parts.query):
@@ -115,8 +111,6 @@ class StreamUri:
         """Return the trigger's arguments: topic, connection, and all values that differ from its defaults.
 
         Equal values give arguments that serialize to equal text, so that Airflow sees one trigger.
-
-        :raises ConfigurationError: if it is a landed stream, which cannot be watched.
         """
         if self.subscription is not None:
             raise ConfigurationError(

@@ -50,8 +50,6 @@ class Topic:
 
         :param api: the API to read it with: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it
             carries the topic.
-        :raises InvalidTopicError: if the name is not valid for a topic, or ``api`` does not carry it. Nothing was
-            contacted.
         """
         if api not in (None, *APIS):
             raise InvalidTopicError(f"api={api!r} must be 'pubsub', 'streaming' or None. Nothing was read or moved.")
@@ -122,18 +120,13 @@ def retention_by_kind(topic: str) -> timedelta | None:
 
 
 def retention_by_event_type(event_type: object) -> timedelta | None:
-    """Return the retention of platform events with an ``eventType`` of the Metadata API; ``None`` for any other value.
-
-    :param event_type: ``HighVolume`` or ``StandardVolume`` (Metadata API guide, "CustomObject").
-    """
+    """Return the retention of platform events with an ``eventType`` of the Metadata API (guide: "CustomObject"), if
+    known."""
     return _BY_EVENT_TYPE.get(event_type) if isinstance(event_type, str) else None
 
 
 def check_age(older_than: timedelta) -> None:
-    """Raise for an age at which drains and backfills may still need landed windows.
-
-    :raises ConfigurationError: if it is below :data:`LEAST_WINDOW_AGE`.
-    """
+    """Raise for an age at which drains and backfills may still need landed windows."""
     if not isinstance(older_than, timedelta) or older_than < LEAST_WINDOW_AGE:
         raise ConfigurationError(
             f"older_than={older_than!r} must be a timedelta of at least {LEAST_WINDOW_AGE.days} days: until then "

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.salesforce.bitmaps import field_names
+from live_check.bitmap_names import field_names
 from live_check.calls import Stream
 from live_check.events import Schema
 from live_check.probe import probe

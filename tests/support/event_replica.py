@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import fastavro
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.salesforce.bitmaps import field_names
+from live_check.bitmap_names import field_names
 from tests.support.replica_comparison import Rows
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from airflow_provider_sfstream.salesforce.bitmaps import field_names
+from live_check.bitmap_names import field_names
 from tests.support.localorg import LocalOrg
 
 

@@ -74,10 +74,8 @@ class RefreshToken(_Secretive):
 
 @dataclass(frozen=True)
 class UsernamePassword(_Secretive):
-    """OAuth username-password, which Salesforce blocks in new orgs and is retiring.
-
-    ``password`` ends with the security token.
-    """
+    """OAuth username-password, which Salesforce blocks in new orgs and is retiring. The security token ends the
+    password."""
 
     login_url: str
     consumer_key: str
@@ -103,16 +101,10 @@ _SECRETS = ("consumer_secret", "private_key", "refresh_token", "password", "acce
 def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credentials:
     """Return the credentials in a connection's ``fields``.
 
-    The flow is ``auth_flow`` (``client_credentials``, ``jwt_bearer``, ``refresh_token``, ``password`` or
-    ``access_token``) if set. Otherwise it follows from which of these is set: ``access_token``, ``refresh_token``,
-    ``private_key`` or ``private_key_file_path``, ``password``; two of them are contradictory. If none is set, the flow
-    is client credentials.
+    The flow is ``auth_flow`` if set. Otherwise it follows from which selecting field of :data:`_FLOWS` is set; two of
+    them are contradictory. If none is set, the flow is client credentials.
 
-    :param fields: ``login``, ``password``, ``security_token``, ``domain``, ``consumer_key``, ``consumer_secret``,
-        ``private_key``, ``private_key_file_path``, ``instance``, ``instance_url``, ``auth_flow``, ``login_url``,
-        ``refresh_token``, ``access_token``; missing or ``None`` if not set.
     :param allow_insecure: accept ``http://`` to an address that is not loopback.
-    :raises ConfigurationError: naming the fields that are missing, contradictory or unusable.
     """
     remember_secrets(*map(fields.get, _SECRETS), fields.get("security_token"))
     flow = fields.get("auth_flow") or _inferred_flow(fields)

@@ -148,7 +148,6 @@ def _identity(url: str, address: str) -> tuple[str, str | None]:
     """Return org id and user id from ``https://host/id/{org id}/{user id}``; an empty org id for another URL.
 
     :param address: the address that returned it, for the error.
-    :raises IdentityError: if it is no URL, or its ids are not valid Salesforce ids.
     """
     try:
         parts = urlsplit(url).path.strip("/").split("/")
@@ -173,10 +172,7 @@ def _checked_ids(org_id: str, user_id: object, address: str) -> tuple[str, str |
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:
-    """Return the JSON object in a response, empty if it has none.
-
-    :raises LoginUnavailableError: if the host reports that it is busy, independent of the body.
-    """
+    """Return the JSON object in a response, empty if it has none. A busy host may send any body."""
     if response.status_code >= 500 or response.status_code == 429:
         raise LoginUnavailableError(
             f"{_address(response)} answered HTTP {response.status_code}: the service is busy or in maintenance. "
@@ -207,10 +203,7 @@ def _token_document(response: httpx.Response) -> dict[str, Any]:
 
 
 def _user(response: httpx.Response, *, from_connection: bool) -> tuple[str, str | None]:
-    """Return org id and user id from a userinfo response.
-
-    :param from_connection: whether the token is from the connection.
-    """
+    """Return org id and user id from a userinfo response."""
     document = _json_object(response)
     org_id = str(document.get("organization_id") or "")
     if response.status_code == 200 and org_id:

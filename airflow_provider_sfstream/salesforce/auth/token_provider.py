@@ -45,7 +45,6 @@ class OAuthTokenProvider:
     :param organization_id: the required org of the login, if the connection names one.
     :param read_again: returns the current credentials, after Salesforce refused the former. May block.
     :param now: returns the seconds since the epoch.
-    :raises ConfigurationError: if the certificate authority or a proxy is unusable.
     """
 
     def __init__(
@@ -75,10 +74,7 @@ class OAuthTokenProvider:
         return f"{type(self).__name__}({self._credentials!r})"
 
     def token(self) -> AccessToken:
-        """Return the current token; log in if needed.
-
-        :raises AuthenticationError: if the login failed; :class:`LoginUnavailableError` if that is temporary.
-        """
+        """Return the current token; log in if needed. A temporary failure is a :class:`LoginUnavailableError`."""
         while True:
             login, is_owner = self._join()
             if is_owner:

@@ -16,10 +16,8 @@ from airflow_provider_sfstream.redaction import remember_secrets
 class AccessToken:
     """Result of a login, sufficient to call any Salesforce API. Neither its repr nor an error shows the token.
 
-    :param value: the access token (or session id) itself.
     :param instance_url: scheme and host of the org, without a path.
     :param org_id: 15 or 18 characters.
-    :param user_id: of the user that logged in, where known.
     :raises AuthenticationError: if the token is empty or cannot be sent in a header.
     """
 
@@ -41,10 +39,7 @@ class TokenProvider(Protocol):
     """Source of the current access token; logs in if there is none. Safe for concurrent threads and tasks."""
 
     def token(self) -> AccessToken:
-        """Return the current token; log in if needed.
-
-        :raises AuthenticationError: if the login failed.
-        """
+        """Return the current token; log in if needed. Raises an AuthenticationError if the login failed."""
         ...
 
     async def atoken(self) -> AccessToken:
@@ -57,10 +52,7 @@ class TokenProvider(Protocol):
 
 
 class Session:
-    """The access tokens of one client. Safe for concurrent threads and tasks.
-
-    :param token_provider: source of the access token, read at each call.
-    """
+    """The access tokens of one client. Safe for concurrent threads and tasks."""
 
     def __init__(self, token_provider: TokenProvider) -> None:
         self._token_provider = token_provider

@@ -205,7 +205,6 @@ def error_from(
 
     :param code: the ``error-code`` trailer, with or without its prefix; ``None`` if missing.
     :param status: name of the gRPC status; ``None`` if missing.
-    :param details: the status text.
     :param topic: the subject of the call: a topic, or another name for the message.
     :param rpc_id: the ``rpc-id`` trailer, which Salesforce support requires.
     """
@@ -221,10 +220,7 @@ def error_from(
 
 
 def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
-    """Return the error for one failed event in the response to a publish request, ready to raise.
-
-    :param text: of the error in the event's result.
-    """
+    """Return the error for one failed event in the response to a publish request, ready to raise."""
     rule = next((rule for part, rule in _BY_RESULT if part in text), _REFUSED)
     return rule.report(topic, [quoted(text or "no reason reported")])
 

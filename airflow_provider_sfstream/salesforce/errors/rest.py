@@ -248,9 +248,7 @@ def error_from_response(
     """Return the error for a failed request of settings, ready to raise.
 
     :param status: HTTP status; ``None`` if the response is missing or incomplete.
-    :param code: the first ``errorCode`` of the response, if it has one.
-    :param message: the ``message`` of that error, or the network's error text.
-    :param what: the subject of the request, with which the error begins.
+    :param message: the ``message`` of the response's first error, or the network's error text.
     :param names_record: whether the URL names a record, so that "not found" is about that record.
     """
     if status is None and TLS_FAULT.search(message or ""):
@@ -267,9 +265,6 @@ def query_error(status: int | None, code: str | None, message: str | None, *, wh
 
 
 def job_error(message: str, *, what: str) -> SalesforceStreamError:
-    """Return the error for a query job that failed in the org.
-
-    :param message: its ``errorMessage``.
-    """
+    """Return the error for a query job that failed in the org."""
     is_temporary = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
     return (RECORDS.unavailable if is_temporary else RECORDS.rejected).report_response(what, None, None, message)

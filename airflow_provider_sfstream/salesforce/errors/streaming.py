@@ -129,8 +129,7 @@ _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
 def error_from_reply(error: str | None, failure_reason: str | None = None, *, topic: str) -> SalesforceStreamError:
     """Return the error for a Bayeux reply with ``"successful": false``, ready to raise.
 
-    :param error: the ``error`` of the reply.
-    :param failure_reason: its ``ext.sfdc.failureReason``, if present, which is more specific.
+    :param failure_reason: its ``ext.sfdc.failureReason``, if present, which is more specific than ``error``.
     :param topic: the topic of the subscription, or another name for the message.
     """
     reported = [text.strip() for text in (failure_reason, error) if isinstance(text, str) and text.strip()]
@@ -146,7 +145,6 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
 
     :param status: of the response; ``None`` if it is missing or incomplete.
     :param text: text of the network error or of the response.
-    :param topic: the subject of the request.
     """
     rule = _TLS if status is None and rules.TLS_FAULT.search(text or "") else rules.TRANSPORT
     if status is not None and status >= 400:

@@ -23,8 +23,7 @@ def read(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> h
 
     :param most_bytes: maximum of its body, decompressed; no more is ever decompressed.
     :param most_seconds: maximum for the body. The client limits the time for each part of it.
-    :raises UnusableAnswerError: if it exceeds a limit, or cannot be decompressed.
-    :raises httpx.HTTPError: if it is incomplete.
+    :raises httpx.HTTPError: if it is incomplete, exceeds a limit, or cannot be decompressed.
     """
     try:
         body = _Body(response, most_bytes, most_seconds)

@@ -22,17 +22,14 @@ def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
 
     :param proxies: proxy URL by scheme (``http``, ``https``); with precedence over ``HTTPS_PROXY`` and similar
         variables of the environment, from which ``NO_PROXY`` excludes hosts.
-    :raises ConfigurationError: if it is not the URL of a proxy.
     """
     proxy = _proxy_for(url, proxies)
     return None if proxy is None else checked_proxy(proxy)
 
 
 def checked_proxy(url: object) -> str:
-    """Return the URL of a proxy, validated so that all libraries parse it in the same way.
-
-    :raises ConfigurationError: if it is not the URL of an HTTP proxy. The error does not show it.
-    """
+    """Return the URL of a proxy, validated so that all libraries parse it in the same way. The error does not show
+    it."""
     text = url if isinstance(url, str) else ""
     remember_user_info(text)
     try:
@@ -57,11 +54,7 @@ def checked_proxy(url: object) -> str:
 
 
 def check_grpc_proxy(host: str) -> None:
-    """Raise if the environment names a SOCKS proxy for gRPC, which would ignore it and connect without a proxy.
-
-    :param host: the host to connect to, which ``no_grpc_proxy`` or ``no_proxy`` may exclude.
-    :raises ConfigurationError: if a SOCKS proxy is set. Nothing was contacted.
-    """
+    """Raise if the environment names a SOCKS proxy for gRPC, which would ignore it and connect without a proxy."""
     name, proxy = _first_set(_GRPC_VARIABLES)
     if proxy.lower().startswith("socks") and "://" in proxy:
         remember_user_info(proxy)
@@ -108,7 +101,6 @@ def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str]
 
     :param url: ``https://host:port`` or ``http://host:port``.
     :param context: how to verify TLS; ``None`` for plaintext.
-    :param proxies: see :func:`proxy_for`.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

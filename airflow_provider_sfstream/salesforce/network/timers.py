@@ -45,10 +45,7 @@ class Timers:
 
     @classmethod
     def from_fields(cls, given: Mapping[str, Any]) -> Self:
-        """Return the timers in ``given``, by name, as numbers or as text; ``None`` selects the default.
-
-        :raises ConfigurationError: naming the field that is not a number of seconds.
-        """
+        """Return the timers in ``given``, by name, as numbers or as text; ``None`` selects the default."""
         return cls(**{name: _number(value) for name, value in given.items() if value is not None})
 
 

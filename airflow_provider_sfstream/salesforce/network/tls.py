@@ -21,8 +21,6 @@ def load_ca(tls_ca: str | None) -> str | None:
     """Return the PEM text of a custom certificate authority, passed as PEM text or as the path of a file.
 
     ``None`` and the empty text select the public authorities.
-
-    :raises ConfigurationError: if the file cannot be read, or contains no certificate.
     """
     if not tls_ca or not tls_ca.strip():
         return None
@@ -49,7 +47,7 @@ def load_ca(tls_ca: str | None) -> str | None:
 def ssl_context(ca_pem: str | None) -> ssl.SSLContext:
     """Return a verifying TLS context that trusts ``ca_pem``, or the public authorities for ``None``.
 
-    One context for each authority in a process, because reading the public authorities takes about 50 ms of CPU time.
+    One for each authority in a process, because reading the public authorities takes about 50 ms of CPU time.
     """
     return ssl.create_default_context(cadata=ca_pem) if ca_pem else httpx.create_ssl_context()
 
@@ -72,7 +70,6 @@ def checked_origin(name: str, url: str, *, allow_insecure: bool) -> str:
 
     :param name: name of the URL in messages, which never quote it.
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :raises ConfigurationError: if it is not a valid URL, has a user name, or would send credentials in plaintext.
     """
     try:
         # urlsplit silently drops some control characters.

@@ -14,27 +14,20 @@ _WHAT = "the org's allocations"
 
 
 class AllocationClient(RestClient):
-    """Reader of remaining allocations; a context manager that closes its connections. Each read is one API request.
+    """Reader of remaining allocations; each read is one API request.
 
-    The user needs the permission "View Setup and Configuration". Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
+    The user needs the permission "View Setup and Configuration".
     """
 
     needs_version = "allocations require"
 
     def all(self) -> dict[str, Allocation]:
-        """Return every allocation with a maximum above 0, by name. Salesforce updates the numbers with a small delay.
-
-        :raises SalesforceStreamError: if they cannot be read.
-        """
+        """Return every allocation with a maximum above 0, by name. Salesforce updates the numbers with a small
+        delay."""
         return allocations_from(self.request("GET", "limits", what=_WHAT))
 
     def get(self, *names: str) -> list[Allocation]:
-        """Return the allocations of these names, from one response.
-
-        :raises AllocationUnknownError: if Salesforce does not report one of them.
-        :raises SalesforceStreamError: if they cannot be read.
-        """
+        """Return the allocations of these names, from one response."""
         allocations = self.all()
         for name in names:
             if name not in allocations:
@@ -42,13 +35,11 @@ class AllocationClient(RestClient):
         return [allocations[name] for name in names]
 
     def delivered(self, now: datetime) -> dict[str, int]:
-        """Return the numbers of events delivered to all clients in the 24 hours up to the last full hour: ``platform
-        events`` and ``change events``. Sends two requests.
+        """Return the numbers of events delivered to all clients in the 24 hours up to the last full hour, by kind.
+        Sends two requests.
 
         The numbers show the use of an allocation. Only ``/limits``, which counts differently, reports how much remains.
-        Kinds without a number are not in the result.
-
-        :raises SalesforceStreamError: if they cannot be read: not every edition has ``PlatformEventUsageMetric``.
+        Kinds without a number are not in the result, and not every edition has ``PlatformEventUsageMetric``.
         """
         counts = {kind: self._metric(metric, now) for kind, metric in DELIVERY_METRICS.items()}
         return {kind: count for kind, count in counts.items() if count is not None}

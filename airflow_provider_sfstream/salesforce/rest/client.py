@@ -131,8 +131,6 @@ class RestClient:
         """Return the org's time, aware, in whole seconds, from a ``Date`` header (RFC 9110).
 
         Reads the public list of API versions, which is no counted API request.
-
-        :raises SalesforceStreamError: if the org does not respond, or its response has no time.
         """
         what = "the org's time"
         url = f"{self._origin(self._session.token())}/services/data"
@@ -174,11 +172,7 @@ def _network_faults(what: str) -> Iterator[None]:
 
 
 def _date(response: httpx.Response) -> datetime:
-    """Return the time of a response that its origin sent now.
-
-    :raises KeyError: if it has no time.
-    :raises ValueError: if the time is invalid or has no time zone, or a cache sent the response.
-    """
+    """Return the time of a response that its origin sent now."""
     date = parsedate_to_datetime(response.headers["Date"])
     if date.tzinfo is None or date.year >= _LAST_YEAR or response.headers.get("Age", "").strip() not in ("", "0"):
         raise ValueError
@@ -222,7 +216,6 @@ def measured_server_time(
 ) -> ServerTime | None:
     """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
-    :param clock: returns monotonic seconds.
     :raises SalesforceStreamError: if the login failed.
     """
     token_provider.token()  # a failed login is an error of the run, not a missing measurement

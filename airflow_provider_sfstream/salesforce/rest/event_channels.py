@@ -20,12 +20,7 @@ _MEMBERS = "the members of the org's channels"
 
 @dataclass(frozen=True)
 class EventChannelRecord:
-    """Record of a custom channel in the org.
-
-    :param id: 18 characters, beginning with ``0YL``.
-    :param name: its full name: ``Sales__chn``.
-    :param type: ``data`` or ``event``; cannot change after creation.
-    """
+    """Record of a custom channel in the org. Its type, ``data`` or ``event``, cannot change after creation."""
 
     id: str
     name: str
@@ -38,11 +33,7 @@ class EventChannelRecord:
 
 @dataclass(frozen=True)
 class ChannelMemberRecord:
-    """Record of a channel member in the org; its channel and entity cannot change after creation.
-
-    :param id: 18 characters, beginning with ``0v8``.
-    :param name: its full name: usually ``Sales_chn_AccountChangeEvent``.
-    """
+    """Record of a channel member in the org; its channel and entity cannot change after creation."""
 
     id: str
     name: str
@@ -54,12 +45,11 @@ class ChannelMemberRecord:
 
 
 class EventChannelClient(ToolingRecordsClient):
-    """Client that creates, reads, changes and deletes custom channels and their members; also a context manager.
+    """Client that creates, reads, changes and deletes custom channels and their members.
 
     Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". Changes
     affect an open subscription within about 10 minutes. Salesforce no longer delivers the events of a removed member:
-    callers ask for confirmation, this class does not. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
+    callers ask for confirmation, this class does not.
     """
 
     first_api_version = FIRST_API_VERSION
@@ -77,11 +67,7 @@ class EventChannelClient(ToolingRecordsClient):
         return None
 
     def create(self, name: str, channel_type: ChannelType, label: str) -> EventChannelRecord:
-        """Create a channel without members, and return the stored record.
-
-        :raises AlreadyExistsError: if the name exists in the org.
-        :raises ConfigurationError: if Salesforce does not accept a value.
-        """
+        """Create a channel without members, and return the stored record."""
         what = f"channel {name}"
         self._post(_CHANNEL, name, {"channelType": channel_type, "label": label}, what)
         record = self.find(name)
@@ -90,10 +76,7 @@ class EventChannelClient(ToolingRecordsClient):
         return record
 
     def relabel(self, record: EventChannelRecord, label: str) -> None:
-        """Change the label of a channel, its only mutable field.
-
-        :raises TopicNotFoundError: if it does not exist any more.
-        """
+        """Change the label of a channel, its only mutable field."""
         self._patch(_CHANNEL, record.id, record.name, {"channelType": record.type, "label": label}, str(record))
 
     def delete(self, record: EventChannelRecord) -> bool:
@@ -116,17 +99,12 @@ class EventChannelClient(ToolingRecordsClient):
         """Add a member to a channel.
 
         :raises AlreadyExistsError: if the channel has this member, or another one has its name.
-        :raises ConfigurationError: if Salesforce does not accept a value, for example a missing field.
         """
         what = f"member {member.entity} of channel {channel}"
         self._post(_MEMBER, member_name(channel, member.entity), _metadata(channel, member), what)
 
     def change(self, record: ChannelMemberRecord, member: ChannelMember) -> None:
-        """Change filter and enriched fields of a member.
-
-        :raises TopicNotFoundError: if it does not exist any more.
-        :raises ConfigurationError: if Salesforce does not accept a value.
-        """
+        """Change filter and enriched fields of a member."""
         self._patch(_MEMBER, record.id, record.name, _metadata(record.channel, member), str(record))
 
     def remove(self, record: ChannelMemberRecord) -> bool:

@@ -41,10 +41,7 @@ class EventTopicClient(ToolingRecordsClient):
     needs_version = "lists of topics require"
 
     def all(self) -> EventTopics:
-        """Return all topics that the user can see, by kind and name. Sends four requests, more for long lists.
-
-        :raises SalesforceStreamError: if a request fails.
-        """
+        """Return all topics that the user can see, by kind and name. Sends four requests, more for long lists."""
         kinds: dict[str, Callable[[], Iterator[EventTopic]]] = {
             "events": self._events,
             "custom channels": self._channels,
@@ -86,11 +83,7 @@ class EventTopicClient(ToolingRecordsClient):
 
 
 class EventDefinitionClient(ToolingRecordsClient):
-    """Reader of definitions of platform events; a context manager that closes its connections.
-
-    The user needs the permission "View Setup and Configuration". Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
-    """
+    """Reader of definitions of platform events. The user needs the permission "View Setup and Configuration"."""
 
     needs_version = "definitions of platform events require"
     checked = _OBJECT, "the definitions of the org's objects"
@@ -101,8 +94,6 @@ class EventDefinitionClient(ToolingRecordsClient):
 
         Sends one request for a custom platform event, and none for any other topic. If other objects of the org have
         the same developer name (``Order__c`` besides ``Order__e``), it sends one more, and one for each of them.
-
-        :raises SalesforceStreamError: if the definition cannot be read.
         """
         by_kind = retention_by_kind(topic)
         return retention_by_event_type(self.event_type(topic.removeprefix("/event/"))) if by_kind is None else by_kind
@@ -111,7 +102,6 @@ class EventDefinitionClient(ToolingRecordsClient):
         """Return ``HighVolume`` or ``StandardVolume``; ``None`` if the event does not exist or is hidden.
 
         :param name: of a custom platform event: ``Order__e``, with a namespace ``Shop__Order__e``.
-        :raises SalesforceStreamError: if the definition cannot be read.
         """
         what = f"the definition of {name}"
         namespace, _, developer_name = name.removesuffix("__e").rpartition("__")

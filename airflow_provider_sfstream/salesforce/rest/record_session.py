@@ -30,10 +30,6 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
 
     If Salesforce refuses the token of a request, the session logs in and sends it again, once. It retries read-only
     requests after temporary faults of the connection or the service.
-
-    :param proxies: proxy URL by scheme, with precedence over the environment.
-    :raises AuthenticationError: if a login failed.
-    :raises ConfigurationError: if the org's URL is not an HTTPS URL. Nothing was sent to it.
     """
     instance_url = tokens.token().instance_url
     if urlsplit(instance_url).scheme != "https":

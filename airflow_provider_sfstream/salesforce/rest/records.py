@@ -36,15 +36,11 @@ _MOST_EMPTY_PAGES = 10
 class RecordClient:
     """Reader of records, including deleted ones in the recycle bin. A context manager that closes its connections.
 
-    It uses one login, and renews it once for each request with a refused token. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`. Not thread-safe.
+    Renews its login once for each request with a refused token. Not thread-safe.
 
-    :param token_provider: source of the access token, read at each request.
-    :param api_version: 47.0 or above, a leading ``v`` allowed.
     :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
     :param proxies: proxy URL by scheme (``https``), with precedence over ``HTTPS_PROXY`` of the environment.
     :param job_wait: seconds before the first and between two polls of a query job.
-    :raises ConfigurationError: if an argument is invalid, or the org's URL is not an HTTPS URL.
     :raises AuthenticationError: if the login failed.
     """
 
@@ -86,19 +82,13 @@ class RecordClient:
         self._session.close()
 
     def describe(self, entity: str) -> dict[str, str]:
-        """Return the describe type of each field of ``entity`` that the user may see, by field name.
-
-        :raises SalesforceStreamError: for example ``AccessDeniedError`` if the entity does not exist or is hidden.
-        """
+        """Return the describe type of each field of ``entity`` that the user may see, by field name."""
         with self._errors(f"{entity}: its fields"):
             described = getattr(self.salesforce, entity).describe()
             return {str(field["name"]): str(field["type"]) for field in described["fields"]}
 
     def count(self, entity: str) -> int:
-        """Return the number of records.
-
-        :raises SalesforceStreamError: if the request fails.
-        """
+        """Return the number of records."""
         with self._errors(f"{entity}: its number of records"):
             return int(self.salesforce.query(soql.count(entity), include_deleted=True)["totalSize"])
 
@@ -106,7 +96,6 @@ class RecordClient:
         """Yield columns of all records, or of those with these ids, page by page through the REST API.
 
         :param ids: at most :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_url`.
-        :raises SalesforceStreamError: naming the number of records read before.
         """
         fetched = 0
         progress = _Progress()
@@ -132,7 +121,6 @@ class RecordClient:
 
         :param ids: at most :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_body`.
         :param page_records: records of one page, which is in memory.
-        :raises SalesforceStreamError: naming the number of records read before.
         """
         fetched = 0
         progress = _Progress()
@@ -189,19 +177,13 @@ class _Progress:
         self._paths: set[str] = set()
 
     def check(self, records: int) -> None:
-        """Record a page.
-
-        :raises ValueError: if there are too many consecutive empty pages.
-        """
+        """Record a page."""
         self._empty = 0 if records else self._empty + 1
         if self._empty > _MOST_EMPTY_PAGES:
             raise ValueError(f"{self._empty} consecutive empty pages")
 
     def follow(self, path: Any) -> None:
-        """Record the path of the next page.
-
-        :raises ValueError: if the path is a repetition, or not on this host, which would receive the token.
-        """
+        """Record the path of the next page; one on another host would receive the token."""
         if not isinstance(path, str) or not path.startswith("/services/") or path in self._paths:
             raise ValueError(f"the path of the next page is invalid or repeated: {path!r}")
         self._paths.add(path)

@@ -14,17 +14,13 @@ from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
 
 class ToolingRecordsClient(RestClient):
-    """Client for records of the Tooling API. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`."""
+    """Client for records of the Tooling API."""
 
     checked: ClassVar[tuple[str, str]]
     """The object that :meth:`check` reads, and its name in errors."""
 
     def check(self) -> None:
-        """Read one record, to check the permission of this user.
-
-        :raises SalesforceStreamError: naming the failed step.
-        """
+        """Read one record, to check the permission of this user."""
         kind, what = self.checked
         self._query(f"SELECT Id FROM {kind} LIMIT 1", what)  # noqa: S608
 
@@ -96,7 +92,6 @@ _METADATA = {
 class ManagedEventSubscriptionRecord:
     """Record of a managed event subscription in the org.
 
-    :param id: 18 characters, beginning with ``18x``.
     :param topic_name: topic; cannot change after creation.
     :param default_replay: ``LATEST`` or ``EARLIEST``: start of the subscription before the first commit.
     :param error_recovery_replay: the same, if the committed replay ID can no longer be read.
@@ -122,12 +117,11 @@ class ManagedEventSubscriptionRecord:
 
 
 class ToolingClient(ToolingRecordsClient):
-    """Client that creates, reads, changes and deletes managed event subscriptions; also a context manager.
+    """Client that creates, reads, changes and deletes managed event subscriptions.
 
     Reading needs the user permission "View Setup and Configuration", other calls "Customize Application". The Pub/Sub
     API applies changes up to about two minutes later. Stopping and deleting discard the committed replay ID (Metadata
-    API guide, "ManagedEventSubscription"): callers ask for confirmation, this class does not. Errors are those of
-    :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
+    API guide, "ManagedEventSubscription"): callers ask for confirmation, this class does not.
     """
 
     first_api_version = FIRST_API_VERSION
@@ -138,8 +132,6 @@ class ToolingClient(ToolingRecordsClient):
         """Create a record and return it as stored by Salesforce.
 
         :param settings: ``label``, ``default_replay``, ``error_recovery_replay`` and ``state``.
-        :raises AlreadyExistsError: if the name exists in the org.
-        :raises ConfigurationError: if Salesforce does not accept a value, for example a missing topic.
         """
         what = f"managed event subscription {developer_name} on {topic_name}"
         metadata = _metadata({"topic_name": topic_name, **settings})
@@ -147,10 +139,7 @@ class ToolingClient(ToolingRecordsClient):
         return self.get(ManagedSubscription.parse(record_id or developer_name))
 
     def get(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord:
-        """Return the record of ``subscription``.
-
-        :raises TopicNotFoundError: if it does not exist or is hidden from this user.
-        """
+        """Return the record of ``subscription``."""
         return _record(self._row(subscription))
 
     def find(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
@@ -171,9 +160,6 @@ class ToolingClient(ToolingRecordsClient):
         """Change settings, those of :meth:`create`, and return the stored record. The topic cannot change.
 
         Salesforce replaces all settings together, which reverts a concurrent change by another client.
-
-        :raises TopicNotFoundError: if it does not exist or is hidden from this user.
-        :raises ConfigurationError: if Salesforce does not accept a value.
         """
         row = self._row(subscription)
         record = _record(row)

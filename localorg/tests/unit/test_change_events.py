@@ -13,7 +13,7 @@ import fastavro
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.salesforce.bitmaps import field_names
+from live_check.bitmap_names import field_names
 from sfstream_localorg.bus.database import open_database
 from sfstream_localorg.bus.event_bus import BusEvent, EventBus
 from sfstream_localorg.bus.schemas import SchemaRegistry

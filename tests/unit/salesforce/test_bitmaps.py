@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import SchemaError
-from airflow_provider_sfstream.salesforce.bitmaps import FieldPositions, decode_bitmap, field_names
+from airflow_provider_sfstream.salesforce.bitmaps import FieldPositions, decode_bitmap
+from live_check.bitmap_names import field_names
 from sfstream_localorg.records.bitmaps import bitmap
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": n, "type": "string"} for n in ("Street", "City")]}
