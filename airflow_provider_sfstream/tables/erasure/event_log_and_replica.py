@@ -35,8 +35,7 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
     is_header,
     is_of_quarantine,
 )
-from airflow_provider_sfstream.tables.event_log.stored_rules import StoredRules
-from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, StoredRules, find_tables
 from airflow_provider_sfstream.tables.job_config import METRICS
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.decoding import DECODER, LINES, OUTSIDE, EventPlan, write_events
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, QUARANTINE_TABLE, Dates
 from airflow_provider_sfstream.tables.rows.event_batches import (
@@ -32,17 +32,6 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class WriteResult:
-    """Rows written by one run: by table, and in the quarantine; events outside of the interval; and the number of
-    events that each decoder has read."""
-
-    tables: dict[str, int]
-    quarantined: int
-    outside_interval: int
-    decoders: dict[str, int]
 
 
 class DeltaTables:
@@ -61,7 +50,9 @@ class DeltaTables:
         self._location = engine.files.table_location(base)
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
-        self._read = {table: self._version(table) for table in (*names, QUARANTINE_TABLE)}
+        self._read: dict[str, TableVersion] = {}
+        for table in (*names, QUARANTINE_TABLE):
+            self._before(table)
 
     def registry(self, table: str) -> ColumnRegistry:
         """Return the columns of the table's schema: a commit adds columns and never removes one."""
@@ -85,9 +76,8 @@ class DeltaTables:
             for path, file in self._before(table).files.items():
                 day = file.get("partition.event_date")
                 is_own = window_of(path) in self._own
-                if (dates is None or day is None or dates[0] <= day <= dates[1]) and not (
-                    is_own and len(self._own) == 1
-                ):
+                is_relevant = dates is None or day is None or dates[0] <= day <= dates[1]
+                if is_relevant and not (is_own and len(self._own) == 1):
                     paths_by_owner[is_own].append(f"{table}/{path}")
                     count += file["num_records"] or 0
         schemas = (KEYS.remove(3), KEYS)
@@ -98,43 +88,42 @@ class DeltaTables:
         ]
         return frames, count
 
-    def write(self, rows: Frame, plan: EventPlan) -> WriteResult:
-        """Write landed rows in place of the run's own rows of all tables.
+    def write(self, rows: Frame, plan: EventPlan, metrics: EventLogMetrics) -> None:
+        """Write landed rows in place of the run's own rows of all tables, and count them in ``metrics``.
 
         :raises PositionConflictError: if another job has written events of the same streams meanwhile.
         """
         lines = rows.map_batches(write_events(plan, self._location), LINES).collect()
         files: dict[str, list[TableFile]] = {table: [] for table in (*sorted(plan.tables), QUARANTINE_TABLE)}
-        written = WriteResult({}, 0, 0, {})
         for line in lines:
             if line["path"] is not None:
                 files[line["table"]].append(TableFile(**{name: line[name] for name in WRITTEN.names}))
             for name, count in (line["counts"] or {}).items():
                 if name == OUTSIDE:
-                    written.outside_interval += count
+                    metrics.outside_interval += count
                 else:
                     decoder = name.removeprefix(DECODER)
-                    written.decoders[decoder] = written.decoders.get(decoder, 0) + count
+                    metrics.decoders[decoder] = metrics.decoders.get(decoder, 0) + count
         for table, added in files.items():
             count = sum(file.rows for file in added)
             if table == QUARANTINE_TABLE:
-                written.quarantined = count
+                metrics.quarantined = count
                 self._commit_quarantine(added)
                 continue
-            self._commit(table, plan.tables[table].arrow_schema(), added, self._own_files(table), PARTITION_BY)
+            self._commit(table, plan.tables[table].arrow_schema(), added)
             windows = len({window_of(file.path) for file in added})
             log.info("%s: wrote %d rows of %d windows.", table, count, windows)
-            written.tables[table] = count
+            metrics.tables[table] = count
+        metrics.rows_written = sum(metrics.tables.values())
         for table in sorted(self._read.keys() - files.keys()):
-            self._commit(table, pa.schema([]), [], self._own_files(table), PARTITION_BY)
-        return written
+            self._commit(table, pa.schema([]), [])
 
     def _commit_quarantine(self, added: list[TableFile]) -> None:
         """Commit files of the quarantine in place of its own rows.
 
         If a compaction has merged own rows with others, those files are rewritten without the own rows.
         """
-        replaced = self._own_files(QUARANTINE_TABLE)
+        replaced: list[str] = []
         merged = [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
         if merged:
             stored = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
@@ -142,35 +131,28 @@ class DeltaTables:
             rewritten = files_of(stored.map_batches(write, WRITTEN).collect())
             rows = sum(self._before(QUARANTINE_TABLE).files[path]["num_records"] or 0 for path in merged)
             if sum(file.rows for file in rewritten) != rows:
-                added, replaced = [*added, *rewritten], [*replaced, *merged]
-        self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced, ())
+                added, replaced = [*added, *rewritten], merged
+        self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced)
 
     def _log(self, table: str) -> DeltaTableLog:
         return DeltaTableLog(self._location.below(table), self._job)
 
-    def _version(self, table: str) -> TableVersion:
-        return self._log(table).version(progress=self._progress, bounds=False)
-
     def _before(self, table: str) -> TableVersion:
         """Return the table's version that this run read first; the run's changes are based on that version alone."""
         if table not in self._read:
-            self._read[table] = self._version(table)
+            self._read[table] = self._log(table).version(progress=self._progress, bounds=False)
         return self._read[table]
 
-    def _own_files(self, table: str) -> list[str]:
-        return [path for path in self._before(table).files if window_of(path) in self._own]
-
     def _commit(
-        self,
-        table: str,
-        schema: pa.Schema,
-        added: Collection[TableFile],
-        removed: Collection[str],
-        partition_by: Sequence[str],
+        self, table: str, schema: pa.Schema, added: Collection[TableFile], replaced: Collection[str] = ()
     ) -> None:
+        """Commit files in place of own and other ``replaced`` ones."""
+        before = self._before(table)
+        removed = [*(path for path in before.files if window_of(path) in self._own), *replaced]
         if not added and not removed:
             return
-        version = self._log(table).commit(self._before(table), schema, added, removed, partition_by)
+        partition_by = () if table == QUARANTINE_TABLE else PARTITION_BY
+        version = self._log(table).commit(before, schema, added, removed, partition_by)
         log.info("%s: committed version %d with %d new files in place of %d.", table, version, len(added), len(removed))
 
 

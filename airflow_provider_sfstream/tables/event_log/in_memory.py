@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.job import EventLogJob
@@ -37,8 +36,9 @@ def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str
 
 
 def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
-    """Return the columns of the events, and the events in the order of the windows, each once, some at a time: memory
-    is that of a row group. An undecodable event is a quarantine row, with its ``reason``.
+    """Return the columns of the events, and the events in the order of the windows, each once, some at a time.
+
+    Memory is that of a row group. An undecodable event is a quarantine row, with its ``reason``.
 
     :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does; and if the events are of several tables, which have no common order.
@@ -58,17 +58,9 @@ def _decoded(
     windows = load_windows(engine.landing, config.manifests)
     if not any(window.files for window in windows):
         return None, iter(())
-    config = _InMemoryConfig(**{each.name: getattr(config, each.name) for each in fields(config)})
-    job = EventLogJob(engine, windows, config)
-    plan = job.plan()
+    plan = EventLogJob(engine, windows, config).plan()
     rows = engine.landed_rows(windows, verify=config.verify_files)
     return plan, plan.decode(rows.batches(None))
-
-
-class _InMemoryConfig(EventLogConfig):
-    def partition_of(self, window: LandedWindow) -> str:
-        """Return the window's ID: nothing is replaced."""
-        return window.window_id
 
 
 def _in_order(decoded: DecodedRows) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
@@ -21,7 +21,6 @@ from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, Ev
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
 from airflow_provider_sfstream.tables.event_log.duplicates import find_duplicates
-from airflow_provider_sfstream.tables.event_log.stored_rules import StoredRules
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     SurveyedFields,
     TableSources,
@@ -31,13 +30,11 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     sources_by_table,
     survey_fields,
 )
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Dates, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Dates, StoredRules, find_tables
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
-
-NOTHING_KEPT = StoredRules()
 
 
 def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
@@ -66,12 +63,9 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
         tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)
         plan = job.plan(tables)
         stored_rules.keep((*plan.tables, QUARANTINE_TABLE), config.rules)
-        written = tables.write(job.rows, plan)
         metrics.rows_in = sum(window.event_count for window in windows)
         metrics.duplicates = len(plan.duplicates)
-        metrics.rows_written = sum(written.tables.values())
-        metrics.tables, metrics.decoders = written.tables, written.decoders
-        metrics.quarantined, metrics.outside_interval = written.quarantined, written.outside_interval
+        tables.write(job.rows, plan, metrics)
         if metrics.quarantined:
             log.warning("%d rows could not be decoded; they were written to %s.", metrics.quarantined, QUARANTINE_TABLE)
         metrics.check()
@@ -82,14 +76,22 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
 
 
 class EventLogJob:
-    """Run over windows that have rows: their contents, and how they are decoded."""
+    """Run over windows that have rows: their contents, and how they are decoded.
+
+    :param stored_rules: rules of the tables; ``None`` if the rows are returned instead of written. Then no partition
+        is replaced, so the partition of a window is its ID.
+    """
 
     def __init__(
-        self, engine: Engine, windows: Sequence[LandedWindow], config: EventLogConfig, kept: StoredRules = NOTHING_KEPT
+        self,
+        engine: Engine,
+        windows: Sequence[LandedWindow],
+        config: EventLogConfig,
+        stored_rules: StoredRules | None = None,
     ) -> None:
-        self._engine, self._windows, self._config, self._stored_rules = engine, windows, config, kept
+        self._engine, self._windows, self._config, self._stored_rules = engine, windows, config, stored_rules
         self._coverages: list[Coverage] = []
-        self.references = tuple(_reference(window, config) for window in windows)
+        self.references = tuple(self._reference(window) for window in windows)
         self._schemas = read_schemas(engine.landing, windows)
         self._own_tables = tuple(table_of_topic(window.topic) for window in windows)
         self.rows = engine.landed_rows(windows, verify=config.verify_files)
@@ -160,7 +162,8 @@ class EventLogJob:
     def _table_plan(self, table: str, sources: TableSources, registry: ColumnRegistry) -> TablePlan:
         rules = self._config.rules
         if rules:
-            self._coverages.append(check_columns(table, sources, registry, self._stored_rules.rules_of(table), rules))
+            before = self._stored_rules.rules_of(table) if self._stored_rules else NO_RULES
+            self._coverages.append(check_columns(table, sources, registry, before, rules))
         columns, schemas, fields = place_columns(table, sources, registry, rules)
         return TablePlan(
             columns,
@@ -173,6 +176,18 @@ class EventLogJob:
             table,
         )
 
+    def _reference(self, window: LandedWindow) -> WindowReference:
+        config = self._config
+        return WindowReference(
+            config.partition_of(window) if self._stored_rules else window.window_id,
+            window.org_id,
+            window.topic,
+            _microseconds(window.counts_from),
+            _microseconds(window.late_before) if window.window_id in config.own_windows else None,
+            window.is_timed,
+            bool(config.rules),
+        )
+
 
 _KINDS = pa.schema([("format", pa.string()), ("schema_id", pa.string()), ("window", pa.int32()), ("count", pa.int64())])
 
@@ -180,22 +195,9 @@ _KINDS = pa.schema([("format", pa.string()), ("schema_id", pa.string()), ("windo
 def _kinds(batches: Batches) -> Batches:
     """Count landed rows by their format, schema and window."""
     for batch in batches:
-        kinds = (
-            pa.Table.from_batches([batch]).group_by(["format", "schema_id", "window"]).aggregate([([], "count_all")])
-        )
+        grouped = pa.Table.from_batches([batch]).group_by(["format", "schema_id", "window"])
+        kinds = grouped.aggregate([([], "count_all")])
         yield from kinds.rename_columns(_KINDS.names).cast(_KINDS).to_batches()
-
-
-def _reference(window: LandedWindow, config: EventLogConfig) -> WindowReference:
-    return WindowReference(
-        config.partition_of(window),
-        window.org_id,
-        window.topic,
-        _microseconds(window.counts_from),
-        _microseconds(window.late_before) if window.window_id in config.own_windows else None,
-        window.is_timed,
-        bool(config.rules),
-    )
 
 
 def _microseconds(moment: datetime | None) -> int | None:

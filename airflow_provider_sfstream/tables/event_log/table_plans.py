@@ -196,15 +196,9 @@ def survey_fields(rows: Frame, tables: tuple[str, ...]) -> SurveyedFields:
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they are self-described.
     """
-    return surveyed_fields(
-        rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect()
-    )
-
-
-def surveyed_fields(rows: Iterable[Any]) -> SurveyedFields:
-    """Return the fields in rows of :func:`found_fields`, in any order."""
+    found = rows.select("window", "format", "payload").map_batches(found_fields(tables), FOUND).collect()
     result = SurveyedFields()
-    for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
+    for row in sorted(found, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
             result.some_have_no_time = True
             continue

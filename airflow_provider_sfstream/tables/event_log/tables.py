@@ -1,12 +1,22 @@
-"""Names of the tables below one folder, one for each event type, and of the quarantine."""
+"""Tables below one folder, one for each event type, and the quarantine: their names and field protection rules.
+
+The rules of a table are stored in ``{output}/_sfstream/fields/{table}.json``, before the first row under its rules is
+written; the quarantine has a document too. A job applies the rules of all tables below its output folder, or fails
+before it writes anything.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date
 
 import pyarrow as pa
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 QUARANTINE_TABLE = "_quarantine"
@@ -19,6 +29,7 @@ KEYS = pa.schema(
 """Columns that identify the event and the partition of a table's row."""
 PARTITION_BY = ("event_date",)
 """Columns of event tables that are stored as folders."""
+_FORMAT, _VERSION = "sfstream-fields", 1
 
 
 def check_table_name(name: str) -> str:
@@ -40,3 +51,56 @@ def _has_events(files: JobFiles, table: str) -> bool:
     """Return whether a folder is a Delta table by event date, unlike a replica's tables."""
     folders = files.folders(table)
     return "_delta_log" in folders and any(folder.startswith("event_date=") for folder in folders)
+
+
+@dataclass(frozen=True)
+class StoredRules:
+    """Field protection rules by table, stored in one folder."""
+
+    files: JobFiles
+    folder: str
+    tables: Mapping[str, FieldRules]
+
+    @classmethod
+    def read(cls, files: JobFiles, base: str) -> StoredRules:
+        """Return the rules of the tables below a folder.
+
+        :raises ConfigurationError: if a document cannot be read. Nothing was written.
+        """
+        folder = f"{base}/_sfstream/fields"
+        tables = [name.removesuffix(".json") for name in files.file_names(folder) if name.endswith(".json")]
+        return cls(files, folder, {table: _rules(files, f"{folder}/{table}.json") for table in tables})
+
+    def check(self, rules: FieldRules) -> None:
+        """Check that a job with these rules applies those of every table.
+
+        :raises ConfigurationError: if it would store a field differently; the error names it. Nothing was written.
+        """
+        for table, stored in sorted(self.tables.items()):
+            rules.check_keep(stored, f"The table {table} ({self.folder}/{table}.json)")
+
+    def rules_of(self, table: str) -> FieldRules:
+        """Return the rules of a table."""
+        return self.tables.get(table, NO_RULES)
+
+    def keep(self, tables: Iterable[str], rules: FieldRules) -> None:
+        """Store the rules that apply to tables from now on."""
+        recorded = rules.recorded()
+        for table in tables if rules else ():
+            if self.rules_of(table) != recorded:
+                document = {"format": _FORMAT, "version": _VERSION, "table": table, "rules": recorded.to_document()}
+                self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
+
+
+def _rules(files: JobFiles, url: str) -> FieldRules:
+    text = files.read_text(url)
+    try:
+        document = json.loads(text)
+        if document["format"] != _FORMAT or document["version"] != _VERSION:
+            raise ValueError(f"unsupported format {document['format']!r}, version {document['version']!r}")
+        return FieldRules.of_document(document["rules"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{url} does not contain valid field protection rules ({error}). Nothing was written. Restore the file, or "
+            "upgrade airflow-provider-sfstream where the job runs."
+        ) from error
