@@ -16,10 +16,10 @@ from airflow.sdk import BaseHook
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
 from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.salesforce.streams import Stream

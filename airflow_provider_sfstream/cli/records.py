@@ -12,8 +12,8 @@ from airflow_provider_sfstream.actions.arguments import start_from_text
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.stream_maintenance import hex_of
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.monitoring.status import Certainty, window_line
 from airflow_provider_sfstream.replay_stores.base import Position

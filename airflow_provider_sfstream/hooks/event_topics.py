@@ -1,13 +1,18 @@
-"""Hook of the topics of an org."""
+"""Topics of an org: the hook that lists them, and the selection of the hook that reads one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.salesforce.topics import Api
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
     from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient, EventTopics
+
+    EventHook: TypeAlias = SalesforcePubSubHook | SalesforceStreamingHook
 
 
 class EventTopicHook(SalesforceLoginHook):
@@ -32,3 +37,14 @@ class EventTopicHook(SalesforceLoginHook):
         """
         with self.get_conn() as client:
             return client.all()
+
+
+def event_hook(api: Api, salesforce_conn_id: str) -> EventHook:
+    """Return the hook that subscribes through ``api``. Nothing is contacted yet."""
+    if api == "streaming":
+        from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
+
+        return SalesforceStreamingHook(salesforce_conn_id)
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+    return SalesforcePubSubHook(salesforce_conn_id)

@@ -1,4 +1,4 @@
-"""Hooks that read events: selection by API, their base, and resources that users on one event loop share."""
+"""Base of the hooks that read events, and the resources that their users on one event loop share."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.topics import Api
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-    from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
-
-    EventHook: TypeAlias = SalesforcePubSubHook | SalesforceStreamingHook
 
 
 class AsyncCloseable(Protocol):
@@ -119,14 +112,3 @@ class SalesforceEventHook(SalesforceLoginHook):
                 *(topic, cause, self.salesforce_conn_id),
             )
         return retention
-
-
-def event_hook(api: Api, salesforce_conn_id: str) -> EventHook:
-    """Return the hook that subscribes through ``api``. Nothing is contacted yet."""
-    if api == "streaming":
-        from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
-
-        return SalesforceStreamingHook(salesforce_conn_id)
-    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-
-    return SalesforcePubSubHook(salesforce_conn_id)

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.monitoring.pages import task_url
 
 if TYPE_CHECKING:

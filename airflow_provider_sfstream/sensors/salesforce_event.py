@@ -22,8 +22,8 @@ from airflow_provider_sfstream.actions.failures import airflow_errors, soft_fail
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
 from airflow_provider_sfstream.monitoring.links import StreamLink
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
@@ -33,7 +33,7 @@ from airflow_provider_sfstream.salesforce.topics import Topic
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.hooks.salesforce_events import EventHook
+    from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
 
 

@@ -34,7 +34,7 @@ from airflow_provider_sfstream.streams.watch.payload import payload
 from airflow_provider_sfstream.triggers.loading import described, imported
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.hooks.salesforce_events import EventHook
+    from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
 log = logging.getLogger(__name__)

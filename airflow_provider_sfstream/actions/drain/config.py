@@ -12,8 +12,8 @@ from airflow_provider_sfstream.actions.arguments import is_template, start_from_
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
@@ -22,8 +22,8 @@ from airflow_provider_sfstream.salesforce.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
-    from airflow_provider_sfstream.hooks.salesforce_events import EventHook
     from airflow_provider_sfstream.streams.source import StartFrom
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, SalesforceStreamError, SchemaError
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from airflow_provider_sfstream.exceptions import AuthenticationError
-from airflow_provider_sfstream.hooks.salesforce_events import event_hook
+from airflow_provider_sfstream.hooks.event_topics import event_hook
 from tests.support.localorg import LocalOrg
 from tests.support.rest_proxy import RestProxy
 from tests.support.tasks import set_connection
