@@ -18,10 +18,9 @@ from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic
 
 
-class LandedStreamNames(Protocol):
-    """The arguments that name a stream with its landing and its replay store."""
+class LandingNames(Protocol):
+    """The arguments that name the streams of a connection, their landing and their replay store."""
 
-    topic: str
     api: Api | None
     subscription: str
     salesforce_conn_id: str
@@ -31,8 +30,24 @@ class LandedStreamNames(Protocol):
     replay_store_conn_id: str
 
 
+class LandedStreamNames(LandingNames, Protocol):
+    """The arguments that name a stream, its landing and its replay store."""
+
+    topic: str
+
+
 class LandedStreamOperator(BaseOperator):
-    """Base of operators on one landed stream; subclasses document the arguments."""
+    """Base of operators on one landed stream.
+
+    :param topic: the stream's topic. (templated)
+    :param landing_url: the stream's landing. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: the stream's API, as in the drain.
+    :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
+    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: as in the drain. (templated)
+    """
 
     template_fields: Sequence[str] = (
         "topic",
@@ -76,13 +91,6 @@ class LandedStreamOperator(BaseOperator):
         :raises ConfigurationError: if the arguments do not name one.
         """
         return landed_stream_uri(self)
-
-    def open(self) -> LandedStream:
-        """Open landing and store, and learn whose stream it is.
-
-        :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
-        """
-        return open_landed_stream(self)
 
 
 def open_landed_stream(names: LandedStreamNames) -> LandedStream:

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
+from airflow_provider_sfstream.actions.landed_stream import LandingNames
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
 from airflow_provider_sfstream.redaction import redacted
@@ -34,11 +35,7 @@ _MASTER_PORT, _SECONDS_TO_MASTER = 7077, 5.0
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of one check.
-
-    :param check: subject of the check.
-    :param result: one line: the working part, or the failure and its remedy.
-    """
+    """Result of a check: its subject, and one line with the working part, or the failure and its remedy."""
 
     check: str
     works: bool
@@ -63,36 +60,17 @@ def run_checks(checks: Sequence[Check]) -> Iterator[CheckResult]:
             yield CheckResult(subject, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
 
 
-class PreflightNames(Protocol):
+class PreflightNames(LandingNames, Protocol):
     """Arguments of later drains and Spark jobs."""
 
-    subscription: str
-    salesforce_conn_id: str
-    landing_url: str
-    landing_conn_id: str | None
-    replay_store: ReplayStoreKind
-    replay_store_conn_id: str
     spark_conn_id: str | None
 
 
 def all_checks(names: PreflightNames, topics: Sequence[Topic]) -> list[Check]:
-    """Return the checks of the org, the landing, the replay store and, with a connection, of Spark."""
-
-    def streams() -> list[Stream]:
-        org_id = SalesforceLoginHook(names.salesforce_conn_id).known_org_id
-        return [Stream(org_id, topic.api, topic.name, names.subscription) for topic in topics]
-
-    checks = salesforce_checks(names.salesforce_conn_id, topics)
-    checks += landing_checks(
-        names.landing_url, names.landing_conn_id, names.replay_store, names.replay_store_conn_id, streams
-    )
-    return [*checks, spark_check(names.spark_conn_id)] if names.spark_conn_id else checks
-
-
-def salesforce_checks(conn_id: str, topics: Sequence[Topic]) -> list[Check]:
-    """Return the checks of an org: login, each topic with its schema, clock, allocations."""
-    hooks = {api: event_hook(api, conn_id) for api in APIS}
-    allocations = SalesforceAllocationHook(conn_id)
+    """Return the checks of each topic with its schema, of clock, allocations, landing and replay store, and of Spark if
+    there is a connection."""
+    hooks = {api: event_hook(api, names.salesforce_conn_id) for api in APIS}
+    allocations = SalesforceAllocationHook(names.salesforce_conn_id)
 
     def topic_of(topic: Topic) -> str:
         works, text = hooks[topic.api].test_connection(topic.name)
@@ -105,11 +83,25 @@ def salesforce_checks(conn_id: str, topics: Sequence[Topic]) -> list[Check]:
             asked = datetime.now(UTC)
             return clock_difference(client.server_time(), asked, datetime.now(UTC))
 
-    def remaining() -> str:
-        return remaining_allocations(allocations.all())
+    def landing() -> str:
+        catalog = open_landing(names.landing_url, names.landing_conn_id)
+        catalog.landing.check_writable()
+        return f"{catalog.landing.url} can be written"
 
-    topic_checks: list[Check] = [(topic.name, partial(topic_of, topic)) for topic in topics]
-    return [*topic_checks, ("clock", clock), ("allocations", remaining)]
+    def positions() -> str:
+        catalog = open_landing(names.landing_url, names.landing_conn_id)
+        store = open_replay_store(names.replay_store, names.replay_store_conn_id, catalog)
+        org_id = SalesforceLoginHook(names.salesforce_conn_id).known_org_id
+        streams = [Stream(org_id, topic.api, topic.name, names.subscription) for topic in topics]
+        found = sum(store.read(stream).replay_id is not None for stream in streams)
+        return f"{names.replay_store!r} can be read; it has positions of {found} of {len(streams)} streams"
+
+    checks: list[Check] = [(topic.name, partial(topic_of, topic)) for topic in topics]
+    checks += [("clock", clock), ("allocations", lambda: remaining_allocations(allocations.all()))]
+    checks += [("landing", landing), ("replay store", positions)]
+    if names.spark_conn_id:
+        checks.append((f"Spark connection {names.spark_conn_id}", partial(_spark, names.spark_conn_id)))
+    return checks
 
 
 def api_advice(topic: Topic) -> str:
@@ -151,50 +143,23 @@ def remaining_allocations(allocations: dict[str, Allocation]) -> str:
     return text
 
 
-def landing_checks(
-    landing_url: str, landing_conn_id: str | None, store: ReplayStoreKind, store_conn_id: str, streams: Streams
-) -> list[Check]:
-    """Return the checks of the storage of windows and positions."""
-
-    def landing() -> str:
-        catalog = open_landing(landing_url, landing_conn_id)
-        catalog.landing.check_writable()
-        return f"{catalog.landing.url} can be written"
-
-    def positions() -> str:
-        opened = open_replay_store(store, store_conn_id, open_landing(landing_url, landing_conn_id))
-        positions = {stream: opened.read(stream).replay_id for stream in streams()}
-        position_count = sum(replay_id is not None for replay_id in positions.values())
-        return f"{store!r} can be read; it has positions of {position_count} of {len(positions)} streams"
-
-    return [("landing", landing), ("replay store", positions)]
-
-
-Streams = Callable[[], Sequence[Stream]]
-"""Streams of the topics; their org needs a login."""
-
-
-def spark_check(conn_id: str) -> Check:
-    """Return the checks of a Spark connection: ``spark-submit`` on this worker, and the connection to its master."""
-
-    def spark() -> str:
-        try:
-            connection: Any = BaseHook.get_connection(conn_id)
-        except AirflowNotFoundException:
-            connection = None
-        binary = (connection and connection.extra_dejson.get("spark-binary")) or "spark-submit"
-        if shutil.which(binary) is None:
-            raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'pyspark', or Spark.")
-        if connection is None:
-            return f"the connection does not exist, so {binary} runs jobs on the worker, with master local[*]"
-        master = urlsplit(connection.host or "")
-        if master.scheme != "spark":
-            return f"{binary} is installed; master {connection.host} was not checked"
-        host, port = master.hostname or "", connection.port or master.port or _MASTER_PORT
-        try:
-            socket.create_connection((host, port), _SECONDS_TO_MASTER).close()
-        except OSError as error:
-            raise ConfigurationError(f"The master {host}:{port} could not be reached ({error}).") from None
-        return f"{binary} is installed, and port {port} of the master {host} was reached"
-
-    return f"Spark connection {conn_id}", spark
+def _spark(conn_id: str) -> str:
+    """Check ``spark-submit`` on this worker, and the connection to its master."""
+    try:
+        connection: Any = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        connection = None
+    binary = (connection and connection.extra_dejson.get("spark-binary")) or "spark-submit"
+    if shutil.which(binary) is None:
+        raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'pyspark', or Spark.")
+    if connection is None:
+        return f"the connection does not exist, so {binary} runs jobs on the worker, with master local[*]"
+    master = urlsplit(connection.host or "")
+    if master.scheme != "spark":
+        return f"{binary} is installed; master {connection.host} was not checked"
+    host, port = master.hostname or "", connection.port or master.port or _MASTER_PORT
+    try:
+        socket.create_connection((host, port), _SECONDS_TO_MASTER).close()
+    except OSError as error:
+        raise ConfigurationError(f"The master {host}:{port} could not be reached ({error}).") from None
+    return f"{binary} is installed, and port {port} of the master {host} was reached"

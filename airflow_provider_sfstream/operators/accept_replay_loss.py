@@ -10,7 +10,8 @@ from airflow.sdk import AssetAlias
 
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator, open_landed_stream
+from airflow_provider_sfstream.actions.stream_maintenance import hex_of
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
@@ -36,17 +37,9 @@ class AcceptReplayLossOperator(LandedStreamOperator):
 
     An asset event on the landed stream reports the gap. Safe to retry; a second acceptance of a loss changes nothing.
 
-    :param topic: the stream's topic. (templated)
-    :param landing_url: the stream's landing. (templated)
     :param reason: reason, for the record. (templated)
     :param start_from: ``"earliest"``: the oldest retained event; ``"latest"``: only new events.
         (templated)
-    :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as in the drain.
-    :param subscription: the stream's subscription. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
-    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
-    :param replay_store_conn_id: as in the drain. (templated)
     :raises ConfigurationError: at construction, if ``start_from`` or ``replay_store`` is none of these.
     """
 
@@ -67,21 +60,22 @@ class AcceptReplayLossOperator(LandedStreamOperator):
         """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
         from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
 
+        run = run_identity(context)
         with airflow_errors(self):
             check_choice("start_from", self.start_from, _CHOICES)
-            landed = self.open()
+            landed = open_landed_stream(self)
             with event_hook(landed.stream.api, self.salesforce_conn_id).get_conn() as client:
                 gap = accept_loss(
                     landed,
                     client,
                     start_from=self.start_from,
                     reason=self.reason,
-                    accepted_by=str(run_identity(context)),
+                    accepted_by=str(run),
                     now=datetime.now(UTC),
                 )
         accepted: dict[str, JsonValue] = {
-            "after": None if gap.after is None else gap.after.hex(),
-            "since": None if gap.since is None else gap.since.isoformat(),
+            "after": hex_of(gap.after),
+            "since": gap.since and gap.since.isoformat(),
             "detected_at": gap.detected_at.isoformat(),
             "reason": gap.reason,
             "uncertain": gap.uncertain,
@@ -91,8 +85,12 @@ class AcceptReplayLossOperator(LandedStreamOperator):
             "%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, accepted["after"], accepted
         )
         asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription, self.api)
-        page = task_url(run_identity(context))
-        facts: dict[str, JsonValue] = {"window_id": None, "event_count": 0, "gap": accepted}
-        extra: dict[str, JsonValue] = {"asset_uri": asset.uri, **facts, "task_url": page}
+        extra: dict[str, JsonValue] = {
+            "asset_uri": asset.uri,
+            "window_id": None,
+            "event_count": 0,
+            "gap": accepted,
+            "task_url": task_url(run),
+        }
         context["outlet_events"][self._alias].add(asset, extra)
         return accepted

@@ -28,7 +28,6 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
-from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ class DrainReplayWindowOperator(DrainOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-        config = self._config(rendered=False)
+        config = DrainConfig.from_operator(self, rendered=False)
         if mode == "interval":
             check_timetable(getattr(self.get_dag(), "timetable", None))
         self._assets = DrainOutlets.from_config(config, self)
@@ -207,13 +206,13 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             run, backfill = run_identity(context), is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = open_drain(self._config(), may_be_landed=True, writes=False)
+                drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True, writes=False)
                 # A run that drained before a backfill took it over returns the same window again.
                 if drain.landed.recorded_window(run) is not None:
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
                 return self._drain_interval(context)
-            drain = open_drain(self._config())
+            drain = open_drain(DrainConfig.from_operator(self))
             if (conditions := drain.config.conditions) is not None:
                 report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
                 wait_for_events(drain, conditions, run, self.defer)
@@ -224,7 +223,7 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             log_wake_up(event)
             report_section(self.stream_uri, "wait", context, event)
-            return self._drain(open_drain(self._config()), context)
+            return self._drain(open_drain(DrainConfig.from_operator(self)), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
         """Drain the interval after a wait on the triggerer for the end of the stream."""
@@ -243,43 +242,7 @@ class DrainReplayWindowOperator(DrainOperator):
         with airflow_errors(self):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
-            return self._drain(open_drain(self._config()), context)
-
-    def _config(self, *, rendered: bool = True) -> DrainConfig:
-        """Return the checked arguments; with ``rendered=False`` before Airflow has rendered the templates."""
-        return DrainConfig(
-            topic=self.topic,
-            landing_url=self.landing_url,
-            salesforce_conn_id=self.salesforce_conn_id,
-            api=self.api,
-            subscription=self.subscription,
-            managed_subscription=self.managed_subscription,
-            landing_conn_id=self.landing_conn_id,
-            replay_store=self.replay_store,
-            replay_store_conn_id=self.replay_store_conn_id,
-            start_from=self.start_from,
-            max_events=self.max_events,
-            max_bytes=self.max_bytes,
-            max_seconds=self.max_seconds,
-            idle_timeout=self.idle_timeout,
-            wait_for_confirmation=self.wait_for_confirmation,
-            until=self.until,
-            grace=self.grace,
-            on_invalid_replay=self.on_invalid_replay,
-            accept_quiet_aging=self.accept_quiet_aging,
-            fail_on=self.fail_on,
-            mode=self.mode,
-            on_expired=self.on_expired,
-            reuse=self.reuse,
-            advance=self.advance,
-            skip_if_empty=self.skip_if_empty,
-            reserve=AllocationReserve(self.allocation_reserve),
-            min_events=self.min_events,
-            max_wait=self.max_wait,
-            deferrable=self.deferrable,
-            execution_timeout=self.execution_timeout,
-            rendered=rendered,
-        )
+            return self._drain(open_drain(DrainConfig.from_operator(self)), context)
 
     def _drain(self, drain: Drain, context: Context) -> dict[str, Any]:
         """Drain the new events, and return the result of the window."""
@@ -293,7 +256,7 @@ class DrainReplayWindowOperator(DrainOperator):
     ) -> dict[str, Any]:
         """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
-        drain = open_drain(self._config(), may_be_landed=True)
+        drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True)
         if not is_backfill(context):
             warn_of_other_writers(drain.landed, self, run_identity(context))
         result = drain_run_interval(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator, open_landed_stream
 from airflow_provider_sfstream.actions.stream_maintenance import prune_windows
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_positive
@@ -31,8 +31,6 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
     removed), ``first_window`` and ``last_window``, and the number of ``kept`` old windows with ``kept_because``, the
     reason.
 
-    :param topic: the stream's topic. (templated)
-    :param landing_url: the stream's landing. (templated)
     :param older_than: minimum time since a window was finished, at least four days. Set it longer than the DAGs that
         read windows may be late, and than any backfill needs.
     :param replica_urls: the ``output_url`` of every replica of the stream, ``[]`` if there is none. Windows
@@ -42,12 +40,6 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
     :param output_conn_id: Airflow connection with which the worker reads those folders, if they need one. (templated)
     :param keep_last: number of the newest live windows that remain, at any age.
     :param dry_run: only report the windows that would be removed.
-    :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as in the drain.
-    :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
-    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
-    :param replay_store_conn_id: database of the table store. (templated)
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 
@@ -85,7 +77,7 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         """Remove the windows; return their number, and the reason why older ones remain."""
         with airflow_errors(self):
             return prune_windows(
-                self.open(),
+                open_landed_stream(self),
                 older_than=self.older_than,
                 replica_urls=urls_of("replica_urls", self.replica_urls, "removed"),
                 event_log_urls=urls_of("event_log_urls", self.event_log_urls, "removed"),

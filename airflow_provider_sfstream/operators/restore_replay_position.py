@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator, open_landed_stream
 from airflow_provider_sfstream.actions.stream_maintenance import restore_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
 
@@ -23,15 +23,8 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
 
     With ``advance="manual"`` a landed window may be one that was never committed: name the last committed one.
 
-    :param topic: the stream's topic. (templated)
-    :param landing_url: the landing that the stream was drained to. (templated)
     :param last_window_id: the window to end with; by default the last one of the landing. (templated)
-    :param salesforce_conn_id: Airflow connection of the org. (templated)
-    :param api: the stream's API, as in the drain.
-    :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
-    :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
     :param replay_store: the store to fill, ``"variable"``, ``"table"`` or ``"landing"``.
-    :param replay_store_conn_id: database of the table store. (templated)
     :raises ConfigurationError: at construction, if ``replay_store`` is none of these.
     """
 
@@ -44,4 +37,5 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Restore; return the position before and after (hex), its window, and the number of recorded windows."""
         with airflow_errors(self):
-            return restore_position(self.open(), self.last_window_id, restored_by=str(run_identity(context)))
+            landed, run = open_landed_stream(self), run_identity(context)
+            return restore_position(landed, self.last_window_id, restored_by=str(run))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import InitVar, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.actions.arguments import is_template, start_from_text, time_from_text, wake_up_conditions
 from airflow_provider_sfstream.actions.storage import open_landing
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
@@ -23,9 +24,19 @@ from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_topics import EventHook
-    from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
     from airflow_provider_sfstream.streams.source import StartFrom
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "replay_store": REPLAY_STORES,
+    "advance": ("automatic", "manual"),
+    "mode": ("incremental", "interval"),
+    "on_invalid_replay": ("fail", "earliest", "latest"),
+    "on_expired": ("fail", "partial"),
+    "accept_quiet_aging": ("True", "False"),
+    "reuse": ("True", "False"),
+}
+"""Values of the arguments that have few, as text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +54,7 @@ class ConsumerConfig:
 class DrainConfig(ConsumerConfig):
     """Arguments of :class:`~airflow_provider_sfstream.operators.drain_replay_window.DrainReplayWindowOperator`.
 
-    The operator documents each. A comment marks those that it fills in, or that differ from its argument.
+    They are the operator's attributes of the same names, and it documents them.
 
     :param rendered: whether the templates are rendered. If not, arguments with a template are not checked, and the
         combinations of arguments are.
@@ -70,29 +81,36 @@ class DrainConfig(ConsumerConfig):
     reuse: bool | str  # a template renders to text
     advance: Literal["automatic", "manual"]
     skip_if_empty: bool
-    reserve: AllocationReserve  # of allocation_reserve
+    allocation_reserve: float | Mapping[str, float] | None
     min_events: int
     max_wait: float | timedelta | None
     deferrable: bool
     execution_timeout: timedelta | None  # of the task
     rendered: InitVar[bool]
 
+    @classmethod
+    def from_operator(cls, operator: Any, *, rendered: bool = True) -> DrainConfig:
+        """Return the checked arguments of an operator."""
+        return cls(**{each.name: getattr(operator, each.name) for each in fields(cls)}, rendered=rendered)
+
     def __post_init__(self, rendered: bool) -> None:
-        for name, value, choices in (
-            ("replay_store", self.replay_store, REPLAY_STORES),
-            ("advance", self.advance, ("automatic", "manual")),
-            ("mode", self.mode, ("incremental", "interval")),
-            ("on_invalid_replay", self.on_invalid_replay, ("fail", "earliest", "latest")),
-            ("on_expired", self.on_expired, ("fail", "partial")),
-            ("accept_quiet_aging", self.accept_quiet_aging, ("True", "False")),
-            ("reuse", self.reuse, ("True", "False")),
-        ):
+        _ = self.reserve
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
             if value is not None and (rendered or not is_template(value)):
                 check_choice(name, str(value), choices)
         if rendered or not is_template(self.topic):
             self._check_api()
         if not rendered:
             self._check_combinations()
+
+    @property
+    def reserve(self) -> AllocationReserve:
+        """Events that must remain of the org's allocations.
+
+        :raises ConfigurationError: naming the invalid argument.
+        """
+        return AllocationReserve(self.allocation_reserve)
 
     @property
     def conditions(self) -> WakeUpConditions | None:
@@ -126,14 +144,8 @@ class DrainConfig(ConsumerConfig):
     @property
     def incremental_limits(self) -> list[str]:
         """Names of the limits that are set and have no meaning for an interval."""
-        limits = {
-            "until": self.until,
-            "grace": self.grace,
-            "max_events": self.max_events,
-            "max_bytes": self.max_bytes,
-            "max_seconds": self.max_seconds,
-        }
-        return [name for name, value in limits.items() if value not in (None, "")]
+        limits = ("until", "grace", "max_events", "max_bytes", "max_seconds")
+        return [name for name in limits if getattr(self, name) not in (None, "")]
 
     @property
     def reuses(self) -> bool:
@@ -173,17 +185,13 @@ class DrainConfig(ConsumerConfig):
 
     def _check_managed(self, managed_subscription: str) -> None:
         """Refuse arguments that contradict a managed subscription."""
-        for name, value, default, reason in (
-            ("start_from", self.start_from, "earliest", "the subscription's defaultReplay determines its start"),
-            ("accept_quiet_aging", self.accept_quiet_aging, False, "it is for the Streaming API"),
-            (
-                "mode",
-                self.mode,
-                "incremental",
-                "Salesforce stores one position. Backfills of this DAG still drain intervals",
-            ),
-            ("advance", self.advance, "automatic", "the task that drained a window commits it to Salesforce"),
+        for name, default, reason in (
+            ("start_from", "earliest", "the subscription's defaultReplay determines its start"),
+            ("accept_quiet_aging", False, "it is for the Streaming API"),
+            ("mode", "incremental", "Salesforce stores one position. Backfills of this DAG still drain intervals"),
+            ("advance", "automatic", "the task that drained a window commits it to Salesforce"),
         ):
+            value = getattr(self, name)
             if value != default:
                 raise ConfigurationError(f"{name}={value!r} cannot be combined with managed_subscription: {reason}.")
         if self.api == "streaming":
@@ -210,7 +218,7 @@ class DrainConfig(ConsumerConfig):
 
 @dataclass(frozen=True)
 class Drain:
-    """A drain with its landing and replay store opened, logged in to its org where that was needed."""
+    """A drain whose landing and replay store are open."""
 
     config: DrainConfig
     landed: LandedStream

@@ -14,7 +14,6 @@ from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.actions.drain.config import ConsumerConfig, Drain
     from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity

@@ -18,6 +18,7 @@ from airflow.sdk import (
 )
 from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPartitionTimetable
 
+from airflow_provider_sfstream.actions.drain.config import DrainConfig
 from airflow_provider_sfstream.actions.drain.intervals import interval_of, is_backfill
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -193,4 +194,4 @@ def test_interval_mode_works_with_either_default_of_deferrable(
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", configured)
     for arguments in ({}, {"deferrable": True}):  # interval mode waits only for its confirmation
         operator = drain(mode="interval", **arguments)
-        assert operator._config(rendered=False).conditions is None
+        assert DrainConfig.from_operator(operator, rendered=False).conditions is None
