@@ -27,13 +27,15 @@ from airflow_provider_sfstream.redaction import has_credentials, redacted
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, Topic, retention_by_kind
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
-
+    from airflow.sdk import BaseOperator, BaseSensorOperator
 
 log = logging.getLogger(__name__)
 
 _WIDTH = 92
 """Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
+
+_MOST_WINDOWS = 100
+"""Windows that are read at most, the newest first, to find one that shows how far events are stored."""
 
 LABELS = ("Error", "Context", "Data loss", "Time left", "Action", "Docs")
 """Labels of the parts of the report, in order."""
@@ -51,15 +53,10 @@ _SUBJECT = {
 
 @dataclass(frozen=True)
 class FailureReport:
-    """Failure report of a task, for the person on call.
+    """Failure report of a task: the text of each of its parts, and ``certainty`` of some, by label.
 
     :param error: the class of the error and its first sentence.
-    :param context: the task's topic, connection and storage.
-    :param data_loss: the lost data.
     :param time_left: the time until unread events expire; ``None`` if the task reads no events.
-    :param action: the remedy.
-    :param docs: the page of the documentation.
-    :param certainty: certainty of the data loss and of the time left, by label.
     """
 
     error: str
@@ -77,7 +74,7 @@ class FailureReport:
         # A position that cannot be read proves no lost event: there may have been none.
         certainty: dict[str, Certainty] = {"Data loss": "unknown" if error.replay_lost else "proven"}
         data_loss, time_left = error.lost, None
-        if _drains(operator):
+        if hasattr(operator, "topic") and hasattr(operator, "landing_url"):
             headroom = drain_headroom(operator, error, now)
             time_left, certainty["Time left"] = remaining_time(headroom, error)
             if error.replay_lost and headroom.until is not None:
@@ -88,7 +85,7 @@ class FailureReport:
             data_loss=data_loss,
             time_left=time_left,
             action=" ".join(filter(None, (error.advice, retried))),
-            docs=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
+            docs=guide(error.guide),
             certainty=certainty,
         )
 
@@ -111,7 +108,7 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
     """Report an error of a task, and raise a permanent one as AirflowFailException.
 
     The error contains its first sentence; its notes contain the other lines of the block, for callbacks. Causes are not
-    chained: their texts are in the block, and the complete original error is logged at DEBUG level.
+    chained: the complete original error is logged at DEBUG level.
     """
 
     def __init__(self, operator: BaseOperator) -> None:
@@ -157,31 +154,17 @@ def report_of_error(error: BaseException) -> dict[str, str]:
 
 def subject_of(operator: BaseOperator) -> str:
     """Return the subject of a task, as in the report after ``Context``: topic, connection, and so on."""
-    return ", ".join(_subject(operator))
+    values = {word: getattr(operator, name, None) for name, word in _SUBJECT.items()}
+    return ", ".join(f"{word} {value}" for word, value in values.items() if value and not has_credentials(str(value)))
 
 
-def _subject(operator: BaseOperator) -> Iterator[str]:
-    for name, word in _SUBJECT.items():
-        value = getattr(operator, name, None)
-        if value and not has_credentials(str(value)):
-            yield f"{word} {value}"
-
-
-def _drains(operator: BaseOperator) -> bool:
-    return hasattr(operator, "topic") and hasattr(operator, "landing_url")
-
-
-def guide_url(page: str) -> str:
-    """Return the URL of a documentation page, from the metadata of the package; an empty text without such a URL."""
+def guide(page: str) -> str:
+    """Return the path of a documentation page, and its URL if the metadata of the package has one."""
     for each in metadata("airflow-provider-sfstream").get_all("Project-URL") or ():
         name, _, url = each.partition(", ")
         if name == "Documentation":
-            return f"{url.rstrip('/')}/{page}"
-    return ""
-
-
-if TYPE_CHECKING:
-    from airflow.sdk import BaseSensorOperator
+            return f"docs/{page} {url.rstrip('/')}/{page}"
+    return f"docs/{page}"
 
 
 @contextmanager
@@ -195,17 +178,10 @@ def soft_failing(sensor: BaseSensorOperator) -> Iterator[None]:
         raise
 
 
-if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
-
-_MOST_WINDOWS = 100
-"""Windows that are read at most, the newest first, to find one that shows how far events are stored."""
-
-
 def drain_headroom(operator: BaseOperator, error: SalesforceStreamError, now: datetime) -> Headroom:
     """Return the headroom of the stream of a drain that failed, by its landing; an unknown one if that cannot be read.
 
-    Asks neither Salesforce nor the stores of positions and status: the drain may have failed because of them.
+    Salesforce and the stores of positions and status are not asked: the drain may have failed because of them.
     """
     drain: Any = operator
     try:
@@ -242,10 +218,7 @@ def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[st
     is_defined = headroom.is_retention_proven
     rule = f"Salesforce keeps an event for {_hours(headroom.retention)}{'' if is_defined else ' at least'}."
     if isinstance(error, PositionAgedOutError):
-        return (
-            f"Unknown: an undelivered event, if one exists, is lost once it reaches this age. {rule}",
-            "unknown",
-        )
+        return f"Unknown: an undelivered event, if one exists, is lost once it reaches this age. {rule}", "unknown"
     if headroom.until is None or headroom.best is None:
         return f"Unknown: the landing does not show the time up to which events are stored. {rule}", "unknown"
     certainty, stored = headroom.certainty, minute(headroom.until)

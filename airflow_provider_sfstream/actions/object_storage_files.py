@@ -13,7 +13,13 @@ from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.exceptions import LandingError
 
 if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
     from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+
+LOG = "_delta_log"
+_NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
 class ObjectStorageFiles:
@@ -35,10 +41,7 @@ class ObjectStorageFiles:
         return file
 
     def read_text(self, url: str) -> str:
-        """Return the text of a UTF-8 file.
-
-        :raises FileNotFoundError: if there is none.
-        """
+        """Return the text of a UTF-8 file, or raise ``FileNotFoundError``."""
         with _readable(url):
             text: str = self._path(url).read_text()
         return text
@@ -51,10 +54,7 @@ class ObjectStorageFiles:
         replace_file(path.fs, path.path, text.encode())
 
     def create_text(self, url: str, text: str) -> None:
-        """Write a UTF-8 file that must not be there yet; of several jobs at once, one writes it.
-
-        :raises FileExistsError: if it is there.
-        """
+        """Write a UTF-8 file, or raise ``FileExistsError``; of several jobs at once, one writes it."""
         from airflow_provider_sfstream.landing.storage import write_once
 
         path = self._path(url)
@@ -76,8 +76,8 @@ class ObjectStorageFiles:
             path.fs.rm(path.path, recursive=True)
 
     def table_location(self, url: str) -> TableLocation:
-        """Return a folder as delta-rs reaches it: one of S3 with the credentials of the Airflow connection, another one
-        with what the worker's environment has."""
+        """Return a folder for delta-rs. It reads S3 with the credentials of the Airflow connection, other storage with
+        those of the worker's environment."""
         from airflow_provider_sfstream.landing.storage import is_local
         from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
@@ -89,14 +89,6 @@ class ObjectStorageFiles:
 
     def _path(self, url: str) -> Any:
         return storage_path(url, self._conn_id)
-
-    def _in_folder(self, url: str) -> Any:
-        """Return a path whose folder is there."""
-        from airflow_provider_sfstream.landing.storage import make_folder
-
-        path = self._path(url)
-        make_folder(path.fs, path.path.rpartition("/")[0])
-        return path
 
     def _inside(self, url: str) -> list[Any]:
         folder = self._path(url)
@@ -132,19 +124,8 @@ def _s3_options(path: Any) -> dict[str, str]:
     return storage_options(f"s3://{path.path}", lambda name: settings.get(name.removeprefix("fs.s3a.")))
 
 
-if TYPE_CHECKING:
-    from airflow.sdk import ObjectStoragePath
-
-    from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
-
-LOG = "_delta_log"
-_NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
-
-
 def newest_version(table: ObjectStoragePath) -> TableVersion:
-    """Return the newest version of a table.
-
-    Its log is copied and read here: the last checkpoint, and the commits since.
+    """Return the newest version of a table, from a copy of its last checkpoint and the commits since.
 
     :param table: the table's folder, which has a log.
     :raises ConfigurationError: if its files alone do not determine its rows.

@@ -25,6 +25,7 @@ from airflow_provider_sfstream.salesforce.topics import Api, Topic
 if TYPE_CHECKING:
     from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+    from airflow_provider_sfstream.replay_windows.pruning import OldWindow
 
 log = logging.getLogger(__name__)
 
@@ -90,14 +91,9 @@ def restore_position(landed: LandedStream, last_window_id: str | None, *, restor
         updated_by=restored_by,
         last_window_id=last_window_id or None,
     )
-    log.warning(
-        "%s: recorded %d windows and %d backfill windows of the landing; the position moved from %s to %s.",
-        landed.stream,
-        restored.live_windows,
-        restored.backfill_windows,
-        restored.before,
-        restored.after,
-    )
+    counts = restored.live_windows, restored.backfill_windows
+    text = "%s: recorded %d windows and %d backfill windows of the landing; the position moved from %s to %s."
+    log.warning(text, landed.stream, *counts, restored.before, restored.after)
     return {
         "before": hex_of(restored.before.replay_id),
         "after": hex_of(restored.after.replay_id),
@@ -148,12 +144,9 @@ def prune_windows(
         "kept": outcome.kept,
         "kept_because": outcome.kept_because,
     }
-    log.info(
-        "%s: %s %d windows with %d events, %d bytes (%s to %s).",
-        stream,
-        "would remove" if dry_run else "removed",
-        *(summary[name] for name in ("windows", "events", "bytes", "first_window", "last_window")),
-    )
+    facts = [summary[name] for name in ("windows", "events", "bytes", "first_window", "last_window")]
+    removes = "would remove" if dry_run else "removed"
+    log.info("%s: %s %d windows with %d events, %d bytes (%s to %s).", stream, removes, *facts)
     if outcome.kept:
         log.warning("%s: %d windows of the same age remain: %s.", stream, outcome.kept, outcome.kept_because)
     return summary
@@ -162,11 +155,6 @@ def prune_windows(
 def hex_of(replay_id: bytes | None) -> str | None:
     """Return a replay ID as hex text; ``None`` where there is none."""
     return None if replay_id is None else replay_id.hex()
-
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.replay_windows.pruning import OldWindow
-    from airflow_provider_sfstream.salesforce.streams import Stream
 
 
 @dataclass(frozen=True)
@@ -233,12 +221,14 @@ class WindowConsumers:
         for table in files.file_names(url):
             if table == "_quarantine" or not table.startswith(("_", ".")):
                 names = files.file_names(f"{url}/{table}")
-                partitions_of = self._in_delta if LOG in names else self._in_folders
-                partitions |= partitions_of(f"{url}/{table}", names, days)
+                if LOG in names:
+                    partitions |= self._in_delta(f"{url}/{table}", days)
+                else:
+                    partitions |= _in_folders(files, f"{url}/{table}", names, days)
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
         return {partition.partition(".")[0] for partition in partitions}
 
-    def _in_delta(self, table: str, names: list[str], days: set[date]) -> set[str]:
+    def _in_delta(self, table: str, days: set[date]) -> set[str]:
         """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""
         from airflow_provider_sfstream.tables.delta.partition_files import window_of
 
@@ -252,9 +242,10 @@ class WindowConsumers:
                 windows |= values_of(folder / path, "window_id")
         return windows
 
-    def _in_folders(self, table: str, names: list[str], days: set[date]) -> set[str]:
-        files = ObjectStorageFiles(self.conn_id)
-        dated = {f"event_date={day}" for day in days}.intersection(names)
-        inner = [name for day in dated for name in files.file_names(f"{table}/{day}")]
-        windows = [name for name in (*names, *inner) if name.startswith("window_id=")]
-        return {unquote(name.removeprefix("window_id=")) for name in windows}
+
+def _in_folders(files: ObjectStorageFiles, table: str, names: list[str], days: set[date]) -> set[str]:
+    """Return the window partitions of a table of folders."""
+    dated = {f"event_date={day}" for day in days}.intersection(names)
+    inner = [name for day in dated for name in files.file_names(f"{table}/{day}")]
+    windows = [name for name in (*names, *inner) if name.startswith("window_id=")]
+    return {unquote(name.removeprefix("window_id=")) for name in windows}

@@ -165,7 +165,7 @@ def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _report(error: Exception) -> list[str]:
     from airflow_provider_sfstream._airflow import AirflowNotFoundException
-    from airflow_provider_sfstream.actions.failures import FailureReport, guide_url
+    from airflow_provider_sfstream.actions.failures import FailureReport, guide
 
     text, action, data_loss, page = f"{type(error).__name__}: {redacted(str(error))}", "", "", ""
     if isinstance(error, SalesforceStreamError):
@@ -186,5 +186,5 @@ def _report(error: Exception) -> list[str]:
         )
     else:
         action = "Run the command with `sfstream --verbose` to see the traceback."
-    docs = f"docs/{page} {guide_url(page)}".rstrip() if page else ""
+    docs = guide(page) if page else ""
     return FailureReport(" ".join(text.split()), "", data_loss, None, action, docs).lines()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_provider_sfstream.actions.failures import LABELS, guide_url, report_of_error, subject_of
+from airflow_provider_sfstream.actions.failures import LABELS, guide, report_of_error, subject_of
 from airflow_provider_sfstream.redaction import redacted
 
 if TYPE_CHECKING:
@@ -174,4 +174,4 @@ def _subject(context: Context) -> str:
 
 
 def _docs(page: str) -> str:
-    return f"docs/{page} {guide_url(page)}".rstrip()
+    return guide(page)

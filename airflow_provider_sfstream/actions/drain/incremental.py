@@ -24,18 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OF_MANIFEST = (
-    "window_id",
-    "stream",
-    "kind",
-    "after",
-    "through",
-    "event_count",
-    "payload_bytes",
-    "first_event_time",
-    "last_event_time",
-    "stop_reason",
-    "contact_at",
-    "gap",
+    *("window_id", "stream", "kind", "after", "through", "event_count", "payload_bytes"),
+    *("first_event_time", "last_event_time", "stop_reason", "contact_at", "gap"),
 )
 """Keys of the result that are those of the manifest."""
 
@@ -47,8 +37,10 @@ def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     """
     managed = drain.config.managed_subscription
     if managed is None:
-        return _result(_drain_position(drain, run), drain)
-    return _result(_drain_managed(drain, ManagedSubscription.parse(managed), run), drain)
+        outcome = _drain_position(drain, run)
+    else:
+        outcome = _drain_managed(drain, ManagedSubscription.parse(managed), run)
+    return _result(outcome, drain)
 
 
 def _drain_position(drain: Drain, run: RunIdentity) -> WindowOutcome:
@@ -81,9 +73,8 @@ def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIden
     client: Any
     with drain.hook.get_conn() as client:
         is_landed = landed_but_uncommitted(drain.landed)
-        with closing(
-            ManagedSource(client, subscription, is_landed=is_landed, is_topic_proven=record is not None)
-        ) as source:
+        managed = ManagedSource(client, subscription, is_landed=is_landed, is_topic_proven=record is not None)
+        with closing(managed) as source:
             return drain_managed_window(
                 drain.landed,
                 WindowRequest(
@@ -131,10 +122,7 @@ def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> Man
 
 
 def _policy_for_lost_position(record: ManagedEventSubscriptionRecord | None) -> OnInvalidReplay:
-    """Return the policy for a lost position that the record's ``errorRecoveryReplay`` stands for.
-
-    Without a record, the drain continues where Salesforce does, which is the meaning of "latest" here.
-    """
+    """Return the policy for a lost position: the record's ``errorRecoveryReplay``, by default that of Salesforce."""
     return "earliest" if record is not None and record.error_recovery_replay == "EARLIEST" else "latest"
 
 

@@ -39,11 +39,9 @@ def is_backfill(context: Context) -> bool:
 
 
 def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
-    """Return the interval of a run, in UTC: its data interval, or the one that starts at its partition date.
+    """Return the interval of a run, in UTC: its data interval, or the partition from its date to the next tick of the
+    DAG's timetable.
 
-    A partition is from its date to the next tick of the DAG's cron expression, in the timetable's time zone.
-
-    :param timetable: the timetable of the DAG.
     :raises ConfigurationError: if the run has no interval, or one of zero length, or one that has not ended.
     """
     run: Any = context["dag_run"]
@@ -132,11 +130,10 @@ def drain_run_interval(
     from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
     config, backfill = drain.config, is_backfill(context)
-    waits, defers = config.wait_for_confirmation, False
-    if waits and config.deferrable and config.reuses and not backfill:
-        # A stream without a position has no end to wait for.
-        defers = drain.landed.position().replay_id is not None
-        waits = not defers
+    may_defer = config.wait_for_confirmation and config.deferrable and config.reuses and not backfill
+    # A stream without a position has no end to wait for.
+    defers = may_defer and drain.landed.position().replay_id is not None
+    waits = config.wait_for_confirmation and not defers
     if backfill and config.incremental_limits:
         log.info("Backfill of %s: %s are not applied.", interval, ", ".join(config.incremental_limits))
 
@@ -156,7 +153,9 @@ def drain_run_interval(
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(idle_timeout=config.idle_timeout, wait_for_confirmation=waits),
+            limits=DrainLimits(
+                idle_timeout=config.idle_timeout, wait_for_confirmation=config.wait_for_confirmation and not defers
+            ),
             start_from=drain.start_from,
             on_invalid_replay=config.on_invalid_replay or "fail",
             accept_quiet_aging=config.accept_quiet_aging,
@@ -184,7 +183,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],
         "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
-        "confirmed_at": outcome.confirmed_at and outcome.confirmed_at.isoformat(),
+        "confirmed_at": _text(outcome.confirmed_at),
         "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
         "drained": outcome.drained,
     }
@@ -195,39 +194,36 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
 
 def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
     """Log the windows of an interval, and the spans that are lost."""
-    origins = [window.origin for window in outcome.windows]
-    log.info(
-        "Interval %s of %s is in %d windows: %d landed before, %d drained for it.",
-        outcome.interval,
-        stream,
-        len(origins),
-        origins.count("landed"),
-        origins.count("bus"),
-    )
+    interval, origins = outcome.interval, [window.origin for window in outcome.windows]
+    counts = len(origins), origins.count("landed"), origins.count("bus")
+    log.info("Interval %s of %s is in %d windows: %d landed before, %d drained for it.", interval, stream, *counts)
     if outcome.confirmed_at is None:
         log.info(
             "Salesforce has not confirmed that these are all events of %s, so the interval is not recorded. The run "
             "that lands a later event of it returns that event. On the Pub/Sub API, wait_for_confirmation=True waits "
             "for the confirmation.",
-            outcome.interval,
+            interval,
         )
     if outcome.missing:
         missing = ", ".join(map(str, outcome.missing))
-        log.warning("Missing spans of interval %s, which can no longer be read: %s", outcome.interval, missing)
+        log.warning("Missing spans of interval %s, which can no longer be read: %s", interval, missing)
 
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
     facts = window.manifest.window
     is_own = (facts.kind, window.origin) == ("live", "bus")
-    late_before = window.manifest.late_before if is_own else None
     return {
         "window_id": facts.window_id,
         "manifest_url": facts.manifest_url,
         "kind": facts.kind,
         "origin": window.origin,
         "event_count": facts.event_count,
-        "first_event_time": facts.first_event_time and facts.first_event_time.isoformat(),
-        "last_event_time": facts.last_event_time and facts.last_event_time.isoformat(),
-        "counts_from": facts.counts_from and facts.counts_from.isoformat(),
-        "late_before": late_before and late_before.isoformat(),
+        "first_event_time": _text(facts.first_event_time),
+        "last_event_time": _text(facts.last_event_time),
+        "counts_from": _text(facts.counts_from),
+        "late_before": _text(window.manifest.late_before) if is_own else None,
     }
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

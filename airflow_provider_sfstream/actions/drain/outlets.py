@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 
 _COMMON_KEYS = ("asset_uri", "event_count", "schema_changes")
 _WINDOW_KEYS = (
-    *_COMMON_KEYS,
-    "window_id",
-    "manifest_url",
-    "payload_bytes",
-    "first_event_time",
-    "last_event_time",
-    "gap",
+    *(*_COMMON_KEYS, "window_id", "manifest_url", "payload_bytes"),
+    *("first_event_time", "last_event_time", "gap"),
 )
 _INTERVAL_KEYS = (*_COMMON_KEYS, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
 

@@ -82,11 +82,8 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
     if after is None or give_up_at <= now:
         return
     drain.landed.store.close()
-    log.info(
-        "%s: waiting on the triggerer for Salesforce to confirm the end of the stream, until %s at most.",
-        drain.landed.stream,
-        give_up_at.isoformat(),
-    )
+    text = "%s: waiting on the triggerer for Salesforce to confirm the end of the stream, until %s at most."
+    log.info(text, drain.landed.stream, give_up_at.isoformat())
     defer(
         trigger=event_trigger(drain.config, WakeUpConditions(until_confirmed=True), after),
         method_name="execute_interval",
@@ -155,18 +152,11 @@ def waited_long_enough(topic: str, execution_timeout: timedelta | None) -> bool:
 
 
 def wait_in_worker(
-    hook: EventHook,
-    topic: str,
-    after: bytes | StartFrom,
-    conditions: WakeUpConditions,
-    timeout: timedelta,
+    hook: EventHook, topic: str, after: bytes | StartFrom, conditions: WakeUpConditions, timeout: timedelta
 ) -> WakeUp | None:
     """Block until ``conditions`` hold for the events after ``after``, and return the wake-up; ``None`` after a timeout.
 
-    Outlasts faults that pass, like the trigger. The connection is looked up first, because the worker's way to Airflow
-    is not for event loops.
-
-    :raises SalesforceStreamError: a fault that a retry cannot resolve.
+    :raises SalesforceStreamError: a permanent fault. Transient ones do not end the wait.
     """
     from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
 
@@ -174,7 +164,7 @@ def wait_in_worker(
         async with asyncio.timeout(timeout.total_seconds()), hook.async_client() as client:
             return await first_wake_up(client, topic, after, conditions)
 
-    hook.settings()
+    hook.settings()  # read here, because the event loop cannot read a connection in a worker
     try:
         return asyncio.run(wait())
     except TimeoutError:
