@@ -153,9 +153,7 @@ def drain_run_interval(
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(
-                idle_timeout=config.idle_timeout, wait_for_confirmation=config.wait_for_confirmation and not defers
-            ),
+            limits=DrainLimits(idle_timeout=config.idle_timeout, wait_for_confirmation=waits),
             start_from=drain.start_from,
             on_invalid_replay=config.on_invalid_replay or "fail",
             accept_quiet_aging=config.accept_quiet_aging,
