@@ -32,7 +32,7 @@ from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
+    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -172,19 +172,15 @@ def refresh_lineage(
     merged = (metrics or {}).get("tables", {})
     inputs, outputs = [], []
     for name, counts in sorted(fetched.items()):
-        table = _table_state(snapshot, name)
-        columns = {} if table is None else {"Id": "string", **table.columns.columns}
+        table = snapshot.tables.get(name) if snapshot else None
+        columns = {"Id": "string", **table.columns.columns} if table else {}
         inputs.append(input_dataset(name_of_object(salesforce_conn_id, name), columns, rows=counts["fetched"]))
         outputs.append(_replica_table(output_url, name, snapshot, merged.get(name, {}).get("rows")))
     return OperatorLineage(inputs, outputs)
 
 
 def _streams(windows: Any, *, has_ended: bool) -> list[InputDataset]:
-    """Return the landed streams of windows. Manifest URLs do not name the connection: their stream is the folder.
-
-    :param windows: as the Spark operators accept them.
-    :raises ConfigurationError: if there is something else among them.
-    """
+    """Return the landed streams of windows. Manifest URLs do not name the connection: their stream is the folder."""
     results: dict[DatasetName, list[Mapping[str, Any]]] = {}
     folders: dict[DatasetName, DatasetName] = {}
     for window in flat_windows(windows):
@@ -209,20 +205,13 @@ def _streams(windows: Any, *, has_ended: bool) -> list[InputDataset]:
 
 def _total(results: Iterable[Mapping[str, Any]], count: str) -> int | None:
     """Return the sum of a count over results; ``None`` if one of them does not have it."""
-    total = 0
-    for result in results:
-        if result.get(count) is None:
-            return None
-        total += result[count]
-    return total
+    counts = [result.get(count) for result in results]
+    return None if None in counts else sum(counts)
 
 
 def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dict[str, Any]:
-    """Return the facts of the newest version of an event log's table, as arguments of :func:`output_dataset`; nothing
-    where it cannot be read.
-
-    :param windows: ids of the windows whose files are counted.
-    """
+    """Return the facts of the newest version of an event log's table, with the files of ``windows``, as arguments of
+    :func:`output_dataset`; nothing where it cannot be read."""
     from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
     from airflow_provider_sfstream.tables.delta.partition_files import window_of
 
@@ -245,14 +234,11 @@ def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dic
 def _replica_table(output_url: str, name: str, snapshot: Snapshot | None, rows: int | None) -> OutputDataset:
     from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
-    dataset, table = name_of_url(f"{output_url.rstrip('/')}/{name}"), _table_state(snapshot, name)
-    if snapshot is None or table is None:
+    dataset = name_of_url(f"{output_url.rstrip('/')}/{name}")
+    table = snapshot.tables.get(name) if snapshot else None
+    if not snapshot or not table:
         return output_dataset(dataset, rows=rows)
     return output_dataset(dataset, {**TABLE_ENVELOPE, **table.columns.columns}, rows=rows, version=str(snapshot.number))
-
-
-def _table_state(snapshot: Snapshot | None, name: str) -> TableState | None:
-    return None if snapshot is None else snapshot.tables.get(name)
 
 
 def _run_facets(windows: list[dict[str, Any]]) -> dict[str, RunFacet]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ def open_ledger(results_url: str, results_conn_id: str | None, run: RunIdentity)
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Makes of the rows of a source those that are published.
+    """Converter of a source's rows to those that are published.
 
     :param fields: the column of each field.
     :param key: the column that identifies rows; ``None``: their place.
@@ -57,7 +57,12 @@ class RowMaker:
         if fields is None:
             names = [name for name in source.fields if name != key or name in encoder.field_names]
             fields = {name: name for name in names}
-        _check_columns([*fields.values(), *([] if key is None else [key])], source.columns)
+        missing = sorted({*fields.values(), *([] if key is None else [key])}.difference(source.columns))
+        if missing and source.columns:
+            columns = ", ".join(sorted(source.columns))
+            raise ConfigurationError(
+                f"The rows lack the columns {', '.join(missing)}. Their columns are {columns}. Nothing was published."
+            )
         try:
             encoder.check_names(fields)
         except SchemaError as error:
@@ -84,11 +89,11 @@ class RowMaker:
 def check_source(
     ledger: PublishLedger, recorded: Mapping[str, Any] | None, described: Mapping[str, Any], *, key: str | None
 ) -> Mapping[str, Any]:
-    """Make sure that all tries of a run publish the same rows, or identify them by the same key.
+    """Check that all tries of a run publish the same rows, or identify them by the same key.
 
     :param recorded: the source of the first try, ``None`` in that.
     :return: the source of the run, with the ``trail`` of the run before.
-    :raises ConfigurationError: if they are others than in the first try.
+    :raises ConfigurationError: if they differ from those of the first try.
     """
     if recorded is None:
         recorded = {**described, "trail": ledger.previous_trail()}
@@ -125,12 +130,3 @@ def failed_rows(publication: Publication, topic: str) -> PublishError:
         f"{summary.already_published:,} before. The rows and the reasons: {publication.failures_url}. Correct them "
         "and clear the task, which publishes the rows that were not accepted; or set on_failure='continue'."
     )
-
-
-def _check_columns(required: Collection[str], columns: Collection[str]) -> None:
-    missing = sorted(set(required).difference(columns))
-    if missing and columns:
-        raise ConfigurationError(
-            f"The rows lack the columns {', '.join(missing)}. Their columns are {', '.join(sorted(columns))}. Nothing "
-            "was published."
-        )

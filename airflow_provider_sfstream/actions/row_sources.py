@@ -21,10 +21,10 @@ _SYSTEM_FIELDS = frozenset({"CreatedDate", "CreatedById"})
 
 @dataclass(frozen=True)
 class SourceRow:
-    """A row as its source has it.
+    """A row of a source.
 
-    :param place: where it is there: no other row of the run has it, and in each try it has the same.
-    :param problem: why it is none, if it is not.
+    :param place: its place in the source, unique in the run, and the same in each try.
+    :param problem: why it cannot be published, if so.
     """
 
     place: str
@@ -40,28 +40,21 @@ class RowSource(Protocol):
     is not known.
     """
 
-    @property
-    def columns(self) -> Collection[str]: ...
-    @property
-    def fields(self) -> Collection[str]: ...
-    @property
-    def pinned(self) -> Mapping[str, Any]: ...
-    @property
-    def count(self) -> int | None: ...
+    columns: Collection[str]
+    fields: Collection[str]
+    pinned: Mapping[str, Any]
+    count: int | None
 
     def rows(self) -> Iterator[SourceRow]: ...
 
 
 class ListedRows:
-    """Rows in memory.
-
-    :param given: dicts by column.
-    :raises ConfigurationError: if it is something else.
-    """
+    """Rows in memory, dicts by column."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = _dicts(rows)
-        self.columns = self.fields = list(dict.fromkeys(name for row in self._rows for name in row))
+        self.columns: Collection[str] = list(dict.fromkeys(name for row in self._rows for name in row))
+        self.fields: Collection[str] = self.columns
         content = json.dumps(self._rows, sort_keys=True, default=str).encode(errors="surrogatepass")
         self.pinned: Mapping[str, Any] = {"rows": len(self._rows), "sha256": hashlib.sha256(content).hexdigest()}
         self.count: int | None = len(self._rows)
@@ -88,8 +81,8 @@ class WindowRows:
         config = landed.added_to(EventLogConfig(output_url=""))
         files = ObjectStorageFiles(landing_conn_id)
         columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), config)
-        self.columns = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
-        self.fields = [name for name in columns if name not in _SYSTEM_FIELDS]
+        self.columns: Collection[str] = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
+        self.fields: Collection[str] = [name for name in columns if name not in _SYSTEM_FIELDS]
 
     def rows(self) -> Iterator[SourceRow]:
         for row in chain.from_iterable(self._batches):
@@ -100,7 +93,7 @@ class WindowRows:
 class TableRows:
     """The rows of a Delta table at one version, or of Parquet files, file by file in the order of their names.
 
-    :param pinned: as an earlier try had it, for the same version; empty for the newest.
+    :param pinned: of an earlier try, for the same version; empty for the newest.
     :raises ConfigurationError: if it is not a Delta table and has no Parquet files.
     """
 
@@ -113,14 +106,14 @@ class TableRows:
         with _readable(self._url):
             files = ObjectStorageFiles(conn_id)
             is_delta = bool(files.file_names(f"{self._url}/_delta_log"))
-            dataset, self.pinned = (_delta if is_delta else _parquet)(self._url, files, pinned)
+            dataset, self.pinned = _delta(self._url, files, pinned) if is_delta else _parquet(self._url, files)
             self._files = sorted(dataset.get_fragments(), key=lambda file: str(file.path))
-            schemas = (
-                [dataset.schema] if is_delta else [dataset.schema, *(file.physical_schema for file in self._files)]
-            )
-            self._schema = pa.unify_schemas(schemas, promote_options="permissive")
-        self.columns = list(self._schema.names)
-        self.fields = [name for name in self.columns if not name.startswith("_")]  # no field of Salesforce does
+            schemas = [] if is_delta else [file.physical_schema for file in self._files]
+            self._schema = pa.unify_schemas([dataset.schema, *schemas], promote_options="permissive")
+        self.columns: Collection[str] = list(self._schema.names)
+        self.fields: Collection[str] = [
+            name for name in self.columns if not name.startswith("_")
+        ]  # no field of Salesforce does
 
     def rows(self) -> Iterator[SourceRow]:
         for file in self._files:
@@ -175,14 +168,12 @@ def _delta(url: str, files: ObjectStorageFiles, pinned: Mapping[str, Any]) -> tu
     return table.to_pyarrow_dataset(filesystem=location.filesystem()), {"version": table.version()}
 
 
-def _parquet(url: str, files: ObjectStorageFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _parquet(url: str, files: ObjectStorageFiles) -> tuple[Any, Mapping[str, Any]]:
     import pyarrow.dataset as ds
 
-    is_file = url.endswith(".parquet")
-    folder, name = (url.rpartition("/")[0], url.rpartition("/")[2]) if is_file else (url, "")
-    is_there = bool(files.file_names(folder))
+    folder, _, name = url.rpartition("/") if url.endswith(".parquet") else (url, "", "")
     filesystem = files.table_location(folder).filesystem()
-    names = _parquet_files(filesystem, name) if is_there else []
+    names = _parquet_files(filesystem, name) if files.file_names(folder) else []
     if not names:
         raise ConfigurationError(
             f"{url} is neither a Delta table nor a folder with Parquet files. Nothing was published."

@@ -42,7 +42,7 @@ def report_drain(
     schema_changes: Sequence[Mapping[str, Any]],
     missing: Iterable[Mapping[str, str]] = (),
 ) -> None:
-    """Leave the sections ``drain`` and ``windows``.
+    """Store the sections ``drain`` and ``windows``.
 
     :param subject: the URI of the landed stream's asset.
     :param drained: the windows that this task run drained.
@@ -66,7 +66,7 @@ def report_drain(
 
 
 def report_section(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
-    """Leave a section with these facts, the time and the task run."""
+    """Store a section with these facts, the time and the task run."""
     _store(lambda: subject, {section: lambda _: _signed(facts, context)})
 
 
@@ -123,11 +123,7 @@ def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str
 
 
 def report_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
-    """Leave the section ``failed``, of the stream or the tables that the operator is about.
-
-    :param report: the failure report, by label.
-    :param certainty: that of parts of the report, by the same word.
-    """
+    """Store the section ``failed`` of the stream or the tables of an operator: report and certainty, by label."""
     from airflow.sdk import get_current_context
 
     def facts(_: Document | None) -> Document:

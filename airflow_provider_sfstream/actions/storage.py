@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.location import Landing
 
-_WRITTEN = {"landing": "windows", "results": "results"}
-
 
 def storage_path(url: str, conn_id: str | None) -> Any:
     """Return the ``ObjectStoragePath`` of ``url``, whose folders are listed as they are now.
@@ -32,8 +30,8 @@ def storage_path(url: str, conn_id: str | None) -> Any:
 def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
     """Return the path of ``url`` on a filesystem that this process may use.
 
-    Airflow keeps one filesystem for each connection. One of an object store has a thread, which is not in a process
-    that was forked since, and refuses to work there: as where a listener of OpenLineage asks for lineage.
+    Airflow keeps one filesystem for each connection. That of an object store has a thread, and refuses to work in a
+    process that was forked since, such as the one in which a listener of OpenLineage asks for lineage.
 
     :raises ValueError: if no filesystem serves the URL.
     """
@@ -68,9 +66,10 @@ def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
     from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.landing.storage import is_local
 
+    content = "windows" if name == "landing" else name
     if not isinstance(url, str) or not url.strip():
         raise ConfigurationError(
-            f"{name}_url is empty. Set the URL of the folder for {_WRITTEN[name]}, for example s3://lake/{name}."
+            f"{name}_url is empty. Set the URL of the folder for {content}, for example s3://lake/{name}."
         )
     if has_credentials(url):
         raise ConfigurationError(

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowsArgument:
-    """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if result.
+    """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if set.
 
-    Both times are ISO 8601 text, as they were result. ``own_windows`` are the IDs of windows that the run of the
-    interval landed itself: their late events, see :class:`Manifest`, are read too. ``streams`` are the URIs of the
-    streams, where results say them.
+    Both times are ISO 8601 text. ``own_windows`` are the IDs of windows that the run of the interval landed itself:
+    their late events, see :class:`Manifest`, are read too. ``streams`` are the URIs of the streams, if known.
     """
 
     manifests: tuple[str, ...]
@@ -68,7 +67,13 @@ class WindowsArgument:
                 f"event_time_from={event_time_from!r} and event_time_to={event_time_to!r} differ from the interval of "
                 f"windows, [{interval[0]}, {interval[1]}). Remove these two arguments. No job was started."
             )
-        own = tuple(window["window_id"] for item in results if isinstance(item, dict) for window in _own(item))
+        own = tuple(
+            window["window_id"]
+            for item in results
+            if isinstance(item, dict)
+            for window in item["windows"]
+            if (window.get("kind"), window.get("origin")) == ("live", "bus")
+        )
         return cls(manifests, *interval, own, streams)
 
 
@@ -136,10 +141,6 @@ def _bounds(result: str | dict[str, Any]) -> tuple[str, str] | None:
     if isinstance(result, dict) and _is_interval(result):
         return result["event_time_from"], result["event_time_to"]
     return None
-
-
-def _own(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    return (window for window in result["windows"] if (window.get("kind"), window.get("origin")) == ("live", "bus"))
 
 
 def _is_interval(result: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,16 +16,16 @@ from airflow_provider_sfstream.actions.arguments import (
     landed_stream_uri,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.actions.drain.config import ConsumerConfig
 from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.arguments import check_choice
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SessionExpiredError
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
 from airflow_provider_sfstream.monitoring.links import StreamLink
 from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic
@@ -149,14 +149,7 @@ class SalesforceEventSensor(BaseSensorOperator):
                 after = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, after))
                 report_section(self.stream_uri, "wait", context, {"reason": "waiting"})
-                consumer = ConsumerConfig(
-                    topic=self.topic,
-                    api=self.api,
-                    salesforce_conn_id=self.salesforce_conn_id,
-                    subscription=self.subscription,
-                    managed_subscription=self.managed_subscription,
-                )
-                trigger = event_trigger(consumer, self._conditions, after)
+                trigger = event_trigger(self, self._conditions, after)
                 self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
         return super().execute(context)
 
@@ -190,24 +183,19 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _count(self, topic: Topic, after: bytes | StartFrom) -> WakeUp | None:
         """Count the events with one client; once more if the session has expired since the last poke."""
-        from airflow_provider_sfstream.exceptions import SessionExpiredError
+        from airflow_provider_sfstream.streams.managed.source import ManagedSource
         from airflow_provider_sfstream.streams.watch.poll import poll
 
         with ExitStack() as stack:
-            client: Any = stack.enter_context(self._hook(topic).get_conn())
-            source = client if self.managed_subscription is None else stack.enter_context(self._managed(client))
+            source = client = stack.enter_context(self._hook(topic).get_conn())
+            if self.managed_subscription is not None:
+                subscription = ManagedSubscription.parse(self.managed_subscription)
+                source = stack.enter_context(ManagedSource(client, subscription, commits=False))
             try:
                 return poll(source, topic.name, after, self._conditions)
             except SessionExpiredError:
                 client.renew_session()
                 return poll(source, topic.name, after, self._conditions)
-
-    def _managed(self, client: Any) -> Any:
-        """Return the managed subscription as a source."""
-        from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-        from airflow_provider_sfstream.streams.managed.source import ManagedSource
-
-        return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)
 
     def _start(self, topic: Topic) -> bytes | StartFrom:
         """Return the start of the wait: ``after``, else the stored position, else ``start_from``."""
@@ -216,11 +204,8 @@ class SalesforceEventSensor(BaseSensorOperator):
         if self.after:
             return replay_id_from_text(self.after)
         if self.replay_store is not None:
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id)
-            try:
+            with closing(open_replay_store(self.replay_store, self.replay_store_conn_id)) as store:
                 position = store.read(self._stream(topic)).replay_id
-            finally:
-                store.close()
             if position is not None:
                 return position
         return StartFrom(self.start_from)

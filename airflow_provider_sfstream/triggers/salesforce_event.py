@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
+from contextlib import closing
 from datetime import timedelta
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -108,21 +110,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
         :raises ConfigurationError: if an argument cannot be used.
         """
         self._check()
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
-            "topic": self.topic,
-            "salesforce_conn_id": self.salesforce_conn_id,
-            "api": self.api,
-            "subscription": self.subscription,
-            "managed_subscription": self.managed_subscription,
-            "after": self.after,
-            "replay_store": self.replay_store,
-            "replay_store_conn_id": self.replay_store_conn_id,
-            "start_from": self.start_from,
-            "min_events": self.min_events,
-            "max_wait": self.max_wait,
-            "min_interval": self.min_interval,
-            "until_confirmed": self.until_confirmed,
-        }
+        arguments = {name: getattr(self, name) for name in signature(type(self)).parameters}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire once: when the conditions are met, or with a permanent error.
@@ -223,11 +212,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     def _stored_position(self, stream: Stream) -> bytes | None:
         assert self.replay_store is not None  # noqa: S101 - narrowed by the caller
-        store = open_replay_store(self.replay_store, self.replay_store_conn_id)
-        try:
+        with closing(open_replay_store(self.replay_store, self.replay_store_conn_id)) as store:
             return store.read(stream).replay_id
-        finally:
-            store.close()
 
     def _check(self) -> None:
         topic = Topic.parse(self.topic, self.api)

@@ -40,18 +40,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerConfig:
-    """Consumer of a topic, for which a task drains or waits."""
-
-    topic: str
-    api: Api | None
-    salesforce_conn_id: str
-    subscription: str  # the managed subscription, if there is one
-    managed_subscription: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrainConfig(ConsumerConfig):
+class DrainConfig:
     """Arguments of :class:`~airflow_provider_sfstream.operators.drain_replay_window.DrainReplayWindowOperator`.
 
     They are the operator's attributes of the same names, and it documents them.
@@ -61,6 +50,11 @@ class DrainConfig(ConsumerConfig):
     :raises ConfigurationError: naming the invalid argument. Nothing was read or moved.
     """
 
+    topic: str
+    api: Api | None
+    salesforce_conn_id: str
+    subscription: str  # the managed subscription, if there is one
+    managed_subscription: str | None
     landing_url: str
     landing_conn_id: str | None
     replay_store: ReplayStoreKind

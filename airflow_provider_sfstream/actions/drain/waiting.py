@@ -14,6 +14,7 @@ from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.actions.drain.config import Drain
     from airflow_provider_sfstream.hooks.event_topics import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
@@ -44,22 +45,21 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
     return now - position.updated_at > LONGEST_UNCONFIRMED[retention]
 
 
-def event_trigger(
-    config: ConsumerConfig, conditions: WakeUpConditions, after: bytes | StartFrom
-) -> SalesforceEventTrigger:
+def event_trigger(names: Any, conditions: WakeUpConditions, after: bytes | StartFrom) -> SalesforceEventTrigger:
     """Return the trigger that fires once the conditions hold for the events after ``after``.
 
+    :param names: config or operator, with the arguments that name the consumer of a topic.
     :raises ConfigurationError: naming the invalid argument of the trigger.
     """
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
     trigger = SalesforceEventTrigger(
-        topic=config.topic,
-        api=config.api,
-        salesforce_conn_id=config.salesforce_conn_id,
-        subscription=config.subscription,
-        managed_subscription=config.managed_subscription if after is StartFrom.COMMITTED else None,
+        topic=names.topic,
+        api=names.api,
+        salesforce_conn_id=names.salesforce_conn_id,
+        subscription=names.subscription,
+        managed_subscription=names.managed_subscription if after is StartFrom.COMMITTED else None,
         after=replay_id_to_text(after) if isinstance(after, bytes) else None,
         start_from="latest" if after is StartFrom.LATEST else "earliest",
         min_events=conditions.min_events,
