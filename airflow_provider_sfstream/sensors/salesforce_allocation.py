@@ -95,7 +95,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the remaining amount, or raise the error that ended the wait."""
-        from airflow_provider_sfstream.streams.watch.payload import error_from_payload
+        from airflow_provider_sfstream.streams.watch.conditions import error_from_payload
 
         with airflow_errors(self):
             error = error_from_payload(event)

@@ -162,7 +162,7 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Count the events once, for some seconds. After a transient fault the next poke counts them again."""
-        from airflow_provider_sfstream.streams.watch.payload import payload
+        from airflow_provider_sfstream.streams.watch.conditions import payload
 
         with airflow_errors(self):
             topic = self._checked_topic()

@@ -60,7 +60,7 @@ class SalesforceAllocationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire once: when enough remains, or with a permanent error."""
-        from airflow_provider_sfstream.streams.watch.payload import error_payload
+        from airflow_provider_sfstream.streams.watch.conditions import error_payload
 
         try:
             event = {"reason": "enough", **await self._wait()}

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic
-from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_payload, payload
 from airflow_provider_sfstream.triggers.loading import described, imported
 
 if TYPE_CHECKING:
@@ -118,8 +118,6 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         :raises ConfigurationError: for a watcher of an asset, before Airflow 3.3; the triggerer logs it.
         """
-        from airflow_provider_sfstream.streams.watch.payload import error_payload, payload
-
         if self.trigger_id is not None and self.task_instance is None:  # a watcher: the triggerer runs it for no task
             require_shared_streams()
         try:
@@ -129,7 +127,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
                 stream = self.stream(await client.org_id())
                 source, after = await self._source(client, stream)
                 self.log.info("Waiting on the triggerer for events of %s, from %s.", stream, described(after))
-                wake_up = await wake_ups.first_wake_up(source, self.topic, after, self.conditions)
+                wake_up = await wake_ups.Watch(source, self.topic, after, self.conditions).first_wake_up()
             event = payload(stream, wake_up)
         except SalesforceStreamError as error:
             self.log.error("%s: waiting ended, nothing was read or moved: %s", self.topic, error)  # noqa: TRY400

@@ -29,8 +29,7 @@ from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, retention_by_kind
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
-from airflow_provider_sfstream.streams.watch.payload import payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason, payload
 from airflow_provider_sfstream.triggers.loading import described, imported
 
 if TYPE_CHECKING:
@@ -182,7 +181,9 @@ class TopicWatch(SharedStreamProducer):
                 after = StartFrom.EARLIEST  # possible events are not reported a second time
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(after))
-            async with aclosing(wake_ups.wake_ups(client, trigger.topic, after, trigger.conditions)) as received:
+            async with aclosing(
+                wake_ups.Watch(client, trigger.topic, after, trigger.conditions).wake_ups()
+            ) as received:
                 async for wake_up in received:
                     yield stream, wake_up
 

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
+from airflow_provider_sfstream.streams.watch.wake_ups import Watch
 from tests.support.claims_source import SimulatedSource
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -77,7 +77,7 @@ def wait_for_end(client: SimulatedSource, topic: str, after: bytes) -> Confirmed
     async def wait() -> ConfirmedEnd | None:
         try:
             async with asyncio.timeout(CONFIRM_TIMEOUT):
-                wake_up = await first_wake_up(
+                wake_up = await Watch(
                     source,
                     topic,
                     after,
@@ -85,7 +85,7 @@ def wait_for_end(client: SimulatedSource, topic: str, after: bytes) -> Confirmed
                     clock=source.clock,
                     now=time.now,
                     random=client.random.random,
-                )
+                ).first_wake_up()
         except TimeoutError:
             return None
         if wake_up.confirmed_at is None:

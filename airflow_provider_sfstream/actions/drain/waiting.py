@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom
-from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_from_payload, payload
 from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def confirmed_end_from(event: dict[str, Any], after: str) -> ConfirmedEnd | None
 
 def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity, defer: Defer) -> None:
     """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait is of no use."""
-    from airflow_provider_sfstream.streams.watch.payload import payload
-
     config, landed, stream = drain.config, drain.landed, drain.landed.stream
     position = landed.known_position(run)
     after = drain.start_from if position.replay_id is None else position.replay_id
@@ -158,11 +156,11 @@ def wait_in_worker(
 
     :raises SalesforceStreamError: a permanent fault. Transient ones do not end the wait.
     """
-    from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
+    from airflow_provider_sfstream.streams.watch.wake_ups import Watch
 
     async def wait() -> WakeUp:
         async with asyncio.timeout(timeout.total_seconds()), hook.async_client() as client:
-            return await first_wake_up(client, topic, after, conditions)
+            return await Watch(client, topic, after, conditions).first_wake_up()
 
     hook.settings()  # read here, because the event loop cannot read a connection in a worker
     try:
@@ -183,8 +181,6 @@ def log_wake_up(event: dict[str, Any]) -> None:
 
     :raises SalesforceStreamError: if the wait failed.
     """
-    from airflow_provider_sfstream.streams.watch.payload import error_from_payload
-
     error = error_from_payload(event)
     if error is not None:
         raise error

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up, wake_ups
+from airflow_provider_sfstream.streams.watch.wake_ups import Watch
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.clients import async_pubsub_client, async_streaming_client
 from tests.support.localorg import LocalOrg, reset_org, wait_until
@@ -100,7 +100,9 @@ async def watching(
 
     async def watch() -> None:
         try:
-            async with aclosing(wake_ups(client, topic, start, conditions, **SHORT_PAUSES, **options)) as all_of_them:
+            async with aclosing(
+                Watch(client, topic, start, conditions, **SHORT_PAUSES, **options).wake_ups()
+            ) as all_of_them:
                 async for wake_up in all_of_them:
                     watched.wake_ups.append(wake_up)
                     watched.changed.set()
@@ -194,7 +196,7 @@ async def test_a_login_refused_by_a_busy_host_is_retried(org, client, topic):
     published = org.publish(topic, numbered(2))
     org.admin("POST", "/oauth", {"fail_next": 3})
     async with asyncio.timeout(SECONDS):
-        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=2), **SHORT_PAUSES)
+        wake_up = await Watch(client, topic, EARLIEST, WakeUpConditions(min_events=2), **SHORT_PAUSES).first_wake_up()
     assert wake_up == WakeUp(EVENTS, published[0], 2, published[1])
 
 
@@ -266,7 +268,7 @@ async def test_an_expired_replay_id_is_reported_and_the_watch_continues(org, cli
     published = org.publish(topic, numbered(10))
     org.fault("expire", topic=topic, replay_id=published[4].hex())
     async with asyncio.timeout(SECONDS):
-        assert await first_wake_up(client, topic, published[4], WakeUpConditions()) == WakeUp(REPLAY_LOST)
+        assert await Watch(client, topic, published[4], WakeUpConditions()).first_wake_up() == WakeUp(REPLAY_LOST)
     async with watching(client, topic, published[4], WakeUpConditions()) as watched:
         await watched.wait_until_pinned()
         later = org.publish(topic, numbered(3))
@@ -311,7 +313,10 @@ async def test_a_watch_restarted_at_through_misses_no_event(org, client, topic):
     start: bytes | StartFrom = EARLIEST
     all_reported = ReportedWakeUps()
     while all_reported.event_count < len(record):
-        async with asyncio.timeout(SECONDS), aclosing(wake_ups(client, topic, start, WakeUpConditions())) as watched:
+        async with (
+            asyncio.timeout(SECONDS),
+            aclosing(Watch(client, topic, start, WakeUpConditions()).wake_ups()) as watched,
+        ):
             wake_up = await anext(watched)
         all_reported.wake_ups.append(wake_up)
         start = wake_up.through or start
@@ -335,7 +340,9 @@ async def test_no_more_events_are_delivered_than_min_events(org, client, topic):
     before = org.admin("GET", "/org")["delivered"]
     org.fault("drop_every", every=3, topic=topic)
     async with asyncio.timeout(SECONDS):
-        wake_up = await first_wake_up(client, topic, published[0], WakeUpConditions(min_events=7), **SHORT_PAUSES)
+        wake_up = await Watch(
+            client, topic, published[0], WakeUpConditions(min_events=7), **SHORT_PAUSES
+        ).first_wake_up()
     assert wake_up == WakeUp(EVENTS, published[1], 7, published[7])
     assert org.admin("GET", "/org")["delivered"] - before == 7
 
@@ -343,7 +350,9 @@ async def test_no_more_events_are_delivered_than_min_events(org, client, topic):
 async def test_max_wait_is_measured_from_the_event_time(org, client, topic):
     published = org.publish(topic, [{"CreatedDate": "2020-01-01T00:00:00Z", "Amount__c": 1.0}, {"Amount__c": 2.0}])
     async with asyncio.timeout(SECONDS):
-        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=24 * 3600))
+        wake_up = await Watch(
+            client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=24 * 3600)
+        ).first_wake_up()
     assert (wake_up.reason, wake_up.first_replay_id) == (EVENTS, published[0])
     assert 1 <= wake_up.event_count <= 2
 
@@ -352,7 +361,7 @@ async def test_max_wait_is_measured_from_the_arrival_without_a_schema(org, clien
     published = org.publish(topic, [{"CreatedDate": "2020-01-01T00:00:00Z", "Amount__c": 1.0}])
     org.fault("fail_calls", rpc="GetSchema", times=10, code="service.unavailable")
     async with asyncio.timeout(SECONDS):
-        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=0.2))
+        wake_up = await Watch(client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=0.2)).first_wake_up()
     assert wake_up == WakeUp(EVENTS, published[0], 1, wake_up.through)
 
 
@@ -363,8 +372,8 @@ async def test_max_wait_is_measured_from_the_arrival_without_a_schema(org, clien
 async def test_a_permanently_revoked_login_raises_an_error(org, client, topic, how):
     async def wait() -> None:
         if how == "once":
-            await first_wake_up(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES)
-        async for _ in wake_ups(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES):
+            await Watch(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES).first_wake_up()
+        async for _ in Watch(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES).wake_ups():
             pass
 
     waiting = asyncio.create_task(wait())
@@ -381,12 +390,12 @@ async def test_a_permanently_revoked_login_raises_an_error(org, client, topic, h
 async def test_a_watch_of_a_missing_topic_raises_an_error(org, client):
     async with asyncio.timeout(SECONDS):
         with pytest.raises(TopicNotFoundError, match="/event/Missing__e"):
-            await first_wake_up(client, "/event/Missing__e", EARLIEST, WakeUpConditions())
+            await Watch(client, "/event/Missing__e", EARLIEST, WakeUpConditions()).first_wake_up()
 
 
 async def test_fifty_cancelled_watches_leave_no_task_and_no_stream(org, client, topic, caplog):
     before = asyncio.all_tasks()
-    waiting = [asyncio.create_task(first_wake_up(client, topic, LATEST, WakeUpConditions())) for _ in range(50)]
+    waiting = [asyncio.create_task(Watch(client, topic, LATEST, WakeUpConditions()).first_wake_up()) for _ in range(50)]
     await wait_for(lambda: open_streams(org, topic) == 50, "fifty subscriptions")
     for task in waiting:
         task.cancel()

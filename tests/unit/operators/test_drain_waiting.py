@@ -15,8 +15,7 @@ from airflow_provider_sfstream.exceptions import AccessDeniedError, Configuratio
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, SHORT_RETENTION
-from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.streams.watch.payload import error_payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions, error_payload
 from tests.support.tasks import context_for
 
 

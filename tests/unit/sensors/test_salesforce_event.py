@@ -16,8 +16,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
-from airflow_provider_sfstream.streams.watch.payload import error_payload, payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason, error_payload, payload
 from tests.support.airflow_names import AirflowSensorTimeout, TaskDeferralError, TaskDeferred
 from tests.support.tasks import context_for
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up, wake_ups
+from airflow_provider_sfstream.streams.watch.wake_ups import Watch
 from tests.support.scripted_async_source import Pause, ScriptedAsyncSource
 from tests.support.scripted_source import Deliver, Event, Keepalive, events
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock, virtual_now
@@ -35,7 +35,7 @@ class StreamingSource(ScriptedAsyncSource):
 def collect(source: StreamingSource, after: bytes | StartFrom, count: int) -> list[WakeUp]:
     async def main() -> list[WakeUp]:
         seen: list[WakeUp] = []
-        async with aclosing(wake_ups(source, TOPIC, after, WakeUpConditions(), **TIME)) as all_of_them:
+        async with aclosing(Watch(source, TOPIC, after, WakeUpConditions(), **TIME).wake_ups()) as all_of_them:
             async for wake_up in all_of_them:
                 seen.append(wake_up)
                 if len(seen) == count:
@@ -85,7 +85,7 @@ def test_subscription_without_events_does_not_reset_the_pauses() -> None:
     source = StreamingSource(stream, [*script, Deliver(1)], latest_from=0)
 
     async def main() -> tuple[WakeUp, float]:
-        wake_up = await first_wake_up(source, TOPIC, LATEST, WakeUpConditions(), **TIME)
+        wake_up = await Watch(source, TOPIC, LATEST, WakeUpConditions(), **TIME).first_wake_up()
         return wake_up, virtual_clock()
 
     wake_up, seconds = run_in_virtual_time(main())
@@ -97,7 +97,7 @@ def test_wait_from_latest_is_not_ended_by_earlier_events() -> None:
     source = StreamingSource(stream, [Keepalive(), RESET, Keepalive(), Pause(3), Deliver(1)], latest_from=2)
 
     async def main() -> WakeUp:
-        return await first_wake_up(source, TOPIC, LATEST, WakeUpConditions(), **TIME)
+        return await Watch(source, TOPIC, LATEST, WakeUpConditions(), **TIME).first_wake_up()
 
     assert run_in_virtual_time(main()) == of(stream, 2, 3)
     assert source.starts == [LATEST, LATEST]

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.wake_ups import wake_ups
+from airflow_provider_sfstream.streams.watch.wake_ups import Watch
 from tests.support.examples import for_examples
 from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, Step
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, avro_payload, replay_id
@@ -125,7 +125,9 @@ async def watch(checker: Checker, after: bytes | StartFrom, closings: list[int])
         try:
             async with (
                 asyncio.timeout(LONGER_THAN_ANY_SCRIPT),
-                aclosing(wake_ups(source, "/event/Order__e", after, checker.conditions, **options)) as all_of_them,
+                aclosing(
+                    Watch(source, "/event/Order__e", after, checker.conditions, **options).wake_ups()
+                ) as all_of_them,
             ):
                 async for wake_up in all_of_them:
                     checker.check(wake_up)

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.wake_ups import EventTimes, first_wake_up, wake_ups
+from airflow_provider_sfstream.streams.watch.wake_ups import EventTimes, Watch
 from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import SCHEMA_ID, Deliver, Event, Keepalive, avro_payload, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock, virtual_now
@@ -36,7 +36,9 @@ def collect(source: ScriptedAsyncSource, after=EARLIEST, conditions=None, *, cou
 
     async def main():
         seen = []
-        async with aclosing(wake_ups(source, TOPIC, after, conditions or WakeUpConditions(), **TIME)) as all_of_them:
+        async with aclosing(
+            Watch(source, TOPIC, after, conditions or WakeUpConditions(), **TIME).wake_ups()
+        ) as all_of_them:
             async for wake_up in all_of_them:
                 seen.append((virtual_clock(), wake_up))
                 if len(seen) == count:
@@ -53,7 +55,7 @@ def first(source: ScriptedAsyncSource, start=EARLIEST, conditions=None) -> tuple
     """Wait once; return the time in seconds and the wake-up."""
 
     async def main():
-        wake_up = await first_wake_up(source, TOPIC, start, conditions or WakeUpConditions(), **TIME)
+        wake_up = await Watch(source, TOPIC, start, conditions or WakeUpConditions(), **TIME).first_wake_up()
         return virtual_clock(), wake_up
 
     try:
@@ -312,7 +314,7 @@ def test_watch_from_latest_pinned_by_events_wakes_one_interval_after_the_start()
 def test_subscription_is_open_when_the_consumer_receives_the_start():
     async def main():
         source = ScriptedAsyncSource(events(9), [Pause(1)])
-        async with aclosing(wake_ups(source, TOPIC, LATEST, WakeUpConditions(), **TIME)) as all_of_them:
+        async with aclosing(Watch(source, TOPIC, LATEST, WakeUpConditions(), **TIME).wake_ups()) as all_of_them:
             await anext(all_of_them)
             await asyncio.sleep(0)
             assert source.open_subscriptions == 1
@@ -346,7 +348,9 @@ def test_pending_events_are_reported_with_the_lost_replay_id():
 def test_slow_consumer_receives_accumulated_events_in_one_wake_up():
     async def main():
         source = ScriptedAsyncSource(events(500), [Deliver(1), *[Deliver(100)] * 4])
-        async with aclosing(wake_ups(source, TOPIC, EARLIEST, WakeUpConditions(min_interval=5), **TIME)) as all_of_them:
+        async with aclosing(
+            Watch(source, TOPIC, EARLIEST, WakeUpConditions(min_interval=5), **TIME).wake_ups()
+        ) as all_of_them:
             seen = [await anext(all_of_them)]
             await asyncio.sleep(1_000)
             assert len(source.script) == 4  # the watch does not buffer responses while its consumer is busy
@@ -380,9 +384,9 @@ def test_cancellation_at_any_point_closes_the_subscription(how, wait, seconds):
         async def consume():
             if how == "once":
                 conditions = WakeUpConditions(min_events=500, max_wait=900)
-                await first_wake_up(source, TOPIC, EARLIEST, conditions, **TIME)
+                await Watch(source, TOPIC, EARLIEST, conditions, **TIME).first_wake_up()
             conditions = WakeUpConditions(min_events=3, max_wait=500, min_interval=600)
-            async with aclosing(wake_ups(source, TOPIC, EARLIEST, conditions, **TIME)) as all_of_them:
+            async with aclosing(Watch(source, TOPIC, EARLIEST, conditions, **TIME).wake_ups()) as all_of_them:
                 async for _ in all_of_them:
                     await asyncio.sleep(0.5)
 
@@ -399,7 +403,9 @@ def test_cancellation_at_any_point_closes_the_subscription(how, wait, seconds):
 def test_closing_a_watch_with_a_pending_error_does_not_raise():
     async def main():
         source = ScriptedAsyncSource(events(5), [Deliver(1), Deliver(1), Pause(1), QuotaExceededError("used up")])
-        async with aclosing(wake_ups(source, TOPIC, LATEST, WakeUpConditions(min_interval=60), **TIME)) as all_of_them:
+        async with aclosing(
+            Watch(source, TOPIC, LATEST, WakeUpConditions(min_interval=60), **TIME).wake_ups()
+        ) as all_of_them:
             await anext(all_of_them)
             await asyncio.sleep(5)
         return source

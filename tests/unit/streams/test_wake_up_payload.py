@@ -10,8 +10,13 @@ import pytest
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.salesforce.streams import Stream
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
-from airflow_provider_sfstream.streams.watch.payload import error_from_payload, error_payload, payload
+from airflow_provider_sfstream.streams.watch.conditions import (
+    WakeUp,
+    WakeUpReason,
+    error_from_payload,
+    error_payload,
+    payload,
+)
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "loads")
 ERRORS = [
