@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from airflow_provider_sfstream.exceptions import InvalidReplayIdError
 
+KNOWN_LENGTHS = (8, 10)
+"""Lengths of the replay IDs that were observed, in bytes."""
 LONGEST = 64
 """Maximum of bytes, far above the observed 10; a longer value is no replay ID."""
 
@@ -49,3 +51,11 @@ def replay_id_to_integer(replay_id: bytes) -> int:
             "Replay IDs of the Pub/Sub API cannot be used there. Nothing was read or moved."
         )
     return int.from_bytes(replay_id, "big")
+
+
+def is_later(replay_id: bytes, other: bytes) -> bool:
+    """Return whether a replay ID seems to lie after another one; ``False`` for an unknown form.
+
+    Replay IDs are opaque: the result proves nothing. It can select the subscription to wait for, or prevent a claim.
+    """
+    return len(replay_id) == len(other) and len(replay_id) in KNOWN_LENGTHS and replay_id > other

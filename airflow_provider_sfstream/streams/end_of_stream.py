@@ -28,6 +28,7 @@ from datetime import datetime
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.replay_ids import KNOWN_LENGTHS
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.source import AsyncEventSource, EventSource, Responses
 
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _BATCHES_KEPT = 1_000
 """Number of the reader's latest batches to search for a reference, which arrives at about the same time as they do."""
-_KNOWN_LENGTHS = (8, 10)
-"""Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
 _READ_SECONDS = 0.001
 _REOPEN_SECONDS = 5.0
 """Seconds between a fault of the second subscription and the next try, so that a lasting fault costs few calls."""
@@ -96,7 +95,7 @@ class EndOfStream:
 
 def _is_not_behind(replay_id: bytes | None, reference: bytes) -> bool:
     """Return whether ``replay_id`` has a known form, the same as ``reference``, and does not precede it."""
-    if replay_id is None or len(replay_id) != len(reference) or len(reference) not in _KNOWN_LENGTHS:
+    if replay_id is None or len(replay_id) != len(reference) or len(reference) not in KNOWN_LENGTHS:
         return False
     return replay_id >= reference
 

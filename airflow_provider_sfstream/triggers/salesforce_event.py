@@ -184,7 +184,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         if self.managed_subscription is None:
             return client, await self.start(stream)
-        managed = await imported("airflow_provider_sfstream.streams.managed.async_source")
+        managed = await imported("airflow_provider_sfstream.streams.managed.source")
         subscription = ManagedSubscription.parse(self.managed_subscription)
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 

@@ -17,8 +17,7 @@ from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSub
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
-from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
-from airflow_provider_sfstream.streams.managed.source import ManagedSource
+from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource, ManagedSource
 from tests.support.clients import app_fields
 from tests.support.event_source_adapter import SECONDS, AsyncioAdapter, BlockingAdapter, EventSourceAdapter, Stream
 from tests.support.event_source_faults import STREAMING_BREAKS

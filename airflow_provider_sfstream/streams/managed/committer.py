@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -19,12 +19,12 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionMovedError,
 )
 from airflow_provider_sfstream.salesforce.events import EventBatch
+from airflow_provider_sfstream.salesforce.replay_ids import is_later
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
     DeliveredEvents,
     IsLanded,
     Redelivery,
-    is_later,
 )
 from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
@@ -113,24 +113,12 @@ class CommitComparison:
 class Committer:
     """Commits of a replay ID up to which everything is durable.
 
-    :param stream: the stream of the subscription.
     :param delivered: the events that the reader received since the last commit.
-    :param is_landed: see :class:`~airflow_provider_sfstream.streams.managed.source.ManagedSource`.
-    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
 
-    def __init__(
-        self,
-        stream: ExclusiveStream,
-        delivered: DeliveredEvents,
-        is_landed: IsLanded | None,
-        *,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        random: Callable[[], float],
-    ) -> None:
+    def __init__(self, stream: ExclusiveStream, delivered: DeliveredEvents, is_landed: IsLanded | None) -> None:
         self._stream, self._delivered, self._is_landed = stream, delivered, is_landed
-        self._clock, self._sleep, self._random = clock, sleep, random
+        self._clock = stream.clock
 
     @property
     def position(self) -> bytes | None:
@@ -151,7 +139,7 @@ class Committer:
                 is_done = self._commit_once(replay_id, comparison, deadline=deadline, timeout=timeout)
             except SalesforceStreamError as error:
                 self._stream.close()
-                pause = 0.5 + self._random() / 2
+                pause = 0.5 + self._stream.random() / 2
                 # The stream has already waited for a slot that another stream holds.
                 is_transient = error.retriable and not isinstance(error, SubscriptionBusyError)
                 if not is_transient or self._clock() + pause >= deadline or (error.invalidates_token and is_renewed):
@@ -160,7 +148,7 @@ class Committer:
                     is_renewed = True
                     self._stream.client.renew_session()
                 log.info("%s: retrying the commit in %.1f s after: %s", self._stream.name, pause, error)
-                self._sleep(pause)
+                self._stream.sleep(pause)
             else:
                 is_committed = True
         self._delivered.forget()

@@ -22,17 +22,17 @@ from functools import partial
 from itertools import takewhile
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.replay_ids import is_later
 from airflow_provider_sfstream.streams.managed.exclusive_stream import ExclusiveStream
 
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 1.0
 """Seconds between two reads of the managed stream while events are read from the topic."""
-_KNOWN_LENGTHS = (8, 10)
-"""Lengths of the replay IDs that were observed on the Pub/Sub API, in bytes."""
 
 IsLanded = Callable[[bytes], bool]
-"""Callable that returns whether the event with a replay ID is in a landed window. Called for a few events."""
+"""Callable that returns whether the event with a replay ID is in a landed window. Landed windows are an unbroken run of
+the stream: it is called for a few events of each response, until one is not landed."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Redelivery:
         return count
 
     def _count_landed(self, replay_ids: Sequence[bytes]) -> int:
-        """Return the number of landed events, with few calls: landed windows are an unbroken run of the stream."""
+        """Return the number of landed events at the start of ``replay_ids``."""
         is_landed = self.is_landed
         if is_landed is None:
             return len(replay_ids)
@@ -125,14 +125,6 @@ def without_known(batch: EventBatch, count: int) -> EventBatch:
     return EventBatch.without_events(received_at=batch.received_at)
 
 
-def is_later(replay_id: bytes, other: bytes) -> bool:
-    """Return whether a replay ID seems to lie after another one; ``False`` for an unknown form.
-
-    Replay IDs are opaque. The result selects the subscription to wait for, or prevents a commit. It proves nothing.
-    """
-    return len(replay_id) == len(other) and len(replay_id) in _KNOWN_LENGTHS and replay_id > other
-
-
 def _is_same(batch: EventBatch, index: int, other: EventBatch) -> bool:
     """Return whether the event at ``index`` is the first one of ``other``. Replay IDs of two topics may be equal."""
     columns = ("replay_ids", "event_ids", "schema_ids")
@@ -147,7 +139,6 @@ class Comparison:
     :param after: position of the ordinary subscription, or ``EARLIEST`` after a loss.
     :param limit: number of events to yield.
     :param patience: seconds to wait for the first event of the managed stream, after the ordinary one delivered it.
-    :param clock: monotonic seconds.
     """
 
     def __init__(
@@ -158,13 +149,12 @@ class Comparison:
         after: bytes | StartFrom,
         limit: int | None,
         patience: float,
-        clock: Callable[[], float],
     ) -> None:
-        self._stream, self._managed = stream, managed
-        self._position, self._limit, self._patience, self._clock = after, limit, patience, clock
+        self._stream, self._managed, self._clock = stream, managed, stream.clock
+        self._position, self._limit, self._patience = after, limit, patience
         self._head: EventBatch | None = None
         self._last_id: bytes | None = None
-        self._next_look = clock()
+        self._next_look = self._clock()
         self._has_differed = self._is_exhausted = False
         self.agrees = False
         """True if the managed stream continues after the position, so that its events may be read."""

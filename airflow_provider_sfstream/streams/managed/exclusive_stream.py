@@ -10,6 +10,8 @@ delivered events are therefore checked against the topic.
 from __future__ import annotations
 
 import logging
+import random as random_module
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,8 @@ from airflow_provider_sfstream.salesforce.schemas import record_name
 
 log = logging.getLogger(__name__)
 
+BUSY_TIMEOUT = 60.0
+"""Seconds to wait for the slot of a managed subscription: enough after a clean end, too few after a lost network."""
 LOOK_SECONDS = 0.05
 """Seconds that one read of the managed stream, or of the topic itself, waits for a response."""
 _FIRST_PAUSE = 0.5
@@ -141,7 +145,7 @@ class ExclusiveStream:
     After ``topic`` is set, the delivered events are checked against it. ``committed`` is the replay ID that was
     acknowledged last, ``quiet_at`` the one that the last empty response of the open stream named.
 
-    :param busy_timeout: seconds to wait while another stream holds the subscription.
+    :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
     :param is_topic_proven: the record of the subscription names the topic that is read.
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
@@ -151,11 +155,11 @@ class ExclusiveStream:
         client: PubSubClient,
         subscription: ManagedSubscription,
         *,
-        busy_timeout: float,
-        is_topic_proven: bool,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        random: Callable[[], float],
+        busy_timeout: float = BUSY_TIMEOUT,
+        is_topic_proven: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        random: Callable[[], float] = random_module.random,
     ) -> None:
         self.client, self.subscription, self.topic = client, subscription, ""
         self.name = subscription.description
@@ -163,7 +167,7 @@ class ExclusiveStream:
         self.quiet_at: bytes | None = None
         self._slot = SlotWait(self.name, busy_timeout, clock, random)
         self._topic_check = TopicCheck(self.name, client.schema, is_proven=is_topic_proven)
-        self._clock, self._sleep = clock, sleep
+        self.clock, self.sleep, self.random = clock, sleep, random
         self._stream: ManagedStream | None = None
         self._recent_ids: deque[Sequence[bytes]] = deque(maxlen=_RECENT_RESPONSES)
 
@@ -196,7 +200,7 @@ class ExclusiveStream:
                         yield response
                 return
             except SubscriptionBusyError as error:
-                self._sleep(self._slot.pause_after(error))
+                self.sleep(self._slot.pause_after(error))
 
     def open_topic(self, after: bytes | StartFrom, limit: int | None) -> Responses:
         """Open an ordinary subscription to the topic at ``after``, for ``limit`` events."""
@@ -228,5 +232,5 @@ class ExclusiveStream:
         if self._stream is None:
             raise ServiceUnavailableError(f"{self.name}: no stream is open for the commit. Nothing was moved.")
         self._stream.commit(replay_id)
-        self._stream.wait_for_commit(replay_id, max(0.0, deadline - self._clock()))
+        self._stream.wait_for_commit(replay_id, max(0.0, deadline - self.clock()))
         self.committed = replay_id

@@ -1,26 +1,25 @@
-"""Managed subscriptions as the event source of a drain, which commits durable events."""
+"""Managed subscriptions as event sources: of a drain, which commits durable events, and of a watch, which does not."""
 
 from __future__ import annotations
 
-import random as random_module
-import time
-from collections.abc import Callable
-from contextlib import closing
-from typing import Self
+from contextlib import aclosing, closing
+from typing import Any, Self
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
+    AsyncResponses,
     EventBatch,
     PayloadEncoding,
     Responses,
     StartFrom,
 )
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
-from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.managed.committer import Committer
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
@@ -31,24 +30,20 @@ from airflow_provider_sfstream.streams.managed.continuation import (
 )
 from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
-BUSY_TIMEOUT = 60.0
-"""Seconds to wait for the slot of a managed subscription: enough after a clean end, too few after a lost network."""
-
 _PATIENT_SLICES = 2
 
 
-def check_start(subscription: ManagedSubscription, topic: str, after: bytes | StartFrom) -> None:
-    """Validate the start of a managed subscription, without contacting Salesforce.
-
-    :raises ConfigurationError: if ``after`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
-        Pub/Sub API.
-    """
+def _check_arguments(
+    subscription: ManagedSubscription, topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float
+) -> None:
+    """Raise :class:`ConfigurationError` for the first invalid argument of a subscription. Contact nothing."""
     check_topic(topic)
     if not isinstance(after, bytes) and after is not StartFrom.COMMITTED:
         raise ConfigurationError(
             f"{subscription.description}: cannot start from {after.value!r}: it starts after its committed replay ID, "
             "or, before its first commit, at its defaultReplay in Salesforce. Nothing was read."
         )
+    check_amounts(subscription.description, limit, **seconds)
 
 
 class ManagedSource:
@@ -61,23 +56,19 @@ class ManagedSource:
 
     Salesforce delivers events again that were not committed. Those that the reader already has are skipped:
     ``subscribe`` with a replay ID that this object has yielded yields the events after it. Before the first yield, the
-    events for which ``is_landed`` is true are skipped at the beginning, and the last of them is committed, because they
-    are durable.
+    events for which ``is_landed`` is true are skipped, and the last of them is committed, because they are durable.
 
     From ``COMMITTED``, while nothing was yielded since the last commit, it also commits the position that an empty
     response confirms, before it yields that response. No event lies before that position. Without this commit, a
     subscription that never committed (``defaultReplay`` LATEST) would miss events after an interruption. It never
     commits an event that it has yielded: :meth:`commit` does, when the event is durable.
 
-    A closed ``subscribe`` requests no more events and leaves the stream open, so that :meth:`commit` can use it. The
-    next ``subscribe`` and :meth:`close` end it.
+    A closed ``subscribe`` requests no more events and leaves the stream open for :meth:`commit`. The next ``subscribe``
+    and :meth:`close` end it.
 
-    :param is_landed: returns whether the event with a replay ID is in a landed window; landed windows are an unbroken
-        run of the stream. Called for a few events of each response, until one is not. ``None``: none is known.
-    :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
+    :param is_landed: see :data:`IsLanded`; ``None``: no event is known to be landed.
     :param commits: ``False`` to commit nothing, as a sensor needs.
-    :param is_topic_proven: the record of the subscription names the topic that is read.
-    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
+    :param stream_options: of :class:`ExclusiveStream`: ``busy_timeout``, ``is_topic_proven``, and a clock.
     """
 
     payload_encoding: PayloadEncoding = "avro"
@@ -89,29 +80,16 @@ class ManagedSource:
         subscription: ManagedSubscription,
         *,
         is_landed: IsLanded | None = None,
-        busy_timeout: float = BUSY_TIMEOUT,
         commits: bool = True,
-        is_topic_proven: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        random: Callable[[], float] = random_module.random,
+        **stream_options: Any,
     ) -> None:
         self.subscription = subscription
-        self._client = client
-        self._is_landed = is_landed
-        self._commits = commits
-        self._clock = clock
-        self._stream = ExclusiveStream(
-            client,
-            subscription,
-            busy_timeout=busy_timeout,
-            is_topic_proven=is_topic_proven,
-            clock=clock,
-            sleep=sleep,
-            random=random,
-        )
+        self.schema, self.renew_session = client.schema, client.renew_session
+        self.latest, self.server_time, self.prove_contact = client.latest, client.server_time, client.prove_contact
+        self._is_landed, self._commits = is_landed, commits
+        self._stream = ExclusiveStream(client, subscription, **stream_options)
         self._delivered = DeliveredEvents()
-        self._committer = Committer(self._stream, self._delivered, is_landed, clock=clock, sleep=sleep, random=random)
+        self._committer = Committer(self._stream, self._delivered, is_landed)
         self._comparison: Comparison | None = None
         self._is_lost = False
 
@@ -130,26 +108,6 @@ class ManagedSource:
         """Return the open stream, if any."""
         return self._stream.open_stream
 
-    def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``."""
-        return self._client.schema(schema_id)
-
-    def renew_session(self) -> None:
-        """Discard the access token that was refused last, so that the next call logs in again."""
-        self._client.renew_session()
-
-    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
-        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event."""
-        return self._client.latest(topic, idle_timeout=idle_timeout)
-
-    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now; see the client's method."""
-        return self._client.server_time(clock)
-
-    def prove_contact(self, topic: str) -> None:
-        """Return after Salesforce has answered a request on the same connection; see the client's method."""
-        self._client.prove_contact(topic)
-
     def subscribe(
         self,
         topic: str,
@@ -161,21 +119,18 @@ class ManagedSource:
     ) -> Responses:
         """Yield batches in stream order; see the class.
 
-        :param topic: the topic of the subscription.
         :param after: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, every
             event is stored. After a lost position also ``EARLIEST``, or ``LATEST``, which then means ``COMMITTED``.
         :param limit: number of events to yield. Skipped events do not count.
         :raises ConfigurationError: immediately, if an argument is invalid; or if the subscription has another topic.
-        :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises ReplayIdLostError: if ``after`` is a position that can no longer be read.
         :raises CommitError: if Salesforce refuses to commit durable events.
         :raises SalesforceStreamError: if the stream ends for any other reason.
         """
         if self._is_lost and after is StartFrom.LATEST:
             after = StartFrom.COMMITTED
-        if not (self._is_lost and after is StartFrom.EARLIEST):
-            check_start(self.subscription, topic, after)
-        check_amounts(self.subscription.description, limit, idle_timeout=idle_timeout)
+        start = StartFrom.COMMITTED if self._is_lost and after is StartFrom.EARLIEST else after
+        _check_arguments(self.subscription, topic, start, limit, idle_timeout=idle_timeout)
         self._stream.topic = topic
         return self._read(after, limit, idle_timeout)
 
@@ -190,7 +145,6 @@ class ManagedSource:
         Uses the open stream if that has delivered ``replay_id``. Otherwise it reads a new one, without storing events,
         until ``replay_id`` is delivered again, and commits there. It stops without a commit if Salesforce is past it:
         then an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are retried.
-
         A source that has yielded nothing uses ``is_landed``. Without that it reads until it is caught up.
 
         :param timeout: seconds before it fails; if the position had moved, seconds without an event.
@@ -239,7 +193,6 @@ class ManagedSource:
             after=after,
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
-            clock=self._clock,
         )
         yield from self._in_slices(comparison.responses(), idle_timeout)
         if not comparison.agrees:
@@ -254,11 +207,11 @@ class ManagedSource:
     def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
         """Yield ``responses``, but ``None`` only after ``idle_timeout`` without one: single reads wait for less."""
         with closing(responses):
-            last = self._clock()
+            last = self._stream.clock()
             for response in responses:
-                if response is None and self._clock() - last < idle_timeout:
+                if response is None and self._stream.clock() - last < idle_timeout:
                     continue
-                last = self._clock()
+                last = self._stream.clock()
                 yield response
 
     def _new_events(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
@@ -294,14 +247,74 @@ class ManagedSource:
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
         """Record that the stream is caught up, if the empty response confirms a position."""
-        if not response.confirms_position:
-            return
-        redelivery.is_over = True
-        if self._delivered.first is None:
-            self._commit_durable(response.latest_replay_id)
-        self._delivered.confirm(response.latest_replay_id)
+        if response.confirms_position:
+            redelivery.is_over = True
+            if self._delivered.first is None:
+                self._commit_durable(response.latest_replay_id)
+            self._delivered.confirm(response.latest_replay_id)
 
     def _commit_durable(self, replay_id: bytes) -> None:
         """Commit a replay ID up to which no reader needs events: nothing was yielded since the last commit."""
         if self._commits:
-            self._stream.commit(replay_id, self._clock() + CONFIRM_TIMEOUT)
+            self._stream.commit(replay_id, self._stream.clock() + CONFIRM_TIMEOUT)
+
+
+class AsyncManagedSource:
+    """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`.
+
+    It commits nothing, so each stream begins with the same events until another client commits. After a fault, the
+    events that this object has already yielded are skipped if the new stream begins with the first of them. If it
+    begins with another event, another client has committed since, and every event is new.
+
+    It holds the only slot of the subscription. Salesforce ends a stream without a commit after 1,800 seconds.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+
+    def __init__(self, client: AsyncPubSubClient, subscription: ManagedSubscription) -> None:
+        self.subscription = subscription
+        self.schema, self.renew_session = client.schema, client.renew_session
+        self._client, self._delivered = client, DeliveredEvents()
+
+    def subscribe(
+        self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+    ) -> AsyncResponses:
+        """Yield responses in stream order; a keepalive is an empty batch.
+
+        :param after: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
+        :param limit: number of events to yield. Skipped events do not count.
+        :raises ConfigurationError: immediately, if an argument is invalid.
+        :raises SalesforceStreamError: if the stream ends, for example because another stream holds the subscription.
+        """
+        _check_arguments(self.subscription, topic, after, limit, silence_timeout=silence_timeout)
+        return self._read(after, Credit(limit), silence_timeout)
+
+    async def _read(self, after: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
+        redelivery, has_begun = self._delivered.begin(after, None), False
+        responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
+        async with aclosing(responses):
+            async for response in responses:
+                if response.confirms_position:
+                    self._confirm(response, redelivery)
+                elif len(response):
+                    if not has_begun and response.replay_ids[0] != self._delivered.first:
+                        self._delivered.forget()
+                        redelivery = Redelivery()
+                    has_begun = True
+                    redelivered = redelivery.known(response.replay_ids)
+                    credit.allow(redelivered)
+                    response = without_known(response, redelivered)
+                    self._delivered.add(response)
+                yield response
+
+    def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
+        if not redelivery.is_over:
+            self._delivered.forget()
+            redelivery.is_over = True
+            if redelivery.last is not None:
+                raise ServiceUnavailableError(
+                    f"{self.subscription.description}: only some of the events that were delivered before were "
+                    "delivered again. All events are read again, so that none is missed."
+                )
+        self._delivered.confirm(response.latest_replay_id)

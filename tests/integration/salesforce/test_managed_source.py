@@ -24,8 +24,7 @@ from airflow_provider_sfstream.streams.cursor import Cursor
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
-from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
-from airflow_provider_sfstream.streams.managed.source import ManagedSource
+from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource, ManagedSource
 from airflow_provider_sfstream.streams.watch.arrivals import arrivals
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until

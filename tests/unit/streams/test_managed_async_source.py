@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnav
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
+from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource
 
 TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription(developer_name="Orders")
@@ -29,6 +29,8 @@ def batch(*replay_ids: bytes) -> EventBatch:
 
 class Client:
     """Client with the responses of each stream in turn; a fault ends each stream."""
+
+    schema = renew_session = None  # no test of this module uses them
 
     def __init__(self, *streams: list[EventBatch]) -> None:
         self._streams = list(streams)
