@@ -29,7 +29,7 @@ from typing import Any
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.source import StartFrom
 from sfstream_localorg.process import LocalOrg
@@ -97,7 +97,7 @@ def measure(org: LocalOrg, token: AccessToken, name: str, side: str) -> dict[str
         publishing(org) if name == BUSY else nullcontext(),
     ):
         began = time.perf_counter()
-        result = drain(client, Discarding(), topic, start, limits)
+        result = Drain(client, Discarding(), topic, start, limits).run()
         seconds = time.perf_counter() - began
     if side == "confirming":
         assert result.stop_reason is StopReason.CAUGHT_UP, result

@@ -34,7 +34,7 @@ from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from sfstream_localorg.process import LocalOrg
@@ -107,7 +107,7 @@ def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> 
         PubSubClient(Token(token), endpoint=f"http://{target}") as client,
         ParquetWindowWriter(catalog.landing, stream, window_id, attempt="1", schema=client.schema) as writer,
     ):
-        result = drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count))
+        result = Drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count)).run()
         landed = writer.finish()
     window = ReplayWindow(
         window_id=window_id,

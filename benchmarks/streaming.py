@@ -32,7 +32,7 @@ from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 
@@ -108,7 +108,7 @@ def read_landed(token: AccessToken, count: int, folder: str) -> int:
             payload_encoding=client.payload_encoding,
         ) as writer,
     ):
-        drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count))
+        Drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count)).run()
         return writer.finish().event_count
 
 

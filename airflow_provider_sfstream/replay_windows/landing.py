@@ -19,11 +19,11 @@ from airflow_provider_sfstream.landing.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.replay_windows.positions import ReadablePosition
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd, DrainResult
 from airflow_provider_sfstream.streams.drain.schemas import StreamSchemas
-from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.event_times import TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 
@@ -86,7 +86,7 @@ def land_window(
         if isinstance(source, ConfirmedEnd):
             result = source.drained(stream.topic, new.after)
         else:
-            result = drain(
+            result = Drain(
                 source,
                 writer,
                 stream.topic,
@@ -95,9 +95,9 @@ def land_window(
                 on_invalid_replay=new.on_invalid_replay,
                 gap=new.gap,
                 position_time=None if previous is None else _known_end(previous),
-                event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
+                event_times=TimeReaders(source.payload_encoding, schemas.get).times,
                 now=now,
-            )
+            ).run()
         schemas.ask_again()
         is_proven = new.readable is None or new.readable.is_read(new.limits.confirm_timeout or new.limits.idle_timeout)
         landed = writer.finish()

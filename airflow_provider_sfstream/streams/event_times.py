@@ -36,7 +36,7 @@ def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
 
 
 class TimeReaders:
-    """Readers of a stream's event times, one for each schema ID.
+    """Readers of the event times of a stream with mixed schemas, one for each schema ID.
 
     :param schema: Returns the schema of a schema ID, or ``None`` while it is unavailable. Called for Avro payloads
         only, and not again for an ID whose schema was returned.
@@ -59,17 +59,7 @@ class TimeReaders:
                 return None
         return reader
 
-
-class StreamEventTimes:
-    """Callable that returns the event times of events of any schema IDs.
-
-    :param readers: the readers of the stream.
-    """
-
-    def __init__(self, readers: TimeReaders) -> None:
-        self._readers = readers
-
-    def __call__(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
+    def times(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
         """Return the event times of the payloads in milliseconds since the epoch; ``None`` where a payload has no time
         or its schema is unavailable."""
         distinct = set(schema_ids)
@@ -83,7 +73,7 @@ class StreamEventTimes:
         return times
 
     def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
-        reader = self._readers.reader_of(schema_id)
+        reader = self.reader_of(schema_id)
         times: list[int | None] = [None] * len(payloads) if reader is None else reader.read_many(payloads).to_pylist()
         return times
 

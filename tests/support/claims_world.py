@@ -33,7 +33,7 @@ from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.managed_windows import drain_managed_window, landed_but_uncommitted
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
@@ -186,12 +186,12 @@ class World:
     def simulated_time(self) -> Iterator[None]:
         """Run drains with this world's simulated clock, sleep and random numbers for a ``with`` block."""
         replacements = {"clock": self.time.clock, "sleep": self.time.sleep, "random": self.random.random}
-        before = {name: drain.__kwdefaults__[name] for name in replacements}
-        drain.__kwdefaults__.update(replacements)
+        before = {name: Drain.__init__.__kwdefaults__[name] for name in replacements}
+        Drain.__init__.__kwdefaults__.update(replacements)
         try:
             yield
         finally:
-            drain.__kwdefaults__.update(before)
+            Drain.__init__.__kwdefaults__.update(before)
 
     @contextmanager
     def open_source(self) -> Iterator[SimulatedSource]:

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -119,12 +119,12 @@ class FakeTime:
 @contextmanager
 def use_clock(time: FakeTime) -> Iterator[None]:
     """Use ``time`` as the clock of drains: with the real clock, drains would poll in a loop until the timeout."""
-    before = drain.__kwdefaults__["clock"]
-    drain.__kwdefaults__["clock"] = time.clock
+    before = Drain.__init__.__kwdefaults__["clock"]
+    Drain.__init__.__kwdefaults__["clock"] = time.clock
     try:
         yield
     finally:
-        drain.__kwdefaults__["clock"] = before
+        Drain.__init__.__kwdefaults__["clock"] = before
 
 
 @dataclass

@@ -29,7 +29,7 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
 from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -256,9 +256,9 @@ class _DrainLoop:
             schema=client.schema,
             payload_encoding=client.payload_encoding,
         ) as writer:
-            result = drain(
+            result = Drain(
                 client, writer, topic, self._position, limits, max_failures=30, sleep=_briefly, random=lambda: 0.0
-            )
+            ).run()
             landed = writer.finish()
         self.stopped_because = result.stop_reason
         self.reconnects += result.reconnects

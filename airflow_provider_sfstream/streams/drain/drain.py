@@ -16,7 +16,7 @@ import random as random_module
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from math import inf
 
@@ -35,7 +35,7 @@ from airflow_provider_sfstream.streams.drain.cut import EventTimes, MisdatedEven
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
-from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.event_times import TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
 
@@ -46,25 +46,9 @@ CONNECT_TIMEOUT = 120.0
 _LONGEST_SLICE = 1.0
 
 
-def drain(
-    source: EventSource,
-    sink: EventSink,
-    topic: str,
-    after: bytes | StartFrom,
-    limits: DrainLimits,
-    *,
-    on_invalid_replay: OnInvalidReplay = "fail",
-    gap: Gap | None = None,
-    position_time: datetime | None = None,
-    event_times: EventTimes | None = None,
-    progress: Callable[[DrainProgress], None] | None = None,
-    max_failures: int = 8,
-    clock: Callable[[], float] = time.monotonic,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    sleep: Callable[[float], None] = time.sleep,
-    random: Callable[[], float] = random_module.random,
-) -> DrainResult:
-    """Pass the events of ``topic`` after ``after`` to ``sink``, until the first of ``limits``, caught up or idle.
+@dataclass
+class Drain:
+    """Drain of the events of ``topic`` after ``after`` into ``sink``, until the first of ``limits``, caught up or idle.
 
     Idle: no event for ``limits.idle_timeout`` seconds, followed by an answer of the server. Caught up: evidence of a
     second subscription (:mod:`~airflow_provider_sfstream.streams.end_of_stream`), which is opened only if ``limits``
@@ -77,54 +61,37 @@ def drain(
     :param progress: Called about every ten seconds; by default progress is logged.
     :param max_failures: Consecutive faults, without an event or an answer between them, before the drain fails.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
-    :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
-    :raises ContactError: the server has not answered within :data:`CONNECT_TIMEOUT`.
-    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start received no replay
-        ID in time.
-    :raises LandingError: the sink failed.
-    :raises SalesforceStreamError: any other fault that a retry cannot resolve.
     """
-    check_on_invalid_replay(on_invalid_replay)
-    confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
-    cursor = Cursor(after, clock)
-    return _Drain(
-        source=source,
-        sink=sink,
-        topic=topic,
-        cursor=cursor,
-        limits=limits,
-        event_times=event_times or StreamEventTimes(TimeReaders(source.payload_encoding, source.schema)),
-        position_time=position_time,
-        retries=Retries(topic, max_failures, random),
-        losses=ReplayLosses(topic, on_invalid_replay, lambda: cursor.latest_time() or now(), gap),
-        end=TipProbe(source, topic, clock) if confirms else None,
-        reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
-        clock=clock,
-        now=now,
-        sleep=sleep,
-    ).until_stopped()
-
-
-@dataclass
-class _Drain:
-    """State of one drain."""
 
     source: EventSource
     sink: EventSink
     topic: str
-    cursor: Cursor
+    after: bytes | StartFrom
     limits: DrainLimits
-    event_times: EventTimes
-    position_time: datetime | None
-    retries: Retries
-    losses: ReplayLosses
-    end: TipProbe | None
-    reporter: ProgressReporter
-    clock: Callable[[], float]
-    now: Callable[[], datetime]
-    sleep: Callable[[float], None]
+    _: KW_ONLY
+    on_invalid_replay: OnInvalidReplay = "fail"
+    gap: Gap | None = None
+    position_time: datetime | None = None
+    event_times: EventTimes | None = None
+    progress: Callable[[DrainProgress], None] | None = None
+    max_failures: int = 8
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random_module.random
 
     def __post_init__(self) -> None:
+        check_on_invalid_replay(self.on_invalid_replay)
+        confirms = self.source.confirms_positions and (self.limits.to_the_end or self.limits.confirm_timeout > 0)
+        self.cursor = cursor = Cursor(self.after, self.clock)
+        self.retries = Retries(self.topic, self.max_failures, self.random)
+        self.losses = ReplayLosses(
+            self.topic, self.on_invalid_replay, lambda: cursor.latest_time() or self.now(), self.gap
+        )
+        self.end = TipProbe(self.source, self.topic, self.clock) if confirms else None
+        report = self.progress or (lambda progress: log.info("%s: %s", self.topic, progress))
+        self.reporter = ProgressReporter(report, self.clock, self.now)
+        self._event_times = self.event_times or TimeReaders(self.source.payload_encoding, self.source.schema).times
         self._is_time_measured = False
         self._event_count = self._payload_bytes = self._reconnects = 0
         self._last_event: tuple[str, bytes] | None = None
@@ -136,7 +103,16 @@ class _Drain:
         self._slice = min(_LONGEST_SLICE, self.limits.idle_timeout / 4, self.limits.max_seconds or inf)
         self._idle_since: float | None = None
 
-    def until_stopped(self) -> DrainResult:
+    def run(self) -> DrainResult:
+        """Drain once.
+
+        :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
+        :raises ContactError: the server has not answered within :data:`CONNECT_TIMEOUT`.
+        :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start received no
+            replay ID in time.
+        :raises LandingError: the sink failed.
+        :raises SalesforceStreamError: any other fault that a retry cannot resolve.
+        """
         stop: StopReason | None = None
         try:
             while stop is None:
@@ -262,7 +238,7 @@ class _Drain:
         cursor.events_came(batch)
         self.losses.resumed(batch.replay_ids[0])
         now = cursor.latest_time() or self.now()
-        part = cut(batch, self.limits, self._event_count, self._payload_bytes, self.event_times, now=now)
+        part = cut(batch, self.limits, self._event_count, self._payload_bytes, self._event_times, now=now)
         events = part.batch
         if len(events):
             self.sink.append(events)
@@ -316,5 +292,5 @@ class _Drain:
         """
         if self._last_event is None:
             return self.position_time
-        time = to_datetime(*self.event_times([self._last_event[0]], [self._last_event[1]]))
+        time = to_datetime(*self._event_times([self._last_event[0]], [self._last_event[1]]))
         return time and min(time, self.now())

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.event_times import TimeReaders
 from airflow_provider_sfstream.streams.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 
@@ -83,8 +83,8 @@ class _ReceivedEvents:
     def is_older_than(self, seconds: float | None, source: EventSource, now: Callable[[], datetime]) -> bool:
         if self.first is None or seconds is None:
             return False
-        event_times = StreamEventTimes(TimeReaders(source.payload_encoding, source.schema))
-        times = event_times(self.first.schema_ids[:1], self.first.payloads[:1])
+        readers = TimeReaders(source.payload_encoding, source.schema)
+        times = readers.times(self.first.schema_ids[:1], self.first.payloads[:1])
         time_of_first = to_datetime(times[0])
         # A time further ahead than ``seconds`` is no basis for a wait: publishers set event times freely.
         return time_of_first is None or abs((now() - time_of_first).total_seconds()) >= seconds

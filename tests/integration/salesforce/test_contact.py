@@ -19,7 +19,7 @@ from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.streams.drain import drain as module
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from tests.support.behind_network import OrgBehindNetwork, behind_network
@@ -122,7 +122,7 @@ class Reader:
         source, start = self.source.source(topic, StartFrom.EARLIEST)
         limits = DrainLimits(**{"idle_timeout": IDLE, **arguments.pop("limits", {})})
         options = {"max_failures": 2, "sleep": lambda _: None, "random": lambda: 0.0, **arguments}
-        return drain(source, sink, topic, start, limits, **options)
+        return Drain(source, sink, topic, start, limits, **options).run()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.salesforce.pubsub import subscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource, ManagedSource
@@ -96,7 +96,7 @@ def run(
     source: ManagedSource, sink: Sink, topic: str, after: bytes | StartFrom = COMMITTED, **limits: Any
 ) -> DrainResult:
     limits = {"idle_timeout": 1.0, **limits}
-    return drain(source, sink, topic, after, DrainLimits(**limits), sleep=lambda _: time.sleep(0.02))
+    return Drain(source, sink, topic, after, DrainLimits(**limits), sleep=lambda _: time.sleep(0.02)).run()
 
 
 def committed(org: LocalOrg) -> bytes | None:

@@ -22,7 +22,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredenti
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import Stream, window_id_for
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -67,7 +67,7 @@ def drain_into(
     with ParquetWindowWriter(
         landing, stream, WINDOW, attempt="1", schema=client.schema, row_group_rows=500, part_bytes=20_000
     ) as writer:
-        result = drain(client, writer, TOPIC, after, limits or CONFIRMING, **{"random": lambda: 0.0, **arguments})
+        result = Drain(client, writer, TOPIC, after, limits or CONFIRMING, **{"random": lambda: 0.0, **arguments}).run()
         landed = writer.finish()
     tables = [pq.read_table(f"{landing.window_folder(stream, WINDOW)}/{file.name}") for file in landed.files]
     return result, landed, pa.concat_tables(tables).to_pylist() if tables else []
@@ -119,7 +119,7 @@ def test_a_token_revoked_during_a_drain_is_renewed(org, client, tmp_path):
 
     landing, stream = Landing.from_url(str(tmp_path / "lake")), Stream(org.org_id, "pubsub", TOPIC)
     with ParquetWindowWriter(landing, stream, WINDOW, attempt="1", schema=client.schema) as writer:
-        result = drain(client, RevokingSink(writer), TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=EVENTS))
+        result = Drain(client, RevokingSink(writer), TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=EVENTS)).run()
         (file,) = writer.finish().files
     assert revoked[0] > 0
     assert result.reconnects == 1
@@ -192,7 +192,7 @@ def test_a_quiet_topic_is_confirmed_by_empty_responses_of_two_subscriptions(org,
 def test_the_end_of_a_topic_without_any_event_is_confirmed(org, client, tmp_path):
     org.define("Empty__e", Note__c="string")
     org.knobs(keepalive_seconds=0.3)
-    result = drain(client, ListSink(), "/event/Empty__e", StartFrom.EARLIEST, CONFIRMING)
+    result = Drain(client, ListSink(), "/event/Empty__e", StartFrom.EARLIEST, CONFIRMING).run()
     assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
     assert result.confirmed_at is not None
 

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import EventBatch, StartFrom
@@ -86,7 +86,7 @@ def drain_until_idle(
     """Drain until the stream is idle; return the result and the rows."""
     sink = sink or RowSink()
     limits = DrainLimits(**{"idle_timeout": IDLE, "max_seconds": 600, **arguments.pop("limits", {})})
-    result = drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments)
+    result = Drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments).run()
     return result, sink.rows
 
 
@@ -223,7 +223,7 @@ def test_the_concurrent_client_limit_is_retried_with_longer_pauses(
     org.fault(
         "cometd_fail", times=2, channel="/meta/handshake", error="403::Organization concurrent user limit exceeded"
     )
-    drain(client, RowSink(), topic, StartFrom.EARLIEST, DrainLimits(idle_timeout=IDLE), sleep=pauses.append)
+    Drain(client, RowSink(), topic, StartFrom.EARLIEST, DrainLimits(idle_timeout=IDLE), sleep=pauses.append).run()
     assert len(pauses) == 2
     assert min(pauses) >= 2.5, "the pause is longer than after other faults"
     org.fault(

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -92,7 +92,7 @@ class QuietOrg:
 @pytest.fixture
 def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QuietOrg]:
     made = QuietOrg(tmp_path)
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", made.time.clock)
     yield made
     made.store.close()
 
@@ -125,7 +125,7 @@ def test_error_recommends_the_pubsub_api_if_it_supports_the_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org = QuietOrg(tmp_path, PLATFORM)
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", org.time.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", org.time.clock)
     quiet_for(org, 24)
     with pytest.raises(PositionAgedOutError, match=r"over the Pub/Sub API instead.*remove api='streaming'"):
         org.run(hours(25))
@@ -250,7 +250,7 @@ def test_unknown_retention_allows_aging_only_after_the_longest_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     org = QuietOrg(tmp_path, PLATFORM)
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", org.time.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", org.time.clock)
     org.retention = None
     quiet_for(org, 24)
     with pytest.raises(ReplayIdLostError, match="on_invalid_replay"):

@@ -24,7 +24,7 @@ from airflow_provider_sfstream.replay_windows.incremental import (
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.killed import Killed, killed_at
@@ -119,7 +119,7 @@ class World:
 @pytest.fixture(params=["variable", "table"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World(tmp_path, request.param)
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", world.time.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", world.time.clock)
     yield world
     world.close()
 

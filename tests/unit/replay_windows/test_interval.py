@@ -23,7 +23,7 @@ from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, I
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Span, Stream
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, SHORT_RETENTION
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.killed import Killed, killed_at
@@ -143,7 +143,7 @@ class World:
 @pytest.fixture(params=["variable", "table"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = World(tmp_path, request.param)
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", made.time.clock)
     yield made
     made.store.close()
 
@@ -493,7 +493,7 @@ def test_retry_of_a_killed_interval_run_equals_an_undisturbed_run(
     def half_landed(folder: str) -> World:
         (tmp_path / folder).mkdir()
         made = World(tmp_path / folder, kind)
-        monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
+        monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", made.time.clock)
         made.incremental(3.5)
         return made
 

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.replay_windows import landing, recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.interleavings import Actor, Execution, explore
 from tests.support.replay_stores import DictVariables
@@ -132,7 +132,7 @@ def test_each_event_is_returned_once_when_runs_interrupt_each_other(
 def explore_runs(
     kind: str, first: int, sees: int, again: bool, switches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(drain.__kwdefaults__, "clock", TIME.clock)
+    monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", TIME.clock)
     monkeypatch.setattr(landing.secrets, "token_hex", lambda length: "0" * length)  # equal states in each execution
     numbers = count()
     template = tmp_path / "template.db"

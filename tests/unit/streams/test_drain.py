@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -43,7 +43,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 def run(source: ScriptedSource, after=StartFrom.EARLIEST, *, sink=None, limits=None, **arguments) -> DrainResult:
     times = {event.payload: event.time for event in source.stream}
-    return drain(
+    return Drain(
         source,
         sink if sink is not None else ListSink(),
         "/event/Order__e",
@@ -57,7 +57,7 @@ def run(source: ScriptedSource, after=StartFrom.EARLIEST, *, sink=None, limits=N
             "random": lambda: 0.5,
             **arguments,
         },
-    )
+    ).run()
 
 
 def ids(stream: list[Event]) -> list[bytes]:

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
@@ -43,7 +43,7 @@ def run(source: ScriptedSource, after: bytes | StartFrom = StartFrom.EARLIEST, *
         **arguments,
     }
     sink, limits = options.pop("sink", ListSink()), options.pop("limits")
-    return drain(source, sink, TOPIC, after, limits, **options)
+    return Drain(source, sink, TOPIC, after, limits, **options).run()
 
 
 class StreamingSource(ScriptedSource):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_sfstream.streams.event_times import EventTimeBounds, StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.event_times import EventTimeBounds, TimeReaders
 from tests.support.scripted_source import SCHEMA, avro_payload
 
 TIMELESS = json.dumps({"type": "record", "name": "Other__e", "fields": [{"name": "Text__c", "type": "string"}]})
@@ -30,7 +30,7 @@ def test_bounds_cover_all_batches_and_schemas_and_skip_events_without_a_time() -
 
 
 def test_each_event_is_decoded_with_its_own_schema() -> None:
-    times = StreamEventTimes(TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__))
+    times = TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__).times
     ids, payloads = ["timed", "none", "also", "timed"], [avro_payload(50), b"\x02c", avro_payload(20), avro_payload(7)]
     assert times(ids, payloads) == [50, None, 20, 7]
     assert times(["none", "none"], [b"\x02a", b"\x02b"]) == [None, None]
@@ -47,7 +47,7 @@ def test_damaged_payload_does_not_affect_other_event_times() -> None:
 def test_event_without_a_usable_schema_has_no_time(text: str) -> None:
     texts = {"timed": SCHEMA, "unusable": text}
     readers = TimeReaders("avro", texts.get)
-    times, bounds = StreamEventTimes(readers), EventTimeBounds(readers)
+    times, bounds = readers.times, EventTimeBounds(readers)
     ids, payloads = ["unusable", "timed", "unknown"], [avro_payload(5), avro_payload(7), avro_payload(9)]
     assert times(ids, payloads) == [None, 7, None]
     bounds.add(ids, payloads)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.scripted_source import BEGAN, Event, ListSink, ScriptedSource, replay_id
@@ -26,7 +26,7 @@ def test_until_ignores_events_in_the_future_of_salesforces_clock(
     times = [int((BEGAN + each).timestamp() * 1000) for each in (timedelta(hours=-1), ahead, timedelta(minutes=-30))]
     source = ScriptedSource([Event(replay_id(n + 1), bytes([n]), time) for n, time in enumerate(times)])
     source.measures_time = measured
-    result = drain(
+    result = Drain(
         source,
         ListSink(),
         "/event/Order__e",
@@ -37,6 +37,6 @@ def test_until_ignores_events_in_the_future_of_salesforces_clock(
         sleep=source.time.sleep,
         now=lambda: BEGAN + worker,
         random=lambda: 0.5,
-    )
+    ).run()
     assert result.event_count == kept
     assert (result.stop_reason is StopReason.UNTIL) is (kept == 1)
