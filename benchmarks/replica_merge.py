@@ -91,9 +91,9 @@ class Workload:
         ids = self.spark.read.parquet(str(self.other / "whole")).select("Id")
         incoming = Incoming(
             TableState("stream"),
+            TableState("stream"),
             _Given(COLUMNS),
             schema,
-            are_changes=False,
             count=self.rows,
             sample=lambda fraction: [row["Id"] for row in ids.sample(fraction).collect()],
         )
@@ -111,7 +111,7 @@ class Workload:
         files = [(str(path),) for path in (self.folder / kind).glob("*.parquet")]
         paths = SparkFrame(self.spark.createDataFrame(files, "path string").repartition(len(files)))
         merge = ChangesMerge(COLUMNS, "soft")
-        incoming = Incoming(self.state, merge, schema, are_changes=True, count=self.rows // 10)
+        incoming = Incoming(self.state, self.state, merge, schema, count=self.rows // 10)
         read = partial(_read_shaped, schema)
         merged, _ = self.sink.merge({TABLE: incoming}, paths, lambda ends: blocks(read, ends[0]))
         return merged[TABLE][0]

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tables.replica.refresh_document import (
     TableRefresh,
 )
 from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
-from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
 from airflow_provider_sfstream.tables.runner.engine import Engine
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -155,7 +155,7 @@ class ChangeLake:
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot of the replica."""
-        return SnapshotReader(_LocalFiles(), self.output).current()
+        return SnapshotStore(_LocalFiles(), self.output).current()
 
     def remove_record_of_deletes(self) -> None:
         """Rewrite the newest snapshot in the format of an earlier version, which did not record ``deletes``."""

@@ -41,9 +41,7 @@ class LocalTable:
         incoming: Sequence[pa.RecordBatch],
         merge: Merge,
         *,
-        are_changes: bool = False,
         may_be_seen: bool = False,
-        everything: bool = False,
         gone_at: int | None = None,
         more: Iterable[str] = (),
     ) -> list[dict[str, Any]]:
@@ -55,14 +53,15 @@ class LocalTable:
             file_groups=file_groups,
             merge=merge,
             incoming=incoming[0].schema,
-            are_changes=are_changes,
             may_be_seen=may_be_seen,
-            everything=everything,
             history=HistoryPlan(location, self._deletes, gone_at),
             target=self._target,
             most_bytes=self._most_bytes,
         )
-        sent = [*blocks(iter, ends_of(file_groups))(iter(incoming)), *self._control_batches(file_groups, everything)]
+        sent = [
+            *blocks(iter, ends_of(file_groups))(iter(incoming)),
+            *self._control_batches(file_groups, plan.everything),
+        ]
         lines = [line for batch in rewritten([plan])(iter(sent)) for line in batch.to_pylist()]
         rows = [line for line in lines if line["is_history"] is False]
         removed = {file.path for number in {line["file_group"] for line in rows} for file in file_groups[number].files}

@@ -97,9 +97,9 @@ def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
 
     :raises ConfigurationError: if its newest snapshot cannot be understood.
     """
-    from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
+    from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 
-    return SnapshotReader(ObjectStorageFiles(output_conn_id), output_url.rstrip("/")).current()
+    return SnapshotStore(ObjectStorageFiles(output_conn_id), output_url.rstrip("/")).current()
 
 
 def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapshot | None:

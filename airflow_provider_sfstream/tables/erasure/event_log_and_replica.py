@@ -41,10 +41,10 @@ from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRES
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
 from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists
 from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTINE
+from airflow_provider_sfstream.tables.replica.reconciliation import RECONCILIATIONS
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.replica.tables import RECONCILIATIONS
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of
 from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles

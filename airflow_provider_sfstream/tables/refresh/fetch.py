@@ -17,6 +17,7 @@ from airflow_provider_sfstream.salesforce.errors.rest import query_error
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
 from airflow_provider_sfstream.tables.replica.refresh_document import FILE_NAME, FOLDER, TableRefresh
+from airflow_provider_sfstream.tables.replica.table_fields import treatment_of
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
@@ -193,8 +194,6 @@ class TableFetch:
 
     def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
         """Store the treatment of protected columns, and which of them contain text; the others become null."""
-        from airflow_provider_sfstream.tables.replica.rules import treatment_of
-
         table = self._plan.table
         for name, type_ in (table.columns.columns | {name: type_ for name, (_, type_) in computed.items()}).items():
             is_computed = name in computed or name in table.computed.columns

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.table_fields import treatment_of
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
@@ -226,10 +229,6 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     :param name: name of the table.
     :param described: type of each field of the object in describe, by name.
     """
-    from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-    from airflow_provider_sfstream.tables.replica.rules import treatment_of
-    from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
-
     columns = table.columns.columns
     carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)
     names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}

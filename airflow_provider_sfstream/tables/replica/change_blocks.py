@@ -1,4 +1,5 @@
-"""Task side of a run: decode each landed change event once, and send its change row to the file group of its table."""
+"""Application of change events: tasks decode each landed event once, and send its change row to the file group of its
+table, whose task merges it."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
+from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
+from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult
+from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
+from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
 from airflow_provider_sfstream.tables.runner.engine import Frame
@@ -34,6 +41,46 @@ WITHOUT_SCHEMA = ""
 _DECODED_ROWS = 8_192
 _DECODED_BYTES = 4 << 20
 """Most landed rows, and bytes of their payloads, that are decoded at a time."""
+
+
+def apply_changes(
+    sink: DeltaSink,
+    tables: Mapping[str, tuple[TableState, Mapping[str, str]]],
+    changes: LandedChanges,
+    quarantine: QuarantinePlan,
+) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]], int]:
+    """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of events
+    whose schema cannot be used.
+
+    :param tables: by name, each with the Avro schemas of its events by ID.
+    """
+    plans = {name: _change_plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
+    run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
+    since, last_window = changes.since(), max(changes.first_sequences)
+    incoming = {}
+    for name, (table, schemas) in tables.items():
+        plan = plans[name]
+        after = replace(table, columns=ColumnRegistry(plan.columns))
+        fields = [documented_fields(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+        incoming[name] = Incoming(
+            table,
+            with_fields(after, table, fields, since, last_window),
+            ChangesMerge(plan.columns, table.effective_deletes),
+            plan.arrow_schema(),
+            count=changes.count(schemas),
+            sample=partial(_sampled_ids, run, name, changes.rows),
+            may_be_seen=_may_be_seen(table, changes),
+            changed_after=changes.span[0],
+        )
+    merged, lines = sink.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
+    counts = _change_counts(lines)
+    applied = {}
+    for name, (table, result) in merged.items():
+        if any(key[0] == "undecodable" for key in counts[name]):
+            table = table.flagged(Flag("undecodable", since, last_window))
+        applied[name] = (_flagged(table, counts[name]), result)
+    without_schema = counts[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)]
+    return applied, [line for line in lines if line["path"] is not None], without_schema
 
 
 @dataclass(frozen=True)
@@ -111,7 +158,7 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     return send
 
 
-def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
+def _sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
     """Return IDs of records that a random sample of the landed events of a table changes.
 
     :param fraction: share of the landed rows to sample.
@@ -131,7 +178,7 @@ def sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> l
     return [row["Id"] for row in rows.map_batches(ids, _IDS).collect()]
 
 
-def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
+def _change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
     """Return the counts of all tasks that ran :func:`change_blocks`, by table."""
     counts: dict[str, Counter[Any]] = defaultdict(Counter)
     for line in lines:
@@ -140,7 +187,7 @@ def change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]
     return counts
 
 
-def change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
+def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return the plan for reading the events of one table, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns.columns))
     change_schemas: dict[str, ChangeSchema] = {}
@@ -157,3 +204,19 @@ def change_plan(name: str, table: TableState, schemas: Mapping[str, str], change
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         change_schemas[schema_id] = ChangeSchema(text, placed(columns, hidden))
     return ChangePlan(registry.columns, change_schemas, changes.first_sequences, changes.rules, changes.references)
+
+
+def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
+    """Return whether records may have been fetched after some of these changes were committed."""
+    through = table.refreshed_through
+    return through is not None and datetime.fromisoformat(through) >= changes.earliest()
+
+
+def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
+    """Return the table, flagged by events that represent changes of more records than they name."""
+    for key in counted:
+        if key[0] in ("overflow", "all_records"):
+            reason, milliseconds, _, sequence = key
+            since = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+            table = table.flagged(Flag(reason, since, sequence))
+    return table

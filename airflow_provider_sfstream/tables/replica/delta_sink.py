@@ -6,28 +6,28 @@ failed early may have left ahead of the snapshot; the next run reverts it first.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise, starmap
 from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
-from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
+from airflow_provider_sfstream.tables.delta.partition_files import unchanged_batches
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
-from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, RewritePlan, rewritten
-from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
+from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
+from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, HistoryPlan, RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
-from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 HISTORY = "{}__history"
@@ -46,49 +46,29 @@ _SMALL_FILES, _SMALL = 64, 32 << 20
 class Incoming:
     """Incoming rows of a table.
 
-    :param table: state of the table.
-    :param merge: merge of the incoming rows into rows of the table.
-    :param schema: schema of the incoming rows: change rows in any order if ``are_changes``; else one row for each
-        ``Id``.
+    :param before: state of the table.
+    :param table: its state with new columns.
+    :param schema: schema of the incoming rows: for :class:`ChangesMerge` change rows in any order; else one row for
+        each ``Id``.
     :param count: approximate number of incoming rows.
     :param sample: returns some of their IDs, in any order; called if they are many and the table has few rows.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
-    :param everything: whether to also merge rows of the table that have no incoming row.
-    :param only_differing: columns of which one must differ from the row, or the record is skipped; ``None``: merge all.
     :param check: receives the result of the rewrite before it is committed.
-    :param gone_at: for a refresh, the end of the version of a row that it drops (microseconds since the epoch).
+    :param gone_at: for fetched records, the end of the version of a row that is dropped (microseconds since the epoch).
+    :param changed_after: as for :meth:`DirtyLists.update`, like ``changed_since``.
     """
 
+    before: TableState
     table: TableState
     merge: Merge
     schema: pa.Schema
-    are_changes: bool
     count: int
     sample: Callable[[float], list[str]] = lambda _: []
     may_be_seen: bool = False
-    everything: bool = False
-    only_differing: tuple[str, ...] | None = None
     check: Callable[[RewriteResult], None] = lambda _: None
     gone_at: int | None = None
-
-
-@dataclass(frozen=True)
-class RewriteResult:
-    """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them; their ``files``, and the ID
-    ``ranges`` of the rewritten file groups, as in :class:`FileGroup`.
-
-    For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
-    and the latest ``_refreshed_at`` of all (microseconds since the epoch).
-    """
-
-    rows: int
-    dirty: int
-    deleted: int
-    gone: int = 0
-    incoming: int = 0
-    latest: int | None = None
-    files: tuple[str, ...] = ()
-    ranges: tuple[tuple[str | None, str | None], ...] = ()
+    changed_after: int | None = None
+    changed_since: int | None = None
 
 
 class DeltaSink:
@@ -98,8 +78,9 @@ class DeltaSink:
     """
 
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
-        self._engine, self._base, self._config = engine, base, config
-        self._location = engine.files.table_location(base)
+        self.engine, self.base, self._config = engine, base, config
+        self.location = engine.files.table_location(base)
+        self._lists = DirtyLists(engine, base, self.read)
         self._checked: dict[str, TableVersion] = {}
         """Versions that a check has read and that have not changed since."""
 
@@ -116,7 +97,7 @@ class DeltaSink:
         """Return the rows of some files of a table; ``None``: of all."""
         if paths is None:
             paths = tuple(self._log(name).version(table.version).files) if table.version >= 0 else ()
-        return self._engine.file_rows(f"{self._base}/{name}", paths, table_schema(table.columns.columns))
+        return self.engine.file_rows(f"{self.base}/{name}", paths, table_schema(table.columns.columns))
 
     def merge(
         self,
@@ -125,7 +106,7 @@ class DeltaSink:
         send: Callable[[Sequence[Sequence[str]]], Rows],
         quarantine: QuarantinePlan | None = None,
     ) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]]]:
-        """Merge incoming rows into tables, all in one job.
+        """Merge incoming rows into tables, all in one job. Readers see no change until the new states are published.
 
         Return the new state of each table, and the lines of the task that has the quarantine and the counts. Merging
         the same rows again has the same result.
@@ -134,26 +115,25 @@ class DeltaSink:
         :param rows: rows that ``send`` packs. ``send`` receives, for each table, the last ID of every file group but
             the last one.
         """
-        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
             versions = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
             plans = {name: self._plan(name, changes, versions[name]) for name, changes in incoming.items()}
             lines = self._rewritten(list(plans.values()), rows, send, quarantine)
-            first_groups = dict(
-                zip(plans, accumulate((len(plan.file_groups) for plan in plans.values()), initial=0), strict=False)
-            )
-            table_lines = {
-                name: [line for line in lines if 0 <= line["file_group"] - first_groups[name] < len(plan.file_groups)]
-                for name, plan in plans.items()
-            }
+            file_groups = [file_group for plan in plans.values() for file_group in plan.file_groups]
+            first_groups = accumulate((len(plan.file_groups) for plan in plans.values()), initial=0)
+            numbers = dict(zip(plans, starmap(range, pairwise(first_groups)), strict=True))
 
             def commit(name: str) -> tuple[TableState, RewriteResult]:
-                return self._commit(
-                    name, incoming[name], versions[name], plans[name], table_lines[name], first_groups[name]
-                )
+                lines_of_table = [line for line in lines if line["file_group"] in numbers[name]]
+                return self._commit(name, incoming[name], versions[name], file_groups, lines_of_table)
 
             committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
-        file_groups = sum(len(plan.file_groups) for plan in plans.values())
-        return committed, [line for line in lines if line["file_group"] >= file_groups]
+        return committed, [line for line in lines if line["file_group"] >= len(file_groups)]
+
+    def merge_rows(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, RewriteResult]:
+        """Merge rows into a table that need no conversion, as :meth:`merge`."""
+        merged, _ = self.merge({name: incoming}, rows, lambda ends: blocks(unchanged_batches, ends[0]))
+        return merged[name]
 
     def _version(self, name: str) -> TableVersion:
         """Return the newest version of a table."""
@@ -162,17 +142,14 @@ class DeltaSink:
     def _plan(self, name: str, incoming: Incoming, version: TableVersion) -> RewritePlan:
         history = None
         if incoming.table.history is not None:
-            location = self._location.below(HISTORY.format(name))
+            location = self.location.below(HISTORY.format(name))
             history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
         return RewritePlan(
-            location=self._location.below(name),
+            location=self.location.below(name),
             file_groups=self._file_groups(version, incoming),
             merge=incoming.merge,
             incoming=incoming.schema,
-            are_changes=incoming.are_changes,
             may_be_seen=incoming.may_be_seen,
-            everything=incoming.everything,
-            only_differing=incoming.only_differing,
             history=history,
             target=self._config.target_file_bytes,
         )
@@ -182,49 +159,52 @@ class DeltaSink:
         name: str,
         incoming: Incoming,
         version: TableVersion,
-        plan: RewritePlan,
+        file_groups: Sequence[FileGroup],
         lines: Sequence[Mapping[str, Any]],
-        first_group: int,
     ) -> tuple[TableState, RewriteResult]:
-        """Commit the files of one table.
+        """Commit the files of one table, then write its list of rows to fetch.
 
-        :param first: number of the table's first file group.
+        :param lines: lines of :data:`REWRITTEN` for this table, with indexes of ``file_groups``.
         """
         table, merge = incoming.table, incoming.merge
-        rows = [line for line in lines if line["is_history"] is False]
-        file_groups = [
-            plan.file_groups[number] for number in sorted({line["file_group"] - first_group for line in rows})
-        ]
-        result = _rewritten(rows, lines, file_groups)
+        numbers = sorted({line["file_group"] for line in lines if line["is_history"] is False})
+        rewritten_groups = [file_groups[number] for number in numbers]
+        result = RewriteResult.from_lines(lines, rewritten_groups)
         incoming.check(result)
-        if rows:
-            removed = {file.path for file_group in file_groups for file in file_group.files}
-            committed = self._log(name).commit(version, table_schema(merge.columns), _files(rows), sorted(removed))
+        if rewritten_groups:
+            removed = {file.path for file_group in rewritten_groups for file in file_group.files}
+            files = table_files(lines, is_history=False)
+            committed = self._log(name).commit(version, table_schema(merge.columns), files, sorted(removed))
             table = replace(table, version=committed)
-        if table.history is not None:
-            ended = _files(line for line in lines if line["is_history"])
-            table = replace(table, history=self._with_versions(name, table.history, merge, ended))
-        return table, result
+        if table.history is not None and (ended := table_files(lines, is_history=True)):
+            log = self._log(HISTORY.format(name))
+            log.commit(log.version(progress=[PROGRESS]), version_schema(merge.columns), ended, [])
+            table = replace(table, history=log.compact(_SMALL_FILES, _SMALL))
+        moments = {"changed_after": incoming.changed_after, "changed_since": incoming.changed_since}
+        return self._lists.update(name, incoming.before, table, result, **moments), result
 
     def file_groups(self, name: str, table: TableState) -> tuple[FileGroup, ...]:
         """Return the file groups of a table."""
         return file_groups_of_table(self._log(name).version(table.version).files if table.version >= 0 else {})
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
-        """Remove the files that only the snapshots in ``gone`` have."""
+        """Remove the files and the lists that only the snapshots in ``gone`` name."""
         live, removed = versions_named(kept), versions_named(gone)
-        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
             removals = [
                 pool.submit(self._log(name).forget, min(numbers), live.get(name, set()))
                 for name, numbers in removed.items()
             ]
             for removal in removals:
                 removal.result()
+        for name in {name for snapshot in gone for name in snapshot.tables}:
+            live_lists = [each.tables[name].dirty_list for each in kept if name in each.tables]
+            remove_lists(self.engine.files, self.base, name, live_lists)
 
     def _log(self, name: str) -> TableVersions:
-        job = self._config.job or self._engine.application_id
+        job = self._config.job or self.engine.application_id
         # The log stays complete, because a snapshot can name a version that is older than Delta's log retention.
-        return TableVersions(self._location.below(name), job, cuts_log=False)
+        return TableVersions(self.location.below(name), job, cuts_log=False)
 
     def _file_groups(self, version: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
         """Return the table's file groups, divided further if most of its rows are incoming."""
@@ -232,7 +212,7 @@ class DeltaSink:
         if incoming.count < max(_MANY, stored_rows):
             return file_groups_of_table(version.files)
         ids = incoming.sample(min(1.0, _SAMPLED / incoming.count))
-        count = min(max(_FIRST_FILES, self._engine.tasks_at_once), incoming.count // _MANY)
+        count = min(max(_FIRST_FILES, self.engine.tasks_at_once), incoming.count // _MANY)
         return file_groups_of_table(version.files, quantiles(sorted(set(ids)), count))
 
     def _rewritten(
@@ -249,32 +229,9 @@ class DeltaSink:
             number for number, (plan, file_group) in enumerate(file_groups) if plan.everything or file_group.is_shared
         ]
         # Two more groups: that of the quarantine and that of the counts (change_blocks).
-        shuffled = self._engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
+        shuffled = self.engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
         lines: list[Mapping[str, Any]] = shuffled.map_batches(rewritten(plans, quarantine), REWRITTEN).collect()
         return lines
-
-    def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:
-        """Add ended versions to the history; return its version number."""
-        log = self._log(HISTORY.format(name))
-        if ended:
-            log.commit(log.version(progress=[PROGRESS]), version_schema(merge.columns), ended, [])
-            number = log.compact(_SMALL_FILES, _SMALL)
-        return number
-
-
-def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: int, schema: pa.Schema) -> Any:
-    """Return the rows of a version of a table as a DataFrame. Columns that a file lacks are null in its rows.
-
-    :param base: the output folder, as Hadoop names it.
-    :param number: version number; -1 for no version.
-    """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    log = DeltaTableLog(files.table_location(base).below(name))
-    version = log.version(number) if number >= 0 else None
-    if version is None or not version.files:
-        return spark.createDataFrame([], from_arrow_schema(schema))
-    return spark.read.schema(from_arrow_schema(schema)).parquet(*(f"{base}/{name}/{path}" for path in version.files))
 
 
 def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
@@ -285,23 +242,3 @@ def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
             if number is not None and number >= 0:
                 numbers.setdefault(table_name, set()).add(number)
     return numbers
-
-
-def _rewritten(
-    rows: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]], file_groups: Iterable[FileGroup]
-) -> RewriteResult:
-    counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
-    latest = max((count["latest"] for count in counts), default=0) or None
-    written = {key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")}
-    fetched = {key: sum(count[key] for count in counts) for key in ("gone", "incoming")}
-    return RewriteResult(
-        **written,
-        **fetched,
-        latest=latest,
-        files=tuple(line["path"] for line in rows if line["path"]),
-        ranges=tuple((file_group.after, file_group.through) for file_group in file_groups),
-    )
-
-
-def _files(lines: Iterable[Any]) -> list[TableFile]:
-    return [TableFile(line["path"], line["size"], line["rows"], line["stats"]) for line in lines if line["path"]]

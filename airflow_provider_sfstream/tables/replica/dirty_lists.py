@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_between
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
@@ -38,23 +39,20 @@ _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", 
 class DirtyLists:
     """Lists of dirty rows below one output folder.
 
-    :param base: the output folder, as the engine names it.
+    :param read: returns the rows of some files of a table, or of all.
     """
 
-    def __init__(self, engine: Engine, base: str) -> None:
-        self._engine, self._base = engine, base
-
-    def marks_changed_rows(self, table: TableState) -> bool:
-        """Return whether the list of a table distinguishes its dirty rows from changed ones."""
-        return not table.computed.changed or all(each.startswith(_FILE_PREFIX) for each in self._files(table))
+    def __init__(
+        self, engine: Engine, base: str, read: Callable[[str, TableState, Sequence[str] | None], Frame]
+    ) -> None:
+        self._engine, self._base, self._read = engine, base, read
 
     def update(
         self,
         name: str,
         before: TableState,
         table: TableState,
-        rows: Frame | None,
-        ranges: Ranges,
+        rewritten: RewriteResult,
         *,
         changed_after: int | None = None,
         changed_since: int | None = None,
@@ -62,25 +60,26 @@ class DirtyLists:
         """Return the table with its list after some file groups were rewritten.
 
         :param before: the table before, with the former list.
-        :param rows: the rewritten rows; ``None`` if none of them is to be listed.
-        :param ranges: ID ranges of the file groups.
         :param changed_after: sequence number of the last event that was applied before; rewritten rows that have seen a
             later one are listed as changed. ``None``: no row was changed by an event.
         :param changed_since: former changed rows are omitted if their last event is before this sequence number.
         """
-        on_change = table.computed.on_change
+        on_change, files = table.computed.on_change, self._files(before)
+        is_marked = not before.computed.changed or all(file.startswith(_FILE_PREFIX) for file in files)
+        paths: Sequence[str] | None = rewritten.files
+        ranges: Ranges = rewritten.ranges
+        if not is_marked:
+            paths, ranges = None, ((None, None),)
         if not ranges and changed_since is None and before.computed.on_change == on_change:
             return table
         parts: list[Frame] = []
-        if rows is not None:
+        if rewritten.dirty or (on_change and changed_after is not None) or not is_marked:
             select_new = _new_entries(changed_after if on_change else None)
+            rows = self._read(name, table, paths)
             parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(select_new, _ENTRIES))
         if before.dirty_list is not None:
-            url = f"{self._base}/{before.dirty_list}"
-            entries = self._engine.text_rows(url, self._files(before), ("Id", "sequence", "changed"))
-            select_former = _former_entries(
-                ranges, (changed_since or 0) if on_change else None, self.marks_changed_rows(before)
-            )
+            entries = self._engine.text_rows(f"{self._base}/{before.dirty_list}", files, ("Id", "sequence", "changed"))
+            select_former = _former_entries(ranges, (changed_since or 0) if on_change else None, is_marked)
             parts.append(entries.map_batches(select_former, _ENTRIES))
         if not parts:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))

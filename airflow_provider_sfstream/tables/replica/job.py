@@ -11,22 +11,20 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from functools import partial
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows, read_window
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
-from airflow_provider_sfstream.tables.replica.refresh import flag_after
-from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument, TableRefresh
-from airflow_provider_sfstream.tables.replica.rules import check_rules
+from airflow_provider_sfstream.tables.replica.refresh import RefreshRun
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, TableState, check_deletes
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, check_deletes
 from airflow_provider_sfstream.tables.replica.stream import StreamRun
-from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
+from airflow_provider_sfstream.tables.replica.table_fields import check_rules
 from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows
-from airflow_provider_sfstream.tables.runner.engine import Engine, JobFiles
+from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +53,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         check_rules(snapshot, config.rules, config.output_url)
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
     read, job = partial(read_window, engine.landing), config.job or engine.application_id
-    tables, quarantine = ReplicaTables(engine, base, config), ReplicaQuarantine(engine, base)
+    sink, quarantine = DeltaSink(engine, base, config), ReplicaQuarantine(engine, base)
     windows = load_windows(engine.landing, config.manifests)
     check_windows(windows)
     streams = {window.stream for window in windows}
@@ -70,7 +68,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     for stream, unapplied_windows in unapplied.items():
         for start in range(0, len(unapplied_windows), WINDOWS_AT_ONCE):
             step_windows = unapplied_windows[start : start + WINDOWS_AT_ONCE]
-            step = StreamRun(engine, tables, quarantine, snapshot, step_windows, read, config)
+            step = StreamRun(sink, quarantine, snapshot, step_windows, read, config)
             snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
             log.info(
                 "%s: processed %d of %d windows.",
@@ -81,10 +79,10 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         if unapplied_windows:
             metrics.held += snapshot.streams[stream].held_events
     if config.refresh_url is not None:
-        refresh = RefreshRun(files, tables, snapshot, config.refresh_url, config)
+        refresh = RefreshRun(sink, snapshot, config.refresh_url, config)
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
     removed, retained = store.divided(config.keep_snapshots)
-    tables.forget(removed, retained)
+    sink.forget(removed, retained)
     store.prune(removed, retained)
     metrics.seconds = round(time.monotonic() - started, 2)
     if config.metrics_url:
@@ -111,66 +109,3 @@ def _by_stream(windows: Iterable[LandedWindow]) -> list[list[LandedWindow]]:
     for window in windows:
         streams.setdefault(window.stream, []).append(window)
     return [streams[name] for name in sorted(streams)]
-
-
-class RefreshRun:
-    """Merge of the records of one refresh.
-
-    :param snapshot: current snapshot of the replica. It may be later than the one that the refresh started from.
-    :param url: URL of the refresh's document.
-    """
-
-    def __init__(
-        self, files: JobFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, config: ReplicaConfig
-    ) -> None:
-        self._files, self._tables, self._snapshot = files, tables, snapshot
-        self._url, self._config = files.url(url), config
-
-    def run(self, metrics: ReplicaMetrics) -> Snapshot:
-        """Return the next snapshot.
-
-        :raises ConfigurationError: if the refresh belongs to another replica, or cannot be found or read, or its tables
-            record another choice for deleted records, or too many records are gone; nothing was published.
-        """
-        document = self._document()
-        states = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}
-        changed: dict[str, TableState] = {}
-        for name, (table, stream) in states.items():
-            refresh, folder = document.tables[name], self._url.rpartition("/")[0]
-            if refresh.mode == "compare":
-                changed[name], metrics.of_table(name).reconciliation = self._tables.reconcile(
-                    name, table, refresh, folder, document.refresh_id
-                )
-                continue
-            has_later_events = stream.applied_sequence > refresh.applied_sequence
-            fraction = self._config.max_deleted_fraction
-            result = self._tables.refresh(
-                name, table, refresh, folder, moved_on=has_later_events, max_deleted_fraction=fraction
-            )
-            changed[name] = replace(result.table, flag=flag_after(table.flag, refresh, stream))
-            of_table = metrics.of_table(name)
-            of_table.rows += result.rows
-            of_table.deleted += result.deleted
-            of_table.differed += result.differed
-        return self._snapshot.next({}, changed, datetime.now(UTC))
-
-    def _document(self) -> RefreshDocument:
-        try:
-            return RefreshDocument.from_json(self._files.read_text(self._url), self._url)
-        except FileNotFoundError:
-            raise ConfigurationError(
-                f"{self._url} does not exist: a refresh that started later has removed it. Nothing was published. Run "
-                "only one refresh of a replica at a time, and run this refresh again."
-            ) from None
-
-    def _table(self, name: str, refresh: TableRefresh) -> tuple[TableState, StreamState]:
-        table = self._snapshot.tables.get(name)
-        if table is None or table.stream != refresh.stream:
-            raise ConfigurationError(
-                f"{self._url} contains records for the table {name} of the stream {refresh.stream}. The replica no "
-                "longer has this table. Nothing was published. Run the refresh again."
-            )
-        check_deletes({name: table}, self._config.deletes)
-        self._tables.check(name, table)
-        table = replace(table, deletes=table.deletes or self._config.deletes)
-        return table, self._snapshot.streams[table.stream]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, read_version
+from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.history_batches import holding_versions, version_schema
 from airflow_provider_sfstream.tables.rows.merging import table_schema
 
@@ -63,21 +66,27 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
     return versions.select(*(name for name in schema.names if name not in columns), "_is_current", *record_columns)
 
 
-def table_of(snapshot: Snapshot, table: str, where: str) -> TableState:
-    """Return one table of a snapshot.
+def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: int, schema: pa.Schema) -> Any:
+    """Return the rows of a version of a table as a DataFrame. Columns that a file lacks are null in its rows.
 
-    :raises ConfigurationError: if there is no table of this name.
+    :param base: the output folder, as Hadoop names it.
+    :param number: version number; -1 for no version.
     """
-    try:
-        return snapshot.tables[table]
-    except KeyError:
-        names = ", ".join(sorted(snapshot.tables)) or "none yet"
-        raise ConfigurationError(f"The replica below {where} has no table {table}. Its tables: {names}.") from None
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    log = DeltaTableLog(files.table_location(base).below(name))
+    version = log.version(number) if number >= 0 else None
+    if version is None or not version.files:
+        return spark.createDataFrame([], from_arrow_schema(schema))
+    return spark.read.schema(from_arrow_schema(schema)).parquet(*(f"{base}/{name}/{path}" for path in version.files))
 
 
 def _table(spark: Any, output_url: str, table: str, snapshot: int | None) -> tuple[HadoopFiles, str, TableState]:
     files = HadoopFiles(spark)
     base = files.url(output_url)
     store = SnapshotStore(files, base)
-    state = table_of(store.current() if snapshot is None else store.read(snapshot), table, output_url)
-    return files, base, state
+    tables = (store.current() if snapshot is None else store.read(snapshot)).tables
+    if table not in tables:
+        names = ", ".join(sorted(tables)) or "none yet"
+        raise ConfigurationError(f"The replica below {output_url} has no table {table}. Its tables: {names}.")
+    return files, base, tables[table]

@@ -6,22 +6,30 @@ events may not have arrived yet, and dirty rows, which the replica already repor
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.tables.delta.partition_files import unchanged_batches
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, ranges_of, stored_rows
+from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES
-from airflow_provider_sfstream.tables.replica.stored_rows import ranges_of, stored_rows
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.shuffle import ShuffleBlocks, combined
+from airflow_provider_sfstream.tables.rows.merging import MarkMerge, table_schema
+from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, ShuffleBlocks, blocks, combined
+from airflow_provider_sfstream.tables.runner.engine import Frame
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """Verdict on a record: its row has ``"equal"`` or ``"different"`` values, the row is ``"missing"``, the record of a row
@@ -31,17 +39,80 @@ RANGE_LETTERS = 12
 """Length of the ID prefix that defines a range: at most 62^3 IDs, assigned one after another."""
 _ABSENT = ""
 """Verdict on a record that neither side should have."""
-WRONG = ("different", "missing", "gone")
-JUDGED = pa.schema(
+_WRONG = ("different", "missing", "gone")
+_JUDGED = pa.schema(
     [("id_prefix", pa.string()), ("verdict", pa.string()), ("count", pa.int64()), ("wrong", pa.string())]
 )
 """Number of records of a range with a verdict; or the ID of a record whose row is ``wrong``."""
-MOMENTS = pa.schema([("latest", pa.int64())])
+RECONCILIATIONS = "_sfstream/replica/reconciliations"
+"""Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
+_IDS = pa.schema([("Id", pa.string())])
+_MOMENTS = pa.schema([("latest", pa.int64())])
+_REPORTED_RANGES = 10
+"""Most differing ranges in the metrics; the report has all of them."""
 _SECOND = 1_000_000
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def reconcile(
+    sink: DeltaSink,
+    name: str,
+    table: TableState,
+    refresh: TableRefresh,
+    images: tuple[Frame, pa.Schema],
+    refresh_id: str,
+) -> tuple[TableState, dict[str, Any]]:
+    """Compare a table with the records of the org; return it with wrong rows marked dirty, and the result.
+
+    A separate file has all ID ranges: ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
+
+    :param images: the fetched records, which may contain duplicates, and their schema.
+    """
+    records, images_schema = images
+    schema = table_schema(table.columns.columns)
+    rows_read = sink.read(name, table).select("_commit_time").map_batches(_moments, _MOMENTS).collect()
+    moment = max((row["latest"] for row in rows_read if row["latest"] is not None), default=None)
+    plan = _Comparison(
+        sink.location.below(name),
+        sink.file_groups(name, table),
+        pa.schema([schema.field(column) for column in ("Id", "_dirty", "_sequence", "_deleted", *refresh.columns)]),
+        images_schema,
+        refresh.columns,
+        refresh.applied_sequence,
+        moment,
+        table.effective_deletes,
+    )
+    count = len(plan.file_groups)
+    sent = records.map_batches(blocks(unchanged_batches, ends_of(plan.file_groups)), BLOCK)
+    lines = sink.engine.shuffle_blocks(sent, range(count), count).map_batches(_judged(plan), _JUDGED).collect()
+    id_ranges = _ranges(lines)
+    wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]
+    merge = MarkMerge(table.columns.columns, refresh.applied_sequence, time.time_ns() // 1_000)
+    # gone_at must be set, because the rows are not changes; its value is not used, since this merge drops no row.
+    incoming = Incoming(table, table, merge, _IDS, count=0, gone_at=0)
+    marked = sink.engine.rows_of(pa.RecordBatch.from_pylist(wrong_ids, schema=_IDS))
+    after, _ = sink.merge_rows(name, incoming, marked)
+    report = {
+        "table": name,
+        "as_of": None if moment is None else (_EPOCH + timedelta(microseconds=moment)).isoformat(),
+        "columns": list(refresh.columns),
+        "records": _totals(id_ranges),
+        "ranges": id_ranges,
+    }
+    report_path = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
+    sink.engine.files.replace_text(f"{sink.base}/{report_path}", json.dumps(report, indent=1))
+    differing = [line for line in id_ranges if any(line[verdict] for verdict in _WRONG)]
+    return after, {
+        "as_of": report["as_of"],
+        "records": report["records"],
+        "ranges": len(id_ranges),
+        "differing_ranges": differing[:_REPORTED_RANGES],
+        "report": report_path,
+    }
 
 
 @dataclass(frozen=True)
-class Comparison:
+class _Comparison:
     """Arguments of a comparison.
 
     :param schema: schema of the table's rows, restricted to the columns to read: ``Id``, ``_dirty``, ``_sequence``,
@@ -65,20 +136,15 @@ class Comparison:
     most_bytes: int = MOST_BYTES
 
 
-def compared_columns(columns: Iterable[str]) -> list[str]:
-    """Return the columns of a table that a comparison reads."""
-    return ["Id", "_dirty", "_sequence", "_deleted", *columns]
-
-
-def moments(batches: Batches) -> Batches:
-    """Yield the latest ``_commit_time`` of rows of a table, as :data:`MOMENTS`."""
+def _moments(batches: Batches) -> Batches:
+    """Yield the latest ``_commit_time`` of rows of a table, as :data:`_MOMENTS`."""
     for batch in batches:
         latest = pc.max(batch.column("_commit_time").cast(pa.int64()))
-        yield pa.RecordBatch.from_arrays([pa.array([latest.as_py()], pa.int64())], schema=MOMENTS)
+        yield pa.RecordBatch.from_arrays([pa.array([latest.as_py()], pa.int64())], schema=_MOMENTS)
 
 
-def judged(plan: Comparison) -> Rows:
-    """Return a function for ``mapInArrow`` that reads packed fetched records and yields :data:`JUDGED`.
+def _judged(plan: _Comparison) -> Rows:
+    """Return a function for ``mapInArrow`` that reads packed fetched records and yields :data:`_JUDGED`.
 
     All packed records of a file group must arrive at one task.
     """
@@ -97,7 +163,7 @@ def judged(plan: Comparison) -> Rows:
     return rows
 
 
-def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each ID range, in order: ``id_prefix``, the common prefix of its IDs, and its number of records for each
     verdict."""
     counts_by_prefix: dict[str, dict[str, Any]] = {}
@@ -109,7 +175,7 @@ def ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [counts_by_prefix[prefix] for prefix in sorted(counts_by_prefix)]
 
 
-def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of records for each verdict in all ranges."""
     counts = dict.fromkeys(get_args(Verdict), 0)
     for id_range in found:
@@ -117,7 +183,7 @@ def totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return counts
 
 
-def _verdicts(plan: Comparison, file_group: FileGroup, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
+def _verdicts(plan: _Comparison, file_group: FileGroup, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Yield the IDs of a file group, each once, with their verdicts."""
     has_row = np.zeros(len(images), bool)
     for rows in stored_rows(plan.location, file_group, plan.schema):
@@ -131,7 +197,7 @@ def _verdicts(plan: Comparison, file_group: FileGroup, images: pa.RecordBatch) -
     yield without_row["Id"], _verdict(plan, no_rows, without_row)
 
 
-def _verdict(plan: Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> pa.Array:
+def _verdict(plan: _Comparison, rows: pa.RecordBatch, images: pa.RecordBatch) -> pa.Array:
     """Return the verdicts on records; a row is null if its side has no record."""
     has_row, has_record = rows["Id"].is_valid(), images["Id"].is_valid()
     has_both = pc.and_(has_row, has_record)
@@ -162,5 +228,5 @@ def _verdict_rows(ids: pa.Array, verdicts: pa.Array) -> Batches:
     table = pa.table({"id_prefix": pc.utf8_slice_codeunits(ids, 0, RANGE_LETTERS), "verdict": verdicts})
     judged_ids = table.filter(pc.not_equal(table["verdict"], _ABSENT)).group_by(["id_prefix", "verdict"])
     lines = [{**row, "count": row.pop("count_all")} for row in judged_ids.aggregate([([], "count_all")]).to_pylist()]
-    wrong_ids = ids.filter(pc.is_in(verdicts, pa.array(WRONG))).to_pylist()
-    yield pa.RecordBatch.from_pylist([*lines, *({"wrong": id_} for id_ in wrong_ids)], schema=JUDGED)
+    wrong_ids = ids.filter(pc.is_in(verdicts, pa.array(_WRONG))).to_pylist()
+    yield pa.RecordBatch.from_pylist([*lines, *({"wrong": id_} for id_ in wrong_ids)], schema=_JUDGED)

@@ -1,9 +1,11 @@
-"""Fetched records: conversion to rows, and their merge into a table."""
+"""Fetched records: conversion to rows, and their merge into tables."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +15,134 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
-from airflow_provider_sfstream.tables.replica.snapshots import Flag, StreamState
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
+from airflow_provider_sfstream.tables.replica.reconciliation import reconcile
+from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, RefreshDocument, TableRefresh
+from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult
+from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, StreamState, TableState, check_deletes
+from airflow_provider_sfstream.tables.replica.table_fields import with_computed
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Merge, RefreshMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
-COUNT = pa.schema([("count", pa.int64())])
-IDS = pa.schema([("Id", pa.string())])
+_COUNT = pa.schema([("count", pa.int64())])
+_IDS = pa.schema([("Id", pa.string())])
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_FEW_ROWS = 10
+"""Number of rows of a table that may always lack a record in the org, regardless of their share."""
 _TIME, _DATE, _DATE_TIME = r"^\d\d:\d\d:\d\d", r"^\d{4}-\d\d-\d\d$", r"^\d{4}-\d\d-\d\dT"
+
+
+class RefreshRun:
+    """Merge of the records of one refresh.
+
+    :param snapshot: current snapshot of the replica. It may be later than the one that the refresh started from.
+    :param url: URL of the refresh's document.
+    """
+
+    def __init__(self, sink: DeltaSink, snapshot: Snapshot, url: str, config: ReplicaConfig) -> None:
+        self._sink, self._snapshot, self._config = sink, snapshot, config
+        self._url = sink.engine.files.url(url)
+
+    def run(self, metrics: ReplicaMetrics) -> Snapshot:
+        """Return the next snapshot.
+
+        :raises ConfigurationError: if the refresh belongs to another replica, or cannot be found or read, or its tables
+            record another choice for deleted records, or too many records are gone; nothing was published.
+        """
+        document = self._document()
+        states = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}
+        changed: dict[str, TableState] = {}
+        for name, (table, stream) in states.items():
+            refresh, of_table = document.tables[name], metrics.of_table(name)
+            if refresh.mode == "compare":
+                images = self._images(refresh, table)
+                changed[name], of_table.reconciliation = reconcile(
+                    self._sink, name, table, refresh, images, document.refresh_id
+                )
+                continue
+            after, result = self._merge(name, table, refresh, stream)
+            changed[name] = replace(after, flag=flag_after(table.flag, refresh, stream))
+            of_table.rows += result.rows
+            of_table.deleted += result.deleted
+            of_table.differed += result.incoming if refresh.mode == "computed" else 0
+        return self._snapshot.next({}, changed, datetime.now(UTC))
+
+    def _document(self) -> RefreshDocument:
+        try:
+            return RefreshDocument.from_json(self._sink.engine.files.read_text(self._url), self._url)
+        except FileNotFoundError:
+            raise ConfigurationError(
+                f"{self._url} does not exist: a refresh that started later has removed it. Nothing was published. Run "
+                "only one refresh of a replica at a time, and run this refresh again."
+            ) from None
+
+    def _table(self, name: str, refresh: TableRefresh) -> tuple[TableState, StreamState]:
+        table = self._snapshot.tables.get(name)
+        if table is None or table.stream != refresh.stream:
+            raise ConfigurationError(
+                f"{self._url} contains records for the table {name} of the stream {refresh.stream}. The replica no "
+                "longer has this table. Nothing was published. Run the refresh again."
+            )
+        check_deletes({name: table}, self._config.deletes)
+        self._sink.check(name, table)
+        table = replace(table, deletes=table.deletes or self._config.deletes)
+        return table, self._snapshot.streams[table.stream]
+
+    def _images(self, refresh: TableRefresh, table: TableState) -> tuple[Frame, pa.Schema]:
+        """Return the fetched records, which may contain duplicates, and their schema."""
+        schema, folder = image_schema(refresh, table.columns.columns), self._url.rpartition("/")[0]
+        lines = self._sink.engine.text_rows(folder, refresh.files, schema.names)
+        return lines.map_batches(typed(schema), schema), schema
+
+    def _merge(
+        self, name: str, before: TableState, refresh: TableRefresh, stream: StreamState
+    ) -> tuple[TableState, RewriteResult]:
+        """Merge fetched records into a table.
+
+        :raises ConfigurationError: if too many have no record, or the type of a computed column has changed meanwhile.
+        """
+        computed = {*(refresh.computed or ()), *before.computed.columns}.intersection(refresh.columns)
+        table = with_computed(name, before, refresh)
+        moved_on = stream.applied_sequence > refresh.applied_sequence
+        gone_at = datetime.now(UTC)
+        if table.flag and refresh.mode == "full":
+            gone_at = datetime.fromisoformat(table.flag.since)
+        rows, schema = self._images(refresh, table)
+        incoming = Incoming(
+            before,
+            table,
+            refresh_merge(table.columns.columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on),
+            schema,
+            count=refresh.fetched,
+            sample=partial(_sampled_record_ids, rows),
+            check=partial(self._check_gone, name, table),
+            gone_at=(gone_at - _EPOCH) // timedelta(microseconds=1),
+            changed_since=None if refresh.computed is None else refresh.applied_sequence + 1,
+        )
+        after, result = self._sink.merge_rows(name, incoming, rows)
+        if result.latest is not None:
+            moment = (_EPOCH + timedelta(microseconds=result.latest)).isoformat(timespec="microseconds")
+            after = replace(after, refreshed_through=max(moment, after.refreshed_through or moment))
+        return after, result
+
+    def _check_gone(self, name: str, table: TableState, result: RewriteResult) -> None:
+        """Check that the number of rows to delete because the org returned no record is within the limit."""
+        gone, most = result.gone, self._config.max_deleted_fraction
+        if gone <= _FEW_ROWS:
+            return
+        rows = self._sink.read(name, table).select("_deleted")
+        live = sum(line["count"] for line in rows.map_batches(_live_rows, _COUNT).collect())
+        if gone > most * live:
+            raise ConfigurationError(
+                f"{name}: the org returned no record for {gone} of {live} rows that are not deleted, not even from its "
+                f"recycle bin. That is more than max_deleted_fraction={most}: the user of the "
+                "connection may not see the records. Nothing was published. If the records were deleted permanently, "
+                "run the refresh again with max_deleted_fraction=1."
+            )
 
 
 def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
@@ -124,7 +243,7 @@ def _whole_number(text: pa.Array) -> pa.Array:
     return pc.coalesce(moment.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), number)
 
 
-def sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
+def _sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
     """Return the IDs of a random sample of fetched records.
 
     :param fraction: share of the records to sample.
@@ -134,16 +253,11 @@ def sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
         for batch in batches:
             yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
 
-    return [row["Id"] for row in rows.map_batches(sample, IDS).collect()]
+    return [row["Id"] for row in rows.map_batches(sample, _IDS).collect()]
 
 
-def live_count(rows: Frame) -> int:
-    """Return the number of rows of a table that are not deleted."""
-    return sum(line["count"] for line in rows.select("_deleted").map_batches(live_rows, COUNT).collect())
-
-
-def live_rows(batches: Batches) -> Batches:
+def _live_rows(batches: Batches) -> Batches:
     """Yield the number of rows that are not deleted."""
     for batch in batches:
         count = len(batch) - (pc.sum(batch.column("_deleted")).as_py() or 0)
-        yield pa.RecordBatch.from_pylist([{"count": count}], schema=COUNT)
+        yield pa.RecordBatch.from_pylist([{"count": count}], schema=_COUNT)

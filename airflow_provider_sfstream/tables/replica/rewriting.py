@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,16 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.file_groups import TARGET_BYTES, FileGroup, parts
+from airflow_provider_sfstream.tables.replica.file_groups import (
+    TARGET_BYTES,
+    FileGroup,
+    divided_ids,
+    parts,
+    ranges_of,
+    stored_rows,
+)
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
-from airflow_provider_sfstream.tables.replica.rewritten_files import History, HistoryPlan, Output
-from airflow_provider_sfstream.tables.replica.stored_rows import divided_ids, ranges_of, stored_rows
+from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
     are_equal,
     as_batch,
@@ -35,7 +41,7 @@ from airflow_provider_sfstream.tables.rows.arrow_rows import (
 )
 from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Merge, RefreshMerge, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, ColumnsMerge, Merge, RefreshMerge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import (
     BLOCK,
     ShuffleBlocks,
@@ -45,23 +51,6 @@ from airflow_provider_sfstream.tables.rows.shuffle import (
     unpacked,
 )
 
-REWRITTEN = pa.schema(
-    [
-        ("file_group", pa.int32()),
-        ("is_history", pa.bool_()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-        ("rows", pa.int64()),
-        ("stats", pa.string()),
-        ("dirty", pa.int64()),
-        ("deleted", pa.int64()),
-        ("counts", pa.binary()),
-    ]
-)
-"""Output of a task: each file that it wrote, and its numbers of dirty rows and of rows of deleted records. A rewritten
-file group without remaining rows yields a line without a path. For fetched records, one line has ``counts`` as JSON:
-rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the number of merged records
-(``incoming``). The lines of other counts contain them unchanged."""
 MOST_BYTES = 16 << 20
 """Most bytes of incoming rows, in Arrow, that a task holds at a time. Folding them needs two to three times as much
 memory, in addition to a few row groups."""
@@ -73,12 +62,8 @@ _COMPRESSED = 0.3
 class RewritePlan:
     """Plan for rewriting file groups of a table.
 
-    :param incoming: schema of the incoming rows: change rows, which are folded first, if ``are_changes``; else one row
-        for each ID.
+    :param incoming: schema of the incoming rows.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
-    :param everything: whether to also merge rows of the table that have no incoming row.
-    :param only_differing: columns; only a record that differs from its row in one of them is merged. ``None``: all
-        records are merged.
     :param target: target size of a file, in bytes.
     :param most_bytes: most bytes of incoming rows that are held at a time.
     """
@@ -87,13 +72,28 @@ class RewritePlan:
     file_groups: tuple[FileGroup, ...]
     merge: Merge
     incoming: pa.Schema
-    are_changes: bool
     may_be_seen: bool = False
-    everything: bool = False
     history: HistoryPlan | None = None
-    only_differing: tuple[str, ...] | None = None
     target: int = TARGET_BYTES
     most_bytes: int = MOST_BYTES
+
+    @property
+    def are_changes(self) -> bool:
+        """True if the incoming rows are changes, which are folded first; else there is one row for each ID."""
+        return isinstance(self.merge, ChangesMerge)
+
+    @property
+    def everything(self) -> bool:
+        """True if rows of the table without an incoming row are merged too: a full refresh has no line for a record
+        that the org no longer has."""
+        return isinstance(self.merge, RefreshMerge) and self.merge.is_full
+
+    @property
+    def only_differing(self) -> tuple[str, ...]:
+        """Columns in which a record must differ from its row to be merged; none: all records are merged."""
+        if isinstance(self.merge, ColumnsMerge) and self.merge.applied_sequence is None:
+            return self.merge.fetched
+        return ()
 
 
 def rewritten(plans: Sequence[RewritePlan], quarantine: QuarantinePlan | None = None) -> Rows:
@@ -126,13 +126,18 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: QuarantinePlan | None = 
 
 
 def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
-    """Rewrite a file group; return the lines of :data:`REWRITTEN`, none if the group does not change.
+    """Rewrite a file group; return the lines of :data:`REWRITTEN`, none if the group does not change."""
+    if not plan.only_differing:
+        return _merge(plan, file_group, number, blocks)
+    with _differing(plan, file_group, number, blocks) as differing_blocks:
+        return _merge(plan, file_group, number, differing_blocks)
 
-    If its incoming rows exceed ``most_bytes``, one ID range is merged after another, into the same files.
+
+def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
+    """Merge incoming rows into a file group, as :func:`_rewrite`.
+
+    If they exceed ``most_bytes``, one ID range is merged after another, into the same files.
     """
-    if plan.only_differing is not None:
-        with _differing(plan, file_group, number, blocks) as differing_blocks:
-            return _rewrite(replace(plan, only_differing=None), file_group, number, differing_blocks)
     size = blocks.size(number)
     id_columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
     ids = distinct(id_columns)
@@ -160,7 +165,7 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
 
 def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> ShuffleBlocks:
     """Return the incoming records of a file group whose row has another value in some of the columns to compare."""
-    differing_blocks, names = ShuffleBlocks(), list(plan.only_differing or ())
+    differing_blocks, names = ShuffleBlocks(), list(plan.only_differing)
     # A block without rows, so that the file group has a size even if no record differs.
     differing_blocks.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
     for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
@@ -178,7 +183,6 @@ def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row
     """Return the IDs at which the rows of a file group are divided into files.
 
     :param incoming: IDs of the incoming rows, without duplicates.
-    :param row: size of an incoming row, in bytes.
     """
     stored_count = sum(file.rows for file in file_group.files)
     if stored_count > len(incoming):

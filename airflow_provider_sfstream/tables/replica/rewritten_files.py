@@ -1,22 +1,87 @@
-"""Files that the rewrite of a file group creates: those of the table, and those of its history."""
+"""Files that the rewrite of a file group creates, and the lines with which its task reports them to the driver."""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup
 from airflow_provider_sfstream.tables.rows.arrow_rows import count_true
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.tables.rows.merging import Columns
 from airflow_provider_sfstream.tables.rows.shuffle import file_groups_of
+
+REWRITTEN = pa.schema(
+    [
+        ("file_group", pa.int32()),
+        ("is_history", pa.bool_()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("stats", pa.string()),
+        ("dirty", pa.int64()),
+        ("deleted", pa.int64()),
+        ("counts", pa.binary()),
+    ]
+)
+"""Output of a task: each file that it wrote, and its numbers of dirty rows and of rows of deleted records. A rewritten
+file group without remaining rows yields a line without a path. For fetched records, one line has ``counts`` as JSON:
+rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the number of merged records
+(``incoming``). The lines of other counts contain them unchanged."""
+
+
+@dataclass(frozen=True)
+class RewriteResult:
+    """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them; their ``files``, and the ID
+    ``ranges`` of the rewritten file groups.
+
+    For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
+    and the latest ``_refreshed_at`` of all (microseconds since the epoch).
+    """
+
+    rows: int
+    dirty: int
+    deleted: int
+    gone: int
+    incoming: int
+    latest: int | None
+    files: tuple[str, ...]
+    ranges: tuple[tuple[str | None, str | None], ...]
+
+    @classmethod
+    def from_lines(cls, lines: Sequence[Mapping[str, Any]], file_groups: Iterable[FileGroup]) -> RewriteResult:
+        """Return the result of rewriting file groups of one table.
+
+        :param lines: all lines of :data:`REWRITTEN` for the table.
+        """
+        rows = [line for line in lines if line["is_history"] is False]
+        counts = [json.loads(bytes(line["counts"])) for line in lines if line["counts"] is not None]
+        return cls(
+            **{key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")},
+            **{key: sum(count[key] for count in counts) for key in ("gone", "incoming")},
+            latest=max((count["latest"] for count in counts), default=0) or None,
+            files=tuple(line["path"] for line in rows if line["path"]),
+            ranges=tuple((file_group.after, file_group.through) for file_group in file_groups),
+        )
+
+
+def table_files(lines: Sequence[Mapping[str, Any]], *, is_history: bool) -> list[TableFile]:
+    """Return the files of a table, or of its history, to commit."""
+    return [
+        TableFile(line["path"], line["size"], line["rows"], line["stats"])
+        for line in lines
+        if line["path"] and line["is_history"] is is_history
+    ]
 
 
 @dataclass(frozen=True)

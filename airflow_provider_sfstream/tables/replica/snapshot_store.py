@@ -24,7 +24,7 @@ _FILE_NAME = re.compile(r"(\d{12})\.json")
 _SCHEMA_NAME = re.compile(r"(\d{12})-[0-9a-f]{16}")
 
 
-class SnapshotReader:
+class SnapshotStore:
     """Snapshots below one output folder.
 
     :param files: the storage.
@@ -32,7 +32,7 @@ class SnapshotReader:
     """
 
     def __init__(self, files: JobFiles, base: str) -> None:
-        self._reads = files
+        self._files = files
         self._folder = f"{base}/{FOLDER}"
         self._windows = f"{base}/_sfstream/replica/windows"
         self._schemas = f"{base}/_sfstream/replica/schemas"
@@ -56,7 +56,7 @@ class SnapshotReader:
         """
         if number not in self._snapshots:
             url = self._url(number)
-            self._snapshots[number] = Snapshot.from_json(self._reads.read_text(url), url, self._stored_schema)
+            self._snapshots[number] = Snapshot.from_json(self._files.read_text(url), url, self._stored_schema)
         return self._snapshots[number]
 
     def kept(self) -> list[Snapshot]:
@@ -74,7 +74,7 @@ class SnapshotReader:
         :param pages: number of pages, from the stream's state.
         """
         for number in reversed(range(pages)):
-            yield json.loads(self._reads.read_text(self._page_url(stream, number)))
+            yield json.loads(self._files.read_text(self._page_url(stream, number)))
 
     def _stored_schema(self, table: str, name: str) -> StoredSchema:
         """Return a stored schema.
@@ -83,26 +83,18 @@ class SnapshotReader:
         """
         if not _SCHEMA_NAME.fullmatch(name):
             raise ValueError(f"invalid schema name {name[:80]!r}")
-        return StoredSchema(name, f"{self._schemas}/{table}/{name}.json", self._reads.read_text)
+        return StoredSchema(name, f"{self._schemas}/{table}/{name}.json", self._files.read_text)
 
     def _page_url(self, stream: str, number: int) -> str:
         name = hashlib.sha256(stream.encode()).hexdigest()[:16]
         return f"{self._windows}/{name}/{number:09d}.json"
 
     def _numbers(self) -> list[int]:
-        names = map(_FILE_NAME.fullmatch, self._reads.file_names(self._folder))
+        names = map(_FILE_NAME.fullmatch, self._files.file_names(self._folder))
         return sorted(int(match[1]) for match in names if match)
 
     def _url(self, number: int) -> str:
         return f"{self._folder}/{number:012d}.json"
-
-
-class SnapshotStore(SnapshotReader):
-    """Read and write access to the snapshots below one output folder, for the job that publishes them."""
-
-    def __init__(self, files: JobFiles, base: str) -> None:
-        super().__init__(files, base)
-        self._files = files
 
     def publish(self, snapshot: Snapshot) -> Snapshot:
         """Publish ``snapshot`` as the current state of the replica; return it as published.

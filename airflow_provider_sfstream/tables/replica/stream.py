@@ -14,10 +14,11 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
+from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
-from airflow_provider_sfstream.tables.replica.rules import under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
+from airflow_provider_sfstream.tables.replica.table_fields import under_rules
 from airflow_provider_sfstream.tables.replica.transactions import (
     REPLAY_ID,
     SEEN,
@@ -35,7 +36,7 @@ from airflow_provider_sfstream.tables.replica.windows import (
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Frame
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
@@ -100,15 +101,14 @@ class StreamRun:
 
     def __init__(
         self,
-        engine: Engine,
-        tables: ReplicaTables,
+        sink: DeltaSink,
         quarantine: ReplicaQuarantine,
         snapshot: Snapshot,
         new: Sequence[UnappliedWindow],
         read: ReadManifest,
         config: ReplicaConfig,
     ) -> None:
-        self._engine, self._tables, self._quarantine = engine, tables, quarantine
+        self._sink, self._quarantine = sink, quarantine
         self._snapshot, self._new, self._read, self._config = snapshot, new, read, config
         self._key = new[0].window.stream
         self._state = snapshot.streams.get(self._key)
@@ -130,7 +130,7 @@ class StreamRun:
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
             windows = [item.window for item in with_rows]
-            schemas = _EventSchemas.from_schemas(read_schemas(self._engine.landing, windows))
+            schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
             end = self._end(with_rows, schemas, start, new_windows[-1])
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
             if end > applied:
@@ -146,7 +146,7 @@ class StreamRun:
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
         """Return the landed rows with the number of their window."""
-        return self._engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
+        return self._sink.engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
         """Read the narrow columns once; check the numbers of rows against the manifests."""
@@ -205,11 +205,14 @@ class StreamRun:
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
         self._warn_of_unmet(tables)
-        applied, quarantined, without_schema = self._tables.apply(tables, changes, self._quarantine.plan(changes))
-        for name, result in applied.items():
-            of_table = metrics.of_table(name)
-            of_table.rows, of_table.deleted = of_table.rows + result.rows, of_table.deleted + result.deleted
-        changed = {name: result.table for name, result in applied.items()}
+        applied, quarantined, without_schema = apply_changes(
+            self._sink, tables, changes, self._quarantine.plan(changes)
+        )
+        changed: dict[str, TableState] = {}
+        for name, (table, result) in applied.items():
+            changed[name], of_table = table, metrics.of_table(name)
+            of_table.rows += result.rows
+            of_table.deleted += result.deleted
         if without_schema:  # the table of these events is not known
             changed = self._flag_all(changed, Flag("undecodable", changes.since(), span[1]))
         metrics.quarantined += self._quarantine.finish(quarantined)
@@ -234,7 +237,7 @@ class StreamRun:
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)
-            self._tables.check(name, table)
+            self._sink.check(name, table)
             tables[name] = (table, used)
         return tables
 

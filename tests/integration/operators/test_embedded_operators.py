@@ -20,7 +20,7 @@ from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkip
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.datasets import SentDataset
 from tests.support.landing_files import LandedEvent, encode, land_window
@@ -191,7 +191,7 @@ def test_kill_9_leaves_a_replica_at_its_old_or_new_snapshot(tmp_path: Path) -> N
         time.sleep(0.12 * part)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        snapshot = SnapshotReader(ObjectStorageFiles(None), output).current()
+        snapshot = SnapshotStore(ObjectStorageFiles(None), output).current()
         if snapshot.number:
             assert snapshot.tables["Widget__c"].version == 0
             assert len(rows(tmp_path, "Widget__c")) == len(ids)

@@ -20,8 +20,8 @@ from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.replica import job as replica_job
-from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, read_version
-from airflow_provider_sfstream.tables.replica.reader import read_history, read_replica
+from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY
+from airflow_provider_sfstream.tables.replica.reader import read_history, read_replica, read_version
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from sfstream_localorg.records.fields import Field
 from tests.integration.tables.test_session_settings import EVERY_TYPE, LONG_AGO, VALUES

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from airflow_provider_sfstream.tables.decode.avro_columns import members_of
 from airflow_provider_sfstream.tables.decode.self_described import Field
-from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.replica.table_fields import treatment_of, under_rules
 from airflow_provider_sfstream.tables.rows.event_batches import hidden_fields
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, hidden_members
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns

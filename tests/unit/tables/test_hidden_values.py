@@ -19,8 +19,8 @@ from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place_columns
-from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, Snapshot, TableState
+from airflow_provider_sfstream.tables.replica.table_fields import treatment_of, under_rules
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows, hidden_fields
 from airflow_provider_sfstream.tables.rows.hidden_values import (

@@ -73,7 +73,7 @@ class Refresher:
     ) -> dict[str, Row]:
         table = self.table(rows, deletes)
         merge = refresh_merge(COLUMNS, refresh, (), deletes=deletes, moved_on=moved_on)
-        table.merge([typed(lines, refresh)], merge, everything=refresh.mode == "full", gone_at=0)
+        table.merge([typed(lines, refresh)], merge, gone_at=0)
         return table.rows()
 
 
@@ -232,7 +232,7 @@ def test_refresh_ends_the_versions_of_changed_rows(refresh: Refresher) -> None:
     merge: Merge = refresh_merge(COLUMNS, FULL, (), deletes="hard", moved_on=False)
     lines = [fetched("seen"), fetched("gap"), fetched("same", Name="other"), fetched("new")]
     gone_at = datetime(2026, 4, 1, tzinfo=UTC)
-    table.merge([typed(lines, FULL)], merge, everything=True, gone_at=int(gone_at.timestamp()) * 1_000_000)
+    table.merge([typed(lines, FULL)], merge, gone_at=int(gone_at.timestamp()) * 1_000_000)
     spans = [
         (row["Id"], row["_operation"], row["Name"], row["_valid_from"], row["_valid_to"])
         for row in table.versions(COLUMNS)

@@ -29,7 +29,7 @@ def test_table_of_another_org_is_refused() -> None:
     nothing: Any = None
     snapshot = Snapshot(number=1, tables={"Account": TableState(old)})
     new = [UnappliedWindow(window)]
-    run = StreamRun(nothing, nothing, nothing, snapshot, new, nothing, ReplicaConfig(output_url="file:///replica"))
+    run = StreamRun(nothing, nothing, snapshot, new, nothing, ReplicaConfig(output_url="file:///replica"))
     with pytest.raises(ConfigurationError, match="set a separate output_url for each") as caught:
         run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), ["s1"], [], 0)
     assert old in str(caught.value)

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
-from airflow_provider_sfstream.tables.replica import rewriting, stored_rows
+from airflow_provider_sfstream.tables.replica import file_groups, rewriting
 from airflow_provider_sfstream.tables.replica.file_groups import file_groups_of_table
 from airflow_provider_sfstream.tables.rows import arrow_rows, shuffle
 from airflow_provider_sfstream.tables.rows.change_fold import fold
@@ -48,7 +48,7 @@ class Replica:
     ) -> list[dict]:
         batches = [change_batch(changes[part::parts], self.columns) for part in range(parts)]
         merge = ChangesMerge(self.columns, self.deletes)
-        return self.table.merge(batches, merge, are_changes=True, may_be_seen=seen, more=more)
+        return self.table.merge(batches, merge, may_be_seen=seen, more=more)
 
     def rows(self) -> dict[str, Row]:
         return self.table.rows()
@@ -254,8 +254,8 @@ def test_row_groups_outside_a_range_are_not_read(tmp_path: Path, monkeypatch: py
     replica, shape, read = Replica(tmp_path, most_bytes=4_000), random.Random(3), []
     replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
     groups = next(iter(_metadata(replica))).num_row_groups
-    original = stored_rows.as_batch
-    monkeypatch.setattr(stored_rows, "as_batch", lambda table: read.append(len(table)) or original(table))
+    original = file_groups.as_batch
+    monkeypatch.setattr(file_groups, "as_batch", lambda table: read.append(len(table)) or original(table))
     ranges = Ranges().count(monkeypatch)
     replica.run(random_changes(shape, RECORDS, 200, replica.columns, 1_000))
     assert groups > 4
