@@ -173,7 +173,7 @@ def refresh_lineage(
     inputs, outputs = [], []
     for name, counts in sorted(fetched.items()):
         table = snapshot.tables.get(name) if snapshot else None
-        columns = {"Id": "string", **table.columns.columns} if table else {}
+        columns = {"Id": "string", **table.columns} if table else {}
         inputs.append(input_dataset(name_of_object(salesforce_conn_id, name), columns, rows=counts["fetched"]))
         outputs.append(_replica_table(output_url, name, snapshot, merged.get(name, {}).get("rows")))
     return OperatorLineage(inputs, outputs)
@@ -238,7 +238,7 @@ def _replica_table(output_url: str, name: str, snapshot: Snapshot | None, rows: 
     table = snapshot.tables.get(name) if snapshot else None
     if not snapshot or not table:
         return output_dataset(dataset, rows=rows)
-    return output_dataset(dataset, {**TABLE_ENVELOPE, **table.columns.columns}, rows=rows, version=str(snapshot.number))
+    return output_dataset(dataset, {**TABLE_ENVELOPE, **table.columns}, rows=rows, version=str(snapshot.number))
 
 
 def _run_facets(windows: list[dict[str, Any]]) -> dict[str, RunFacet]:

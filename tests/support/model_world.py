@@ -196,10 +196,10 @@ class ModelReplica:
         if not window:
             return
         self.position += len(window)
-        before, registry = self.table, ColumnRegistry(dict(self.table.columns.columns))
+        before, registry = self.table, ColumnRegistry(dict(self.table.columns))
         readable = [(number, event) for number, event in window if not event.is_damaged]
-        table = self.table if before.columns.columns else self.table.flagged(Flag("new", SINCE, 1))
-        table, field_docs = replace(table, columns=registry), []
+        table = self.table if before.columns else self.table.flagged(Flag("new", SINCE, 1))
+        table, field_docs = replace(table, columns=registry.columns), []
         changes = []
         for number, event in readable:
             wanted = [(name, type_) for name, (type_, _) in event.schema.items()]
@@ -253,7 +253,7 @@ class ModelReplica:
         else:
             refresh_columns(self.rows, images, columns, began.applied_sequence)
         for row in self.rows.values():
-            row |= dict.fromkeys(self.table.columns.columns) | row
+            row |= dict.fromkeys(self.table.columns) | row
         refresh = TableRefresh(
             *(planned.mode, columns, (), len(images), "stream"),
             *(began.applied_sequence, began.next_sequence, began.last.window_id, SINCE),
@@ -272,7 +272,7 @@ class ModelReplica:
             record_id: record for record_id, record in self.org.records.items() if not (self.hard and record.is_deleted)
         }
         there = fields_of_columns(
-            {name: self.table.columns.columns[name] for name in self.table.fields or ()},
+            {name: self.table.columns[name] for name in self.table.fields or ()},
             {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()},
         )
         for record_id in expected.keys() | self.rows.keys():
@@ -281,9 +281,7 @@ class ModelReplica:
                 if row is None or not row["_deleted"] or self.hard:
                     found.append((record_id, "Id", record, row))
                 continue
-            values = {
-                name: record.values.get(there[name]) if name in there else None for name in self.table.columns.columns
-            }
+            values = {name: record.values.get(there[name]) if name in there else None for name in self.table.columns}
             values["_deleted"] = record.is_deleted
             found += [
                 (record_id, name, value, row.get(name)) for name, value in values.items() if row.get(name) != value

@@ -280,7 +280,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
                     continue
                 tables[plan.name] = refresh
                 seconds = round(time.monotonic() - started, 2)
-                counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
+                counted = {"fetched": fetch.records, "deleted": fetch.deleted}
                 fetched[plan.name] = {"mode": refresh.mode, **counted, "seconds": seconds}
                 log.info("%s: fetched %s", plan.name, fetched[plan.name])
         files.publish(RefreshDocument(files.refresh_id, snapshot, tables))

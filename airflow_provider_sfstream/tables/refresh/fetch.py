@@ -47,18 +47,10 @@ class Limits:
     bulk_page_records: int
 
 
-@dataclass
-class FetchCounts:
-    """Numbers of fetched records of one table, and of requested records that are deleted in the org."""
-
-    records: int = 0
-    deleted: int = 0
-
-
 class TableFetch:
-    """Fetch of the records that a refresh needs for one table.
+    """Fetch of the records that a refresh needs for one table. It counts the fetched ``records``, and requested records
+    that are ``deleted`` in the org.
 
-    :param plan: selection of the records.
     :param rules: field protection rules of the table, with the key of its hashes; they apply before values are written.
     """
 
@@ -73,7 +65,7 @@ class TableFetch:
         self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
         self._treatments: dict[str, Treatment] = {}
         self._text_columns: set[str] = set()
-        self.fetched = FetchCounts()
+        self.records = self.deleted = 0
 
     def run(self) -> TableRefresh | None:
         """Write the records; return their description for the job, ``None`` if it has nothing to do because all columns
@@ -112,7 +104,7 @@ class TableFetch:
             mode=plan.mode,
             columns=(*columns, *removed),
             files=tuple(names),
-            fetched=self.fetched.records,
+            fetched=self.records,
             stream=plan.table.stream,
             applied_sequence=plan.stream.applied_sequence,
             next_sequence=plan.stream.next_sequence,
@@ -171,7 +163,7 @@ class TableFetch:
                 if line["Id"] not in sequences:
                     raise self._invalid_response(f"the record {line['Id']} was returned twice, or was not requested")
                 yield line | {"_sequence": str(sequences.pop(line["Id"]))}
-            self.fetched.deleted += len(sequences)
+            self.deleted += len(sequences)
             yield from ({"Id": id_, "_found": "false", "_sequence": str(number)} for id_, number in sequences.items())
 
     def _line(self, record: Record, fields: Mapping[str, str]) -> Line:
@@ -188,14 +180,14 @@ class TableFetch:
             value = line.pop(name)
             text = self._rules.text(value, self._treatments[name]) if name in self._text_columns else None
             line |= {} if text is None else {name: text}
-        self.fetched.records += 1
-        self.fetched.deleted += line.get("_deleted") == "true"
+        self.records += 1
+        self.deleted += line.get("_deleted") == "true"
         return line | {"_found": "true"}
 
     def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
         """Store the treatment of protected columns, and which of them contain text; the others become null."""
         table = self._plan.table
-        for name, type_ in (table.columns.columns | {name: type_ for name, (_, type_) in computed.items()}).items():
+        for name, type_ in {**table.columns, **{name: type_ for name, (_, type_) in computed.items()}}.items():
             is_computed = name in computed or name in table.computed.columns
             if (treatment := treatment_of(self._plan.name, table, name, is_computed=is_computed)) is not None:
                 self._treatments[name] = treatment

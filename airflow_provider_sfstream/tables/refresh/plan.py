@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ComputedFields = Literal["on_fetch", "on_change", "never"]
 
-_COLUMN_TYPES: dict[str, tuple[str, ...]] = {
+_COLUMN_TYPES: dict[str, tuple[ColumnType, ...]] = {
     "boolean": ("boolean",),
     "int": ("int", "long", "double"),
     "long": ("long",),
@@ -32,10 +32,8 @@ _COLUMN_TYPES: dict[str, tuple[str, ...]] = {
     "datetime": ("timestamp", "long"),
     "time": ("long",),
 }
-"""Column types that can store the values of a field, by the field's type in describe. All other types: text."""
-
-_TYPES_OF_COMPUTED: dict[str, ColumnType] = {kind: types[0] for kind, types in _COLUMN_TYPES.items()}
-"""Column type of a field that no event carries, by the field's type in describe. All other types: text."""
+"""Column types that can store the values of a field, by the field's type in describe; the first is that of a computed
+column. All other types: text."""
 
 _NOT_COMPUTED = ("id", "isdeleted", "systemmodstamp", "lastvieweddate", "lastreferenceddate")
 """Fields that no event carries, and that are not columns: rows have the first three in other columns, and the others
@@ -47,9 +45,9 @@ _NOT_FETCHED = ("address", "location", "base64", "complexvalue", "anyType", "jso
 _SUFFIX = re.compile(r"__(?:boolean|int|long|float|double|string|date|timestamp)(?:_\d+)?$")
 """Suffix of the column name of a field whose type was different before (column registry)."""
 
-
-_COMPOUND = ("Address", "Location", "PersonName", "Switchable_PersonName")
-"""Schema descriptions of fields of several columns. An org may lack some columns, for example the codes of states."""
+_COMPOUND = {"Address", "Location", "PersonName", "Switchable_PersonName"}
+"""Words of schema descriptions, such as ``Data:Address``, of fields of several columns. An org may lack some columns,
+for example the codes of states."""
 
 _ALL_RECORDS = 2
 """API requests to count all records and to fetch one page. The number of pages is known only after the count."""
@@ -61,7 +59,8 @@ class RefreshPlan:
     (``"full"``), the columns of all records that a flag ``schema`` names (``"columns"``), or the computed columns of
     all records (``"computed"``); or all records, for a comparison (``"compare"``).
 
-    :param computed_fields: as for the operator.
+    ``computed_fields`` is that of the operator. ``described``, an argument of the methods, has the type of each field
+    of the object in describe, by name.
     """
 
     name: str
@@ -73,7 +72,7 @@ class RefreshPlan:
     @property
     def columns(self) -> dict[str, ColumnType]:
         """Columns to fetch that events carry."""
-        columns, computed = self.table.columns.columns, self.table.computed.columns
+        columns, computed = self.table.columns, self.table.computed.columns
         if self.mode == "computed":
             return {}
         if self.mode != "columns" or self.table.flag is None:
@@ -81,17 +80,12 @@ class RefreshPlan:
         return {name: columns[name] for name in self.table.flag.columns}
 
     def fields(self, described: Mapping[str, str]) -> dict[str, str]:
-        """Return the field for each column of :attr:`columns` that can be fetched.
-
-        :param described: type of each field of the object in describe, by name.
-        """
+        """Return the field for each column of :attr:`columns` that can be fetched."""
         return fields_of_columns(self.columns, described, self.table.fields or ())
 
     def hidden(self, described: Mapping[str, str]) -> tuple[str, ...]:
         """Return the flagged columns that cannot be fetched: the user does not see their fields, or the fields changed
         and no event has shown that yet. After an unreadable event, this may apply to every column.
-
-        :param described: type of each field of the object in describe, by name.
         """
         flag, fields = self.table.flag, self.table.fields or {}
         if flag is None or self.mode not in ("full", "columns"):
@@ -101,7 +95,10 @@ class RefreshPlan:
         return tuple(
             name
             for name in (fields if flag.reason == "undecodable" else flag.columns)
-            if name in fields and name not in fetched and name.lower() not in no_value and not _is_part(fields[name])
+            if name in fields
+            and name not in fetched
+            and name.lower() not in no_value
+            and not _COMPOUND.intersection(fields[name].split(":"))
         )
 
     def resolve(self, described: Mapping[str, str]) -> RefreshPlan | None:
@@ -109,8 +106,6 @@ class RefreshPlan:
 
         The columns that a flag names are fetched with all others if rows are dirty too. While all of them are hidden,
         only the listed rows are fetched: this flag may stay for months, and must not cause a full fetch each time.
-
-        :param described: type of each field of the object in describe, by name.
         """
         mode: Mode | None = self.mode
         if mode == "columns" and self.hidden(described) and not self.fields(described) and not self.may_be_gone:
@@ -120,18 +115,25 @@ class RefreshPlan:
         return None if mode is None else replace(self, mode=mode)
 
     def computed_columns(self, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]] | None:
-        """Return the computed columns to fetch, each with its field and type; ``None`` if computed columns are not
-        requested.
+        """Return the computed columns to fetch, each with its field and type; ``None`` if they are not requested.
 
-        :param described: type of each field of the object in describe, by name.
+        Their fields are in describe, not in the newest schema of the change events, and not excluded by the rules.
         """
         if self.mode in ("columns", "compare") or self.computed_fields == "never":
             return None
-        columns = computed_columns(self.name, self.table, described)
-        if self.mode != "records":
-            return columns
-        stored_columns = self.table.computed.columns
-        return {name: field_and_type for name, field_and_type in columns.items() if name in stored_columns}
+        columns, computed = self.table.columns, self.table.computed.columns
+        carried = self.table.fields if self.table.fields is not None else columns.keys() - set(computed)
+        names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
+        fields_and_types = [
+            (field, _COLUMN_TYPES.get(kind, ("string",))[0])
+            for field, kind in described.items()
+            if field.lower() not in names
+            and kind not in _NOT_FETCHED
+            and treatment_of(self.name, self.table, field, is_computed=True) != "exclude"
+        ]
+        placed = ColumnRegistry(dict(columns)).place(fields_and_types, reserved=(*TABLE_ENVELOPE, *carried))
+        found = zip(placed, fields_and_types, strict=True)
+        return {column: each for column, each in found if self.mode != "records" or column in computed}
 
     @property
     def on_change(self) -> bool:
@@ -155,7 +157,7 @@ def plan_dirty(
 ) -> list[RefreshPlan]:
     """Return a plan for each table with dirty rows or a flag, by name.
 
-    :param tables: tables to consider, ``None`` for all.
+    :param tables: ``None`` for all.
     :param computed_fields: ``"on_change"`` also fetches the computed columns of rows that an event changed. If a table
         does not list these rows yet, their values are fetched for all its rows.
     :raises ConfigurationError: if the replica does not have a named table.
@@ -181,11 +183,7 @@ def _mode_of_rows(table: TableState, computed_fields: ComputedFields) -> Mode | 
 def plan_all(
     snapshot: Snapshot, tables: Collection[str] | None, mode: Mode, computed_fields: ComputedFields = "on_fetch"
 ) -> list[RefreshPlan]:
-    """Return a plan for all records of each table, by name.
-
-    :param tables: tables to consider, ``None`` for all.
-    :raises ConfigurationError: if the replica does not have a named table.
-    """
+    """Return a plan for all records of each table, by name, as :func:`plan_dirty`."""
     states = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
     return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in states]
 
@@ -217,39 +215,11 @@ def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> N
         )
 
 
-def _is_part(description: str) -> bool:
-    """Return whether a schema's description of a field is that of a compound field: ``Data:Address``."""
-    return any(word in _COMPOUND for word in description.split(":"))
-
-
-def computed_columns(name: str, table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:
-    """Return the columns of fields that no event carries, each with its field and type. These fields are in describe,
-    not in the newest schema of the change events, and not excluded by the table's rules.
-
-    :param name: name of the table.
-    :param described: type of each field of the object in describe, by name.
-    """
-    columns = table.columns.columns
-    carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)
-    names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
-    fields_and_types = [
-        (field, _TYPES_OF_COMPUTED.get(kind, "string"))
-        for field, kind in described.items()
-        if field.lower() not in names
-        and kind not in _NOT_FETCHED
-        and treatment_of(name, table, field, is_computed=True) != "exclude"
-    ]
-    placed = ColumnRegistry(dict(columns)).place(fields_and_types, reserved=(*TABLE_ENVELOPE, *carried))
-    return dict(zip(placed, fields_and_types, strict=True))
-
-
 def fields_of_columns(
     columns: Mapping[str, ColumnType], described: Mapping[str, str], newest: Collection[str] = ()
 ) -> dict[str, str]:
     """Return the field for each column. Columns without a matching field are omitted.
 
-    :param columns: the table's columns.
-    :param described: type of each field of the object in describe, by name.
     :param newest: columns that the newest schema of the events uses. They take precedence over the columns that a field
         had before its type changed.
     """
@@ -270,11 +240,10 @@ def least_requests(plans: Iterable[RefreshPlan]) -> int:
     One describe for each table; for listed rows, as many queries as their IDs need; for all records, the smallest
     possible number.
     """
-    return sum(1 + (_for_rows(plan) if plan.mode == "records" else _ALL_RECORDS) for plan in plans)
-
-
-def _for_rows(plan: RefreshPlan) -> int:
-    rows = plan.table.dirty + plan.table.computed.changed
-    # Based on the columns known so far; more columns leave less room for IDs.
-    room = max(1, soql.ids_in_url(plan.name, [*plan.columns]))
-    return -(-rows // room)
+    count = 0
+    for plan in plans:
+        rows = plan.table.dirty + plan.table.computed.changed
+        # Based on the columns known so far; more columns leave less room for IDs.
+        ids_at_once = max(1, soql.ids_in_url(plan.name, [*plan.columns]))
+        count += 1 + (-(-rows // ids_at_once) if plan.mode == "records" else _ALL_RECORDS)
+    return count

@@ -60,7 +60,7 @@ def apply_changes(
     incoming = {}
     for name, (table, schemas) in tables.items():
         plan = plans[name]
-        after = replace(table, columns=ColumnRegistry(plan.columns))
+        after = replace(table, columns=plan.columns)
         fields = [documented_fields(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         incoming[name] = Incoming(
             table,
@@ -189,7 +189,7 @@ def _change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]
 
 def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return the plan for reading the events of one table, with a column for each of their fields."""
-    registry = ColumnRegistry(dict(table.columns.columns))
+    registry = ColumnRegistry(dict(table.columns))
     change_schemas: dict[str, ChangeSchema] = {}
     for schema_id, text in sorted(schemas.items()):
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)

@@ -72,10 +72,7 @@ class Incoming:
 
 
 class DeltaSink:
-    """Delta tables below one output folder.
-
-    :param base: the output folder, as the engine names it.
-    """
+    """Delta tables below the output folder ``base``, with their lists of rows to fetch."""
 
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
         self.engine, self.base, self._config = engine, base, config
@@ -97,7 +94,7 @@ class DeltaSink:
         """Return the rows of some files of a table; ``None``: of all."""
         if paths is None:
             paths = tuple(self._log(name).version(table.version).files) if table.version >= 0 else ()
-        return self.engine.file_rows(f"{self.base}/{name}", paths, table_schema(table.columns.columns))
+        return self.engine.file_rows(f"{self.base}/{name}", paths, table_schema(dict(table.columns)))
 
     def merge(
         self,

@@ -120,21 +120,17 @@ def _former_entries(ranges: Ranges, changed_since: int | None, is_marked: bool) 
 
     def entries(batches: Batches) -> Batches:
         for batch in batches:
+            is_rewritten = pa.repeat(False, len(batch))
+            for after, through in ranges:
+                is_rewritten = pc.or_(is_rewritten, is_between(batch["Id"], after, through))
             sequences = batch["sequence"].cast(pa.int64())
             is_changed = batch["changed"].is_valid() if is_marked else pa.repeat(True, len(batch))
             is_recent = False if changed_since is None else pc.greater_equal(sequences, changed_since)
-            retained = pc.if_else(is_changed, is_recent, pc.invert(_is_inside(batch["Id"], ranges)))
+            retained = pc.if_else(is_changed, is_recent, pc.invert(is_rewritten))
             arrays = [batch["Id"], sequences, pc.invert(is_changed)]
             yield pa.RecordBatch.from_arrays(arrays, schema=_ENTRIES).filter(retained)
 
     return entries
-
-
-def _is_inside(ids: pa.Array, ranges: Ranges) -> pa.Array:
-    inside = pa.repeat(False, len(ids))
-    for after, through in ranges:
-        inside = pc.or_(inside, is_between(ids, after, through))
-    return inside
 
 
 def _write_list(location: TableLocation, folder: str) -> Rows:
@@ -168,10 +164,7 @@ def _write_list(location: TableLocation, folder: str) -> Rows:
 
 
 def remove_lists(files: JobFiles, base: str, table: str, live: Collection[str | None]) -> None:
-    """Remove the lists of a table that are not in ``live``.
-
-    :param base: the output folder, as ``files`` names it.
-    """
+    """Remove the lists of a table that are not in ``live``."""
     for folder in files.folders(f"{base}/{FOLDER}/{table}"):
         if f"{FOLDER}/{table}/{folder}" not in live:
             files.delete(f"{base}/{FOLDER}/{table}/{folder}")

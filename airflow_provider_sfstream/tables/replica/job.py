@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows, read_window
+from airflow_provider_sfstream.tables.delta.landed_windows import load_windows, read_window
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.tables.replica.refresh import RefreshRun
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, check_deletes
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, check_deletes
 from airflow_provider_sfstream.tables.replica.stream import StreamRun
 from airflow_provider_sfstream.tables.replica.table_fields import check_rules
 from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows
@@ -60,10 +59,10 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     affected_tables = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
     check_deletes(affected_tables, config.deletes)
     unapplied: dict[str, list[UnappliedWindow]] = {}
-    for stream_windows in _by_stream(windows):
-        stream = stream_windows[0].stream
+    for stream in sorted(streams):
         state = snapshot.streams.get(stream)
-        unapplied[stream] = new_windows(stream_windows, state, read, partial(_older_windows, store, stream, state))
+        older = partial(store.older_windows, stream, state.pages if state else 0)
+        unapplied[stream] = new_windows([each for each in windows if each.stream == stream], state, read, older)
     engine.prepare([each.window for unapplied_windows in unapplied.values() for each in unapplied_windows])
     for stream, unapplied_windows in unapplied.items():
         for start in range(0, len(unapplied_windows), WINDOWS_AT_ONCE):
@@ -90,10 +89,6 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     return metrics
 
 
-def _older_windows(store: SnapshotStore, stream: str, state: StreamState | None) -> Iterable[Sequence[str]]:
-    return store.older_windows(stream, state.pages) if state else ()
-
-
 def _publish(store: SnapshotStore, after: Snapshot, metrics: ReplicaMetrics) -> Snapshot:
     after = store.publish(after)
     metrics.snapshot = after.number
@@ -102,10 +97,3 @@ def _publish(store: SnapshotStore, after: Snapshot, metrics: ReplicaMetrics) -> 
         of_table.dirty, of_table.flag = table.dirty, table.flag.reason if table.flag else None
     log.info("Published snapshot %d of the replica.", after.number)
     return after
-
-
-def _by_stream(windows: Iterable[LandedWindow]) -> list[list[LandedWindow]]:
-    streams: dict[str, list[LandedWindow]] = {}
-    for window in windows:
-        streams.setdefault(window.stream, []).append(window)
-    return [streams[name] for name in sorted(streams)]

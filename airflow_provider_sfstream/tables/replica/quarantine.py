@@ -6,13 +6,12 @@ Separate from the tables, and from the quarantine of an event log, which may be 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.delta.partition_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
@@ -27,11 +26,8 @@ FROM_ORDINAL = "from_ordinal"
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """Location of the quarantined events of a run.
-
-    :param location: folder of the quarantine.
-    :param begun: ordinal of the first event to apply, by window ID, if it is not the window's first event.
-    """
+    """Folder of the quarantined events of a run, and the ordinal of the first event to apply, by window ID, if it is
+    not the window's first event."""
 
     location: TableLocation
     begun: Mapping[str, int]
@@ -53,8 +49,6 @@ class ReplicaQuarantine:
     Several runs may apply the events of one window, each from where the previous one ended. Each run writes to a
     partition of the ordinal that it started with. So it never replaces the quarantined events of another run, and a
     repeated run replaces its own.
-
-    :param base: the output folder, as the engine names it.
     """
 
     def __init__(self, engine: Engine, base: str) -> None:
@@ -62,33 +56,27 @@ class ReplicaQuarantine:
         self._location = engine.files.table_location(base).below(REPLICA_QUARANTINE)
 
     def plan(self, changes: LandedChanges) -> QuarantinePlan:
-        """Return the plan for the unreadable events of a run, and remove the files of an earlier try."""
-        begun = changes.begun()
-        self._remove(changes.windows, begun)
-        return QuarantinePlan(self._location, begun)
-
-    def finish(self, files: Sequence[Mapping[str, Any]]) -> int:
-        """Remove all files that the run did not write; return the number of rows in its files.
-
-        :param files: as returned by :func:`write_quarantine`.
-        """
-        self._remove_others({file["path"] for file in files})
-        count = int(sum(file["rows"] for file in files))
-        if count:
-            log.warning("%d events could not be read. They were written to %s.", count, REPLICA_QUARANTINE)
-        return count
-
-    def _remove(self, windows: Iterable[LandedWindow], begun: Mapping[str, int]) -> None:
-        """Remove the quarantined events that a killed run has left for the events to apply."""
-        folders = set(self._files.folders(self._url))
-        for window in windows:
+        """Return the plan for the unreadable events of a run, and remove the files that a killed run has left for the
+        same events."""
+        begun, folders = changes.begun(), set(self._files.folders(self._url))
+        for window in changes.windows:
             if (folder := f"window_id={window.window_id}") in folders:
                 partition = f"{FROM_ORDINAL}={begun.get(window.window_id, 0)}"
                 self._files.delete(f"{self._url}/{folder}/{partition}")
+        return QuarantinePlan(self._location, begun)
 
-    def _remove_others(self, written: Collection[str]) -> None:
-        """Remove the files that a lost task, which was run again, has left beside ``written``."""
+    def finish(self, files: Sequence[Mapping[str, Any]]) -> int:
+        """Remove the files that a lost task, which was run again, has left beside those of the run; return the number
+        of rows of the run.
+
+        :param files: as returned by :func:`write_quarantine`.
+        """
+        written = {file["path"] for file in files}
         for folder in {path.rpartition("/")[0] for path in written}:
             for name in self._files.file_names(f"{self._url}/{folder}"):
                 if f"{folder}/{name}" not in written:
                     self._files.delete(f"{self._url}/{folder}/{name}")
+        count = int(sum(file["rows"] for file in files))
+        if count:
+            log.warning("%d events could not be read. They were written to %s.", count, REPLICA_QUARANTINE)
+        return count

@@ -29,7 +29,7 @@ def read_replica(spark: Any, output_url: str, table: str, *, snapshot: int | Non
     :raises FileNotFoundError: if the snapshot was removed.
     """
     files, base, state = _table(spark, output_url, table, snapshot)
-    return read_version(spark, files, base, table, state.version, table_schema(state.columns.columns))
+    return read_version(spark, files, base, table, state.version, table_schema(dict(state.columns)))
 
 
 def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
@@ -56,7 +56,7 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
             f"The table {table} below {output_url} has no history. Run the job with --history to store versions from "
             "then on. Versions that ended before that run are not available."
         )
-    columns = state.columns.columns
+    columns = dict(state.columns)
     rows = read_version(spark, files, base, table, state.version, table_schema(columns))
     schema = version_schema(columns)
     current_versions = rows.mapInArrow(holding_versions(columns), from_arrow_schema(schema))

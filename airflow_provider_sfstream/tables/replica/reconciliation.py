@@ -69,7 +69,8 @@ def reconcile(
     :param images: the fetched records, which may contain duplicates, and their schema.
     """
     records, images_schema = images
-    schema = table_schema(table.columns.columns)
+    columns = dict(table.columns)
+    schema = table_schema(columns)
     rows_read = sink.read(name, table).select("_commit_time").map_batches(_moments, _MOMENTS).collect()
     moment = max((row["latest"] for row in rows_read if row["latest"] is not None), default=None)
     plan = _Comparison(
@@ -87,7 +88,7 @@ def reconcile(
     lines = sink.engine.shuffle_blocks(sent, range(count), count).map_batches(_judged(plan), _JUDGED).collect()
     id_ranges = _ranges(lines)
     wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]
-    merge = MarkMerge(table.columns.columns, refresh.applied_sequence, time.time_ns() // 1_000)
+    merge = MarkMerge(columns, refresh.applied_sequence, time.time_ns() // 1_000)
     # gone_at must be set, because the rows are not changes; its value is not used, since this merge drops no row.
     incoming = Incoming(table, table, merge, _IDS, count=0, gone_at=0)
     marked = sink.engine.rows_of(pa.RecordBatch.from_pylist(wrong_ids, schema=_IDS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -94,7 +94,7 @@ class RefreshRun:
 
     def _images(self, refresh: TableRefresh, table: TableState) -> tuple[Frame, pa.Schema]:
         """Return the fetched records, which may contain duplicates, and their schema."""
-        schema, folder = image_schema(refresh, table.columns.columns), self._url.rpartition("/")[0]
+        schema, folder = image_schema(refresh, table.columns), self._url.rpartition("/")[0]
         lines = self._sink.engine.text_rows(folder, refresh.files, schema.names)
         return lines.map_batches(typed(schema), schema), schema
 
@@ -115,7 +115,7 @@ class RefreshRun:
         incoming = Incoming(
             before,
             table,
-            refresh_merge(table.columns.columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on),
+            refresh_merge(dict(table.columns), refresh, computed, deletes=table.effective_deletes, moved_on=moved_on),
             schema,
             count=refresh.fetched,
             sample=partial(_sampled_record_ids, rows),
@@ -145,7 +145,7 @@ class RefreshRun:
             )
 
 
-def image_schema(refresh: TableRefresh, columns: Columns) -> pa.Schema:
+def image_schema(refresh: TableRefresh, columns: Mapping[str, ColumnType]) -> pa.Schema:
     """Return the Arrow schema of the fetched records: :data:`IMAGE_ENVELOPE`, and the fetched columns with the table's
     types.
 

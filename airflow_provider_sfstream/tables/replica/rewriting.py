@@ -227,10 +227,7 @@ class _Range:
         release_memory()  # many changes of few records become few rows
 
     def merge(self, fetched: Counter[str]) -> None:
-        """Write the new rows and the ended versions.
-
-        :param fetched: counts of fetched records, to which this range is added.
-        """
+        """Write the new rows and the ended versions; add this range to the counts of fetched records."""
         for rows in _stored_rows(self._plan, self._file_group):
             at_once = rows_at_once(rows)
             for start in range(0, len(rows), at_once):

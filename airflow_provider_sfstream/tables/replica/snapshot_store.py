@@ -25,11 +25,7 @@ _SCHEMA_NAME = re.compile(r"(\d{12})-[0-9a-f]{16}")
 
 
 class SnapshotStore:
-    """Snapshots below one output folder.
-
-    :param files: the storage.
-    :param base: the output folder, as the storage names it.
-    """
+    """Snapshots below one output folder. Only the job that writes there may publish and remove them."""
 
     def __init__(self, files: JobFiles, base: str) -> None:
         self._files = files
@@ -68,19 +64,12 @@ class SnapshotStore:
         return snapshots
 
     def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
-        """Yield the window IDs of each page of a stream, the newest page first.
-
-        :param stream: key of the stream.
-        :param pages: number of pages, from the stream's state.
-        """
+        """Yield the window IDs of each page of a stream, the newest page first."""
         for number in reversed(range(pages)):
             yield json.loads(self._files.read_text(self._page_url(stream, number)))
 
     def _stored_schema(self, table: str, name: str) -> StoredSchema:
-        """Return a stored schema.
-
-        :raises ValueError: if the name is invalid.
-        """
+        """Return a stored schema; raise a ``ValueError`` if the name is invalid."""
         if not _SCHEMA_NAME.fullmatch(name):
             raise ValueError(f"invalid schema name {name[:80]!r}")
         return StoredSchema(name, f"{self._schemas}/{table}/{name}.json", self._files.read_text)
@@ -125,11 +114,7 @@ class SnapshotStore:
         return snapshots[:-keep], snapshots[-keep:]
 
     def prune(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
-        """Remove snapshots, and the schemas that only they name.
-
-        :param gone: snapshots whose other files are already removed.
-        :param kept: the later snapshots.
-        """
+        """Remove snapshots, whose other files are already removed, and the schemas that only they name."""
         for name in sorted({name for snapshot in gone for name in snapshot.tables}):
             live = _schemas_named(kept, name)
             if _schemas_named(gone, name) - live:

@@ -16,14 +16,9 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.table_schemas import (
-    StoredColumns,
-    StoredMapping,
-    StoredSchema,
-    TableSchema,
-)
+from airflow_provider_sfstream.tables.replica.table_schemas import StoredMapping, StoredSchema, TableSchema
 from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 4
@@ -135,7 +130,7 @@ class TableState:
     stream: str
     version: int = -1
     history: int | None = None
-    columns: ColumnRegistry = field(default_factory=ColumnRegistry)
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None
@@ -158,18 +153,14 @@ class TableState:
         if stored is not None and self.fields is not None:
             return stored.content
         fields = None if self.fields is None else dict(self.fields)
-        return TableSchema(self.columns.columns, fields, dict(self.hidden))
+        return TableSchema(dict(self.columns), fields, dict(self.hidden))
 
     @property
     def stored_schema(self) -> StoredSchema | None:
         """Document that has the columns; ``None`` if there is none."""
-        columns, hidden, fields = self.columns, self.hidden, self.fields
-        if not isinstance(columns, StoredColumns) or not isinstance(hidden, StoredMapping):
-            return None
-        if columns.schema is not hidden.schema:
-            return None
-        is_stored = fields is None or (isinstance(fields, StoredMapping) and fields.schema is columns.schema)
-        return columns.schema if is_stored else None
+        parts = [self.columns, self.hidden] if self.fields is None else [self.columns, self.hidden, self.fields]
+        schemas = {part.schema if isinstance(part, StoredMapping) else None for part in parts}
+        return schemas.pop() if len(schemas) == 1 else None
 
     def load_schema(self) -> None:
         """Read the columns, so that they can be used after their document is removed."""
@@ -268,8 +259,8 @@ def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> 
 
 
 def _stream_to_document(state: StreamState) -> dict[str, Any]:
-    document = vars(state) | {"last": vars(state.last), "next_sequence": state.next_sequence}
-    return document | {"held": [vars(window) for window in state.held], "recent": list(state.recent)}
+    held = [vars(window) for window in state.held]
+    return vars(state) | {"last": vars(state.last), "next_sequence": state.next_sequence, "held": held}
 
 
 def _stream_of_document(document: dict[str, Any]) -> StreamState:
@@ -286,8 +277,8 @@ def _table_to_document(table: TableState, rules: Sequence[FieldRules]) -> dict[s
     :param rules: distinct rules of all tables. A table names its own by their index.
     """
     document = {name: value for name, value in vars(table).items() if name not in ("columns", "fields", "hidden")}
-    document["flag"] = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
-    document["computed"] = vars(table.computed) | {"columns": list(table.computed.columns)}
+    document["flag"] = None if table.flag is None else vars(table.flag)
+    document["computed"] = vars(table.computed)
     document["rules"] = rules.index(table.rules) if table.rules else None
     stored = table.stored_schema
     if stored is None:
@@ -302,7 +293,7 @@ def _table_of_document(
     stored = values.pop("schema", None)
     if stored is None:
         schema = TableSchema.of_document(document)
-        values |= {"columns": ColumnRegistry(schema.columns), "fields": schema.fields, "hidden": schema.hidden}
+        values |= {"columns": schema.columns, "fields": schema.fields, "hidden": schema.hidden}
     elif schema_of is None:
         raise ValueError("its columns are in separate documents")
     else:

@@ -118,7 +118,8 @@ class StreamRun:
         new_windows = [unapplied.window for unapplied in self._new]
         applied, next_sequence = (self._state.applied_sequence, self._state.next_sequence) if self._state else (0, 1)
         places = numbered(new_windows, next_sequence)
-        landed = [*self._held(), *map(_Landed, new_windows, places)]
+        held = [_Landed(self._read(place.manifest_url), place) for place in (self._state.held if self._state else ())]
+        landed = [*held, *map(_Landed, new_windows, places)]
         with_rows = [item for item in landed if item.window.files]
         metrics.windows += [place.window_id for place in places]
         metrics.events += sum(place.event_count for place in places)
@@ -138,11 +139,6 @@ class StreamRun:
         changed = self._flag_breaks(changed, places, start)
         state = self._state_after(landed, places, new_windows[-1], end, applied_id)
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
-
-    def _held(self) -> list[_Landed]:
-        """Return the windows whose last transaction was held back."""
-        held = self._state.held if self._state else ()
-        return [_Landed(self._read(place.manifest_url), place) for place in held]
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
         """Return the landed rows with the number of their window."""
@@ -233,7 +229,11 @@ class StreamRun:
             if not used:
                 continue
             existing = self._snapshot.tables.get(name)
-            table = self._new_table(landed, start) if existing is None else self._checked(name, existing)
+            if existing is None:
+                flag = Flag("new", earliest_event_time(item.window for item in landed), start)
+                table = TableState(stream=self._key, flag=flag, deletes=self._config.deletes or "soft")
+            else:
+                table = self._checked(name, existing)
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)
@@ -252,11 +252,6 @@ class StreamRun:
                 coverages[-1].treatment_of((column,))
         if missing := unmet(self._config.rules, coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
-
-    def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
-        since = earliest_event_time(item.window for item in landed)
-        deletes = self._config.deletes or "soft"
-        return TableState(stream=self._key, flag=Flag("new", since, start), deletes=deletes)
 
     def _checked(self, name: str, table: TableState) -> TableState:
         if table.stream != self._key:

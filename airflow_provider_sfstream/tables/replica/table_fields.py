@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment, strictest
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.hidden_values import (
@@ -42,17 +41,16 @@ def with_fields(
     not carry their values for records that have not changed since.
 
     :param after: the table after the changes of some events, and ``before`` them.
-    :param schemas: fields of each schema of its events, as returned by :func:`fields_of`, the last schema at the end.
+    :param schemas: :func:`documented_fields` of each schema of these events, the last schema at the end.
     :param since: time of the first event (ISO 8601, UTC).
-    :param sequence: sequence number, not before that of the first event.
     """
     if not schemas:
         return after
     former = before.fields
     if former is None:  # only the names are known
-        former = {name: schemas[-1].get(name, "") for name in before.columns.columns}
+        former = {name: schemas[-1].get(name, "") for name in before.columns}
     changed_columns = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
-    new_columns = changed_columns if before.columns.columns else set()  # a new table has no rows older than its fields
+    new_columns = changed_columns if before.columns else set()  # a new table has no rows older than its fields
     removed = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
     columns = tuple(sorted(new_columns | removed))
     computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
@@ -70,7 +68,7 @@ def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableS
     """
     if refresh.computed is None:
         return table
-    columns = {**table.columns.columns}
+    columns = dict(table.columns)
     for column, type_ in refresh.computed.items():
         if columns.setdefault(column, type_) != type_:
             raise ConfigurationError(
@@ -82,13 +80,12 @@ def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableS
         computed = ComputedColumns(tuple(refresh.computed), refresh.began_at, refresh.on_change)
     elif refresh.mode == "records":
         computed = replace(computed, on_change=computed.on_change and refresh.on_change)
-    return replace(table, columns=ColumnRegistry(columns), computed=computed)
+    return replace(table, columns=columns, computed=computed)
 
 
 def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
     """Check that a job follows the rules of every table of a replica, including tables that its events do not change.
 
-    :param where: location of the replica, for the error.
     :raises ConfigurationError: if the job would store a field otherwise; it names the field. Nothing was written.
     """
     for name, table in sorted(snapshot.tables.items()):
@@ -98,13 +95,12 @@ def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
 def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collection[str]) -> TableState:
     """Return a table with rules, and with the columns that they protect.
 
-    :param schemas: Avro schemas of the events to apply.
     :raises ConfigurationError: if the table has rows with values that the rules now forbid. Nothing was published.
     """
     if not rules:
         return table
     now, before = (coverage_of(field_rules, name, schemas) for field_rules in (rules, table.rules))
-    if fields := shown(table.columns.columns, now, before, table.computed.columns):
+    if fields := shown(table.columns, now, before, table.computed.columns):
         raise ConfigurationError(
             f"The replica table {name} contains unprotected values of {', '.join(fields)}: it was created without a "
             "rule for them. Nothing was published. Set another output_url for a new replica, or remove the rule."
@@ -122,8 +118,6 @@ def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collec
 def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool) -> Treatment | None:
     """Return the treatment of the values of a table's column; ``None`` if they are stored unchanged.
 
-    :param name: name of the table.
-    :param column: existing or future column of the table.
     :param is_computed: whether no event carries the column. Salesforce then derives it from other fields, for example a
         contact's ``Name`` from its parts, so that a rule for one of these applies to it too.
     """

@@ -17,7 +17,6 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 
 FORMAT, VERSION = "sfstream-replica-schema", 1
 
@@ -46,10 +45,7 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, text: str, where: str) -> TableSchema:
-        """Return the columns stored at ``where``.
-
-        :raises ConfigurationError: if they cannot be read.
-        """
+        """Return the columns stored at ``where``; raise a ``ConfigurationError`` if they cannot be read."""
         try:
             document = json.loads(text)
             if document["format"] != FORMAT or document["version"] != VERSION:
@@ -68,12 +64,7 @@ def hash_of(text: str) -> str:
 
 
 class StoredSchema:
-    """Columns of a table in a separate document, which is read at their first use.
-
-    :param name: name of the document, without its suffix.
-    :param url: URL of the document.
-    :param read: returns the text of a document.
-    """
+    """Columns of a table in a separate document, which is read at their first use."""
 
     def __init__(self, name: str, url: str, read: Callable[[str], str]) -> None:
         self.name, self.url, self._read = name, url, read
@@ -89,31 +80,11 @@ class StoredSchema:
 
     def parts(self) -> dict[str, Any]:
         """Return the document's values of a ``TableState``; none of them has read the document yet."""
-        fields, hidden = (StoredMapping(self, part) for part in ("fields", "hidden"))
-        return {"columns": StoredColumns(self), "fields": fields, "hidden": hidden}
-
-
-class StoredColumns(ColumnRegistry):
-    """Columns of a stored schema."""
-
-    def __init__(self, schema: StoredSchema) -> None:
-        self.schema = schema
-
-    @cached_property
-    def columns(self) -> dict[str, ColumnType]:  # type: ignore[override]  # of instances, it can be assigned to
-        return self.schema.content.columns
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ColumnRegistry) and self.columns == other.columns
-
-    __hash__ = None  # type: ignore[assignment]
+        return {part: StoredMapping(self, part) for part in ("columns", "fields", "hidden")}
 
 
 class StoredMapping(Mapping[str, Any]):
-    """Mapping of a stored schema.
-
-    :param part: its name in :class:`TableSchema`.
-    """
+    """One mapping of a stored schema, read at its first use."""
 
     def __init__(self, schema: StoredSchema, part: str) -> None:
         self.schema, self._part = schema, part

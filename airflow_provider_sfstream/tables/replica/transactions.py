@@ -73,10 +73,8 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
     """
     last_key: str | None = None
     for rows, first_sequence, applied in windows:
-        keys = _last_two(_unapplied(transactions(schemas, (first_sequence,)), first_sequence, applied))
-        ends = (
-            rows.select("window", "ordinal", "schema_id", "payload").map_batches(keys, transaction_schema()).collect()
-        )
+        payloads = rows.select("window", "ordinal", "schema_id", "payload")
+        ends = payloads.map_batches(_last_two(schemas, first_sequence, applied), transaction_schema()).collect()
         keyed_events = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
         if last_key is None and keyed_events:
             last_key = keyed_events[-1][1]
@@ -86,24 +84,17 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
     return None
 
 
-def _unapplied(keys: Rows, first_sequence: int, applied: int) -> Rows:
-    """Return a function that passes to ``keys`` the landed rows of a window after the sequence number ``applied``."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pc.greater(sequences_of(batch, (first_sequence,)), applied))
-
-    return lambda batches: keys(rows(batches))
-
-
-def _last_two(keys: Rows) -> Rows:
-    """Return a function that yields, for each batch, the last event of a transaction, and the last one of another.
+def _last_two(schemas: dict[str, str], first_sequence: int, applied: int) -> Rows:
+    """Return a function for ``mapInArrow`` that yields, for each batch of a window's landed rows after the sequence
+    number ``applied``, the last event of a transaction, and the last one of another.
 
     Whichever transaction is the last of all, the last event of the other transactions is among these.
     """
+    keys = transactions(schemas, (first_sequence,))
 
     def ends(batches: Batches) -> Batches:
-        for batch in keys(batches):
+        unapplied = (batch.filter(pc.greater(sequences_of(batch, (first_sequence,)), applied)) for batch in batches)
+        for batch in keys(unapplied):
             keyed = batch.filter(batch.column("_transaction_key").is_valid())
             if not len(keyed):
                 continue

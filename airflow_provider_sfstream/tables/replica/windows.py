@@ -36,10 +36,7 @@ class UnappliedWindow:
 
 
 def check_windows(windows: Iterable[LandedWindow]) -> None:
-    """Check that change events of these windows can be applied.
-
-    :raises ConfigurationError: if their events lack data that an update needs, or they are not change events.
-    """
+    """Raise a ``ConfigurationError`` if events of a window lack data that an update needs, or are not change events."""
     for window in windows:
         if window.payload_encoding != "avro":
             raise ConfigurationError(
@@ -83,10 +80,7 @@ class _Chain:
         self, state: StreamState | None, given_windows: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
     ) -> None:
         self.added: list[UnappliedWindow] = []
-        self._read_older = older
-        self._state = state
-        self._windows_by_name = given_windows
-        self._read = read
+        self._state, self._windows_by_name, self._read, self._read_older = state, given_windows, read, older
         self._chain_ids = set(state.recent) if state else set()
         self._last_id = state.last.window_id if state else None
 
@@ -191,12 +185,10 @@ class SeenSchema:
 class LandedChanges:
     """Landed events to apply.
 
-    :param rows: rows of the windows, with the number of the window.
     :param span: sequence number of the last event before them, and of the last of them.
     :param seen: events of these windows by schema ID.
     :param first_sequences: sequence number of the first event of each window.
     :param refused: reasons why schemas cannot be used, by ID.
-    :param rules: rules for protected fields.
     """
 
     rows: Frame

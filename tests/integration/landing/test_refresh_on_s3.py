@@ -16,7 +16,6 @@ from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
 from tests.integration.landing.conftest import IMPATIENT, connect
@@ -56,8 +55,7 @@ class Replica:
         state = StreamState(
             self.org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49
         )
-        registry = ColumnRegistry({"Name": "string"})
-        table = TableState("stream", columns=registry, dirty=3, dirty_list=DIRTY)
+        table = TableState("stream", columns={"Name": "string"}, dirty=3, dirty_list=DIRTY)
         snapshot = Snapshot(number, None, {"stream": state}, {"Account": table})
         self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json())
 

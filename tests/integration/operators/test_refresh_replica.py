@@ -20,7 +20,6 @@ from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOp
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh import fetch as _fetch
 from airflow_provider_sfstream.tables.refresh.fetch import SWITCHABLE_NAME
 from airflow_provider_sfstream.tables.replica.refresh import flag_after
@@ -79,10 +78,9 @@ class Fetching:
             (self.output / place / "part-0.json").write_text("\n".join(lines) + "\n")
             (self.output / place / "_SUCCESS").touch()
         flag = Flag("new", "2026-01-01T00:00:00+00:00", 1) if flagged else None
-        registry = ColumnRegistry(dict(COLUMNS))
         return TableState(
             "stream",
-            columns=registry,
+            columns=COLUMNS,
             dirty=len(dirty or {}),
             dirty_list=place if dirty else None,
             flag=flag,
@@ -258,9 +256,7 @@ def test_a_field_of_another_type_is_fetched_for_its_new_column(
 ) -> None:
     columns = {"NumberOfEmployees": "double", "NumberOfEmployees__int": "int"}
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, tuple(columns))
-    table = replace(
-        fetching.table(), columns=ColumnRegistry(columns), flag=flag, fields={"NumberOfEmployees__int": "Data:Integer"}
-    )
+    table = replace(fetching.table(), columns=columns, flag=flag, fields={"NumberOfEmployees__int": "Data:Integer"})
     fetching.tables = {"Account": table}
     fetching.run()
     refresh = fetching.document().tables["Account"]
@@ -364,7 +360,7 @@ def test_a_fetched_name_contains_no_protected_part(
     flag = Flag("new", "2026-01-01T00:00:00+00:00", 1)
     kept = {name: "string" for name in ("FirstName", "LastName") if (name, how) != (part, "exclude")}
     hidden = {part.lower(): how}
-    person = TableState("stream", columns=ColumnRegistry(kept), flag=flag, rules=rules, hidden=hidden)
+    person = TableState("stream", columns=kept, flag=flag, rules=rules, hidden=hidden)
     # A job records only the fields that have a column.
     parts = dict.fromkeys(kept, "Data:PersonName")
     switchable = dict.fromkeys(("Name", *kept), SWITCHABLE_NAME)
@@ -375,7 +371,7 @@ def test_a_fetched_name_contains_no_protected_part(
         fetching = Fetching(org, tmp_path / "replica")
         fetching.tables = {
             "Contact": replace(person, fields=parts),
-            "Account": replace(person, fields=switchable, columns=ColumnRegistry({"Name": "string", **kept})),
+            "Account": replace(person, fields=switchable, columns={"Name": "string", **kept}),
         }
         fetching.run(computed_fields="on_fetch")
     for entity, name in (("Contact", stored), ("Account", None)):

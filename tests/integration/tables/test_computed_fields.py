@@ -106,9 +106,7 @@ def test_computed_fields_are_fetched_with_records_and_compared_separately(replic
     state = replica.state("Account")
     assert set(state.computed.columns) == set(FIELDS["Account"])
     assert state.computed.compared_at is not None
-    assert {name: state.columns.columns[name] for name in FIELDS["Account"]} == dict.fromkeys(
-        FIELDS["Account"], "double"
-    )
+    assert {name: state.columns[name] for name in FIELDS["Account"]} == dict.fromkeys(FIELDS["Account"], "double")
     assert set(replica.state("Contact").computed.columns) == {"Name", *FIELDS["Contact"]}
 
     replica.change("Account", accounts[0], Industry="Media", Some_Date_Time__c="2026-02-01T10:00:00Z")

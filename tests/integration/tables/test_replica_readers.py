@@ -106,7 +106,7 @@ def by_spark(lake: ChangeLake, number: int, table: str) -> list[Row]:
         rows = read_replica(lake.spark, lake.output, TABLE, snapshot=number)
     else:
         files = HadoopFiles(lake.spark)
-        columns = replica_job.SnapshotStore(files, lake.output).read(number).tables[TABLE].columns.columns
+        columns = replica_job.SnapshotStore(files, lake.output).read(number).tables[TABLE].columns
         rows = read_version(lake.spark, files, lake.output, PAST, named(lake, number, PAST)[1], version_schema(columns))
     return in_order(rows.toArrow().to_pylist())
 

@@ -24,7 +24,6 @@ from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.monitoring.datasets import type_text
 from airflow_provider_sfstream.monitoring.lineage import DatasetName
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
@@ -236,7 +235,7 @@ class TestReplica:
     def snapshot() -> Snapshot:
         place = AppliedWindow("w", "file:///lake/x/windows/2026/01/10/w/manifest.json", 1, 3)
         stream = StreamState("00D", "pubsub", "/data/AccountChangeEvent", "airflow", place, None)
-        columns = ColumnRegistry({"Phone": "string", "BillingCity": "string", "Score__c": "double"})
+        columns = {"Phone": "string", "BillingCity": "string", "Score__c": "double"}
         return Snapshot(7, None, {"s": stream}, {"Account": TableState("s", columns=columns)})
 
     def test_replica_table_has_the_columns_and_version_of_the_snapshot(self) -> None:

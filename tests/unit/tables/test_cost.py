@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_sfstream.salesforce import soql
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh.plan import least_requests, plan_all, plan_dirty
 from airflow_provider_sfstream.tables.replica.snapshots import (
     AppliedWindow,
@@ -18,7 +17,7 @@ from airflow_provider_sfstream.tables.replica.snapshots import (
 
 STREAM = StreamState("00D000000000001AAA", "pubsub", "/data/ChangeEvents", "", AppliedWindow("w", "", 1, 5), None, 5)
 COLUMNS = {"Name": "string", "AnnualRevenue": "double"}
-TABLE = TableState("stream", columns=ColumnRegistry(COLUMNS), dirty_list="dirty/Account/one")
+TABLE = TableState("stream", columns=COLUMNS, dirty_list="dirty/Account/one")
 ROOM = soql.ids_in_url("Account", list(COLUMNS))
 
 

@@ -274,7 +274,7 @@ def test_columns_that_are_named_after_their_type_have_the_rules_of_their_field(c
 def test_rule_for_a_part_is_refused_if_the_table_stores_its_compound_text() -> None:
     rules = FieldRules.from_arguments(["MiddleName"], [], [])
     computed = ComputedColumns(("Name",), "2026-01-01T00:00:00+00:00")
-    table = TableState("stream", columns=ColumnRegistry({"Name": "string"}), computed=computed)
+    table = TableState("stream", columns={"Name": "string"}, computed=computed)
     with pytest.raises(ConfigurationError, match="Account contains unprotected values of Name"):
         under_rules("Account", table, rules, [TEXT])
     sources = TableSources(fields={"push_topic": {Field("name", "string"): "Name"}})

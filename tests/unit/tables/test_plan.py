@@ -8,7 +8,6 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import FieldRules
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh.plan import (
     ComputedFields,
     RefreshPlan,
@@ -50,7 +49,7 @@ def test_dirty_and_flagged_tables_are_planned(tables: list[str] | None, expected
 
 COLUMN_FLAG = Flag("schema", SINCE, 5, ("Name", "Secret__c"))
 FLAGGED_COLUMNS = replace(
-    CLEAN, columns=ColumnRegistry({"Name": "string", "Secret__c": "string"}), flag=COLUMN_FLAG,
+    CLEAN, columns={"Name": "string", "Secret__c": "string"}, flag=COLUMN_FLAG,
     fields={"Name": "Data:Text", "Secret__c": "Data:Text"},
 )  # fmt: skip
 
@@ -170,7 +169,7 @@ def test_field_is_assigned_to_the_column_of_the_newest_schema(described: dict[st
 def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     """A field that is in events but hidden from the user keeps its values."""
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
-    columns = ColumnRegistry(dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string"))
+    columns = dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string")
     table = TableState("stream", columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
     assert RefreshPlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
     assert RefreshPlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
@@ -182,7 +181,7 @@ def test_hidden_columns_are_listed_by_mode() -> None:
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c", "Secret__c", "Typed__c__string"))
     fields = {name: "Data:Text" for name in flag.columns if name != "Gone__c"}
     address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
-    columns = ColumnRegistry(dict.fromkeys((*flag.columns, *address), "string"))
+    columns = dict.fromkeys((*flag.columns, *address), "string")
     table = TableState("stream", columns=columns, flag=flag, fields=fields)
     described = {"came__C": "string", "Typed__c": "string"}
     for mode, hidden in (("columns", ("Secret__c",)), ("full", ("Secret__c",)), ("records", ())):
@@ -248,7 +247,7 @@ DESCRIBED = {
     "Flag__c": "boolean",
     "Text__c": "picklist",
 }
-COLUMNS = ColumnRegistry({"Name": "string", "Amount__c": "double", "Sum__c": "string", "Text__c": "string"})
+COLUMNS = {"Name": "string", "Amount__c": "double", "Sum__c": "string", "Text__c": "string"}
 
 
 def test_computed_fields_are_described_fields_outside_the_newest_schema() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import (
     AppliedWindow,
@@ -28,7 +27,7 @@ TABLE = TableState(
     stream="00D|pubsub|/data/ChangeEvents|airflow",
     version=7,
     history=3,
-    columns=ColumnRegistry({"Name": "string", "Tags": {"array": "string"}, "Z": {"struct": {"b": "int", "a": "int"}}}),
+    columns={"Name": "string", "Tags": {"array": "string"}, "Z": {"struct": {"b": "int", "a": "int"}}},
     dirty=2,
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
@@ -128,7 +127,7 @@ def test_a_flag_keeps_its_first_reason_and_its_last_event() -> None:
 def wide(columns: int) -> TableState:
     names = [f"Custom_Field_Number_{n}__c" for n in range(columns)]
     fields = dict.fromkeys(names, "Data:Text:00N0000000abcde")
-    return TableState("s", version=0, columns=ColumnRegistry(dict.fromkeys(names, "string")), fields=fields)
+    return TableState("s", version=0, columns=dict.fromkeys(names, "string"), fields=fields)
 
 
 def schemas(folder: Path, table: str = "Account") -> list[str]:
@@ -144,7 +143,7 @@ def test_run_reads_only_the_columns_of_tables_that_it_uses(tmp_path: Path) -> No
         store = SnapshotStore(files, str(tmp_path))
         current = store.current()
         (name, table), *_ = current.tables.items()
-        columns = ColumnRegistry(dict(table.columns.columns))
+        columns = dict(table.columns)
         changed = replace(table, version=number + 1, columns=columns, fields=dict(table.fields or {}))
         store.publish(current.next({}, {name: changed}, NOW))
         gone, kept = store.divided(10)
@@ -171,14 +170,14 @@ def test_columns_are_written_before_the_snapshot_and_only_if_they_changed(
     written.clear()
     second = store.publish(first.next({}, {"Account": replace(TABLE, version=8)}, NOW))
     assert written == ["snapshots/000000000002.json"]
-    wider = replace(TABLE, columns=ColumnRegistry({**TABLE.columns.columns, "New__c": "string"}))
+    wider = replace(TABLE, columns={**TABLE.columns, "New__c": "string"})
     store.publish(second.next({}, {"Account": wider}, NOW))
     assert [place.rpartition("-")[0] for place in written[1:]] == ["schemas/Account/000000000003", ""]
     assert written[2:] == ["snapshots/000000000003.json"]
     again = SnapshotStore(files, str(tmp_path))
     assert again.current().tables == {"Account": wider, "Contact": wide(3)}
     assert again.read(1).tables == first.tables == {"Account": TABLE, "Contact": wide(3)}
-    assert list(again.read(1).tables["Account"].columns.columns["Z"]["struct"]) == ["b", "a"]  # type: ignore[index]
+    assert list(again.read(1).tables["Account"].columns["Z"]["struct"]) == ["b", "a"]  # type: ignore[index]
     assert not files.read[-1][0].endswith("000000000002.json")
 
 
@@ -252,7 +251,7 @@ def test_invalid_schema_document_is_named(store: SnapshotStore, tmp_path: Path, 
     table = SnapshotStore(FolderFiles(), str(tmp_path)).current().tables["Account"]
     assert table.rules == TABLE.rules
     with pytest.raises(ConfigurationError, match=f"{name} is not a replica table schema"):
-        _ = table.columns.columns
+        _ = dict(table.columns)
 
 
 def grow(store: SnapshotStore, *columns: str) -> Snapshot:
@@ -261,8 +260,8 @@ def grow(store: SnapshotStore, *columns: str) -> Snapshot:
     for column in columns:
         table = snapshot.tables.get("Account", TABLE)
         if column:
-            registry = ColumnRegistry({**table.columns.columns, column: "string"})
-            table = replace(table, columns=registry, fields={**(table.fields or {}), column: ""})
+            columns_after = {**table.columns, column: "string"}
+            table = replace(table, columns=columns_after, fields={**(table.fields or {}), column: ""})
         snapshot = store.publish(snapshot.next({}, {"Account": table}, NOW))
     return snapshot
 
@@ -278,7 +277,7 @@ def test_unreferenced_schemas_are_removed(store: SnapshotStore, tmp_path: Path) 
         store.prune(*store.divided(keep))
         assert [int(name[:12]) for name in schemas(tmp_path)] == numbers
         others = SnapshotStore(FolderFiles(), str(tmp_path))
-        assert all(each.tables["Account"].columns.columns for each in others.kept())
+        assert all(each.tables["Account"].columns for each in others.kept())
 
 
 def test_returning_schema_is_stored_as_a_new_document(store: SnapshotStore, tmp_path: Path) -> None:
@@ -313,10 +312,10 @@ def test_kill_during_the_removal_of_snapshots_preserves_the_kept_snapshots(
         store.prune(*store.divided(1))
     monkeypatch.undo()
     again = SnapshotStore(files, str(tmp_path))
-    names = {*TABLE.columns.columns, "A", "B", "C", "D"}
-    assert again.current().tables["Account"].columns.columns.keys() == names
+    names = {*TABLE.columns, "A", "B", "C", "D"}
+    assert again.current().tables["Account"].columns.keys() == names
     again.prune(*again.divided(1))
-    assert again.current().tables["Account"].columns.columns.keys() == names
+    assert again.current().tables["Account"].columns.keys() == names
     assert (len(schemas(tmp_path)), len(again.kept())) == (1, 1)
 
 

@@ -19,7 +19,7 @@ def run(seed: int) -> None:
         for _ in range(shape.randint(1, 8)):
             org.change()
         replica.apply(shape.randint(0, 12))
-        org.hides = bool(replica.table.columns.columns)  # fields of a new table are no schema change
+        org.hides = bool(replica.table.columns)  # fields of a new table are no schema change
         if shape.random() < 0.2:
             replica.move_back(shape.randint(1, 6))
         if shape.random() < 0.6:
