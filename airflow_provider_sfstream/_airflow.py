@@ -62,7 +62,10 @@ __all__ = [
     "authorized_connections",
     "conf",
     "connection_teams",
+    "dag_exists",
     "dag_teams",
+    "delete_variable",
+    "existing_dags",
     "gauge",
     "get_variable",
     "has_database",
@@ -173,6 +176,52 @@ def variable_keys(prefix: str) -> list[str] | None:
 
     list_keys = getattr(Variable, "keys", None)
     return None if list_keys is None else list(list_keys(prefix=prefix))
+
+
+def delete_variable(key: str) -> None:
+    """Delete a Variable in Airflow's database."""
+    if has_database():
+        from airflow.models.variable import Variable
+    else:
+        from airflow.sdk import Variable  # type: ignore[assignment]
+    Variable.delete(key)
+
+
+def dag_exists(task_instance: Any, dag_id: str) -> bool:
+    """Return ``False`` only if Airflow has no DAG with this ID; in a task before Airflow 3.3, always ``True``."""
+    get_dag = getattr(task_instance, "get_dag", None)
+    if get_dag is None:
+        return True
+    try:
+        get_dag(dag_id)
+    except Exception as error:
+        detail = getattr(getattr(error, "error", None), "detail", None) or {}
+        return detail.get("status_code") != 404
+    return True
+
+
+def existing_dags(dag_ids: Collection[str], session: Session) -> dict[str, bool]:
+    """Return those of the DAGs that Airflow has, and whether it allows backfills of them, in the API server.
+
+    Airflow marks a DAG as stale if its file no longer defines it; one whose file cannot be imported counts as existing.
+    """
+    from airflow.models.dag import DagModel
+    from airflow.models.errors import ParseImportError
+    from sqlalchemy import and_, or_, select
+
+    same_file = and_(
+        ParseImportError.bundle_name == DagModel.bundle_name, ParseImportError.filename == DagModel.relative_fileloc
+    )
+    is_broken = select(ParseImportError.id).where(same_file).exists()
+    query = select(DagModel).where(DagModel.dag_id.in_(dag_ids), or_(~DagModel.is_stale, is_broken))
+    return {dag.dag_id: _allows_backfills(dag) for dag in session.scalars(query)}
+
+
+def _allows_backfills(dag: Any) -> bool:
+    run_types = getattr(dag, "allowed_run_types", None)
+    has_periods = dag.timetable_summary is not None and dag.asset_expression is None
+    is_periodic = getattr(dag, "timetable_periodic", has_periods)  # Airflow 3.1 has neither
+    return bool(is_periodic) and (run_types is None or "backfill" in run_types)
 
 
 def dag_teams(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:

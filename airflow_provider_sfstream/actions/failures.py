@@ -77,7 +77,8 @@ class FailureReport:
         if hasattr(operator, "topic") and hasattr(operator, "landing_url"):
             headroom = drain_headroom(operator, error, now)
             time_left, certainty["Time left"] = remaining_time(headroom, error)
-            if error.replay_lost and headroom.until is not None:
+            # A lost position makes it doubtful that an idle drain had received all events.
+            if error.replay_lost and headroom.until is not None and not headroom.is_by_idle:
                 data_loss += f" Events until {minute(headroom.until)} are stored{estimate_basis(headroom)}."
         return cls(
             error=f"{type(error).__name__}: {error.happened}",
@@ -210,7 +211,10 @@ def _landed_headroom(drain: Any, now: datetime) -> Headroom | None:
 
 def estimate_basis(headroom: Headroom) -> str:
     """Return the basis of an estimate of the time up to which events are stored; an empty text if it is proven."""
-    return "" if headroom.estimated_until is None else ", by the time of the last one"
+    if headroom.estimated_until is None:
+        return ""
+    by_idle = ", because the last drain received no further one"
+    return by_idle if headroom.is_by_idle else ", by the time of the last one"
 
 
 def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[str, Certainty]:

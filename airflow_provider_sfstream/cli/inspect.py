@@ -167,12 +167,14 @@ def status(
     """Show the streams page as text: every stream, the worst first, with the time until unread events expire."""
     from airflow.utils.session import create_session
 
-    from airflow_provider_sfstream.plugins.page.loading import read_statuses
+    from airflow_provider_sfstream._airflow import existing_dags
+    from airflow_provider_sfstream.plugins.page.loading import all_dag_ids, read_statuses
     from airflow_provider_sfstream.plugins.page.overview import overview
 
     with create_session() as session:
         loaded = read_statuses(session)
-    document = overview(loaded.statuses, datetime.now(UTC), dag_id)
+        dags = existing_dags(all_dag_ids(loaded.statuses), session)
+    document = overview(loaded.statuses, datetime.now(UTC), dag_id, existing_dags=dags)
     if loaded.unreadable:
         typer.echo(f"{loaded.unreadable} statuses cannot be read and are not shown.", err=True)
     if as_json:
@@ -180,6 +182,8 @@ def status(
         return
     from airflow_provider_sfstream.cli.records import STATUS_COLUMNS, status_row
 
+    if document["banner"]:
+        typer.echo("{text}. {note}\n".format(**document["banner"]))
     none = "No task has stored a status of a stream."
     show_rows([status_row(stream) for stream in document["streams"]], STATUS_COLUMNS, as_json=False, none=none)
 

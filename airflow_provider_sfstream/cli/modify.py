@@ -1,4 +1,5 @@
-"""Commands that change data. Each shows its effect, asks for confirmation, and writes the operator's audit record."""
+"""Commands that change data. Each shows its effect and asks for confirmation; those that change more than a status
+write the operator's audit record."""
 
 from __future__ import annotations
 
@@ -125,6 +126,33 @@ def prune(
     _show_record(prune_or_list(dry_run=False), as_json)
 
 
+def forget(
+    stream: Annotated[
+        str,
+        typer.Argument(help="URI of a stream, or its topic; or URL of tables.", show_default=False),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Remove a stream, or a folder of tables, from the streams page: delete its stored status. Positions, windows and
+    tables stay. A later task stores a new status."""
+    from contextlib import closing
+
+    from airflow.utils.session import create_session
+
+    from airflow_provider_sfstream.hooks.status import open_status_store
+    from airflow_provider_sfstream.plugins.page.loading import read_statuses, subjects_named
+
+    with create_session() as session:
+        subjects = subjects_named(stream, read_statuses(session).statuses)
+    if len(subjects) != 1:
+        found = f"Name one of these: {', '.join(subjects)}." if subjects else "See the uri of `sfstream status --json`."
+        raise InvalidUseError(f"{len(subjects)} streams or folders with a status are named {stream!r}. {found}")
+    ask(f"{subjects[0]}: delete its stored status?", yes=yes)
+    with closing(open_status_store()) as store:
+        deleted = store.forget(subjects[0])
+    typer.echo(f"{subjects[0]}: {deleted} status documents deleted.", err=True)
+
+
 def _show_record(record: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(record)
@@ -138,4 +166,4 @@ def _user(command: str) -> str:
     return f"{getpass.getuser()} on {socket.gethostname()}, sfstream {command}"
 
 
-COMMANDS = (reset, restore, prune)
+COMMANDS = (reset, restore, prune, forget)

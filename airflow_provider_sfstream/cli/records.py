@@ -68,9 +68,11 @@ STATUS_COLUMNS = {
 def status_row(stream: dict[str, Any]) -> dict[str, Any]:
     """Return the table row of a stream of the page."""
     headroom = stream.get("headroom") or {}
-    suffix, seconds = "" if headroom.get("assumed") is None else " (estimated)", headroom.get("best")
+    seconds = headroom.get("best")
+    suffix = "" if headroom.get("certainty") == "proven" else " (estimated)"
     return {
         **stream,
+        "level": "DAG deleted" if stream["retired"] else stream["level"],
         "left": None if seconds is None else f"{seconds / 3600:.1f} h{suffix}",
         "events": sum(stream.get("hours", ())),
         "concerns": [concern["text"] for concern in stream["concerns"]],

@@ -17,10 +17,12 @@ class Headroom:
     :param proven_until: the last moment for which the end of the stream was proven: each unread event is younger.
         ``None`` without proof of an end.
     :param estimated_until: the last estimate of that moment, if it is later: the time of the last stored event,
-        which its publisher set, or an end of the stream that is only estimated. ``None`` without an estimate.
+        which its publisher set, an end of the stream that is only estimated, or the answer after which the last drain
+        ended idle. ``None`` without an estimate.
     :param retention: time for which Salesforce retains an event.
     :param is_retention_proven: ``False``: ``retention`` is a lower bound.
     :param now: the moment from which the time is counted.
+    :param is_by_idle: ``estimated_until`` is the answer after which the last drain ended idle.
     """
 
     proven_until: datetime | None
@@ -28,6 +30,7 @@ class Headroom:
     retention: timedelta
     is_retention_proven: bool
     now: datetime
+    is_by_idle: bool = False
 
     @classmethod
     def from_drain(cls, drain: Mapping[str, Any], now: datetime) -> Headroom:
@@ -40,12 +43,16 @@ class Headroom:
         if event is not None and contact is not None and contact < event <= now:
             event = contact  # the event was published before Salesforce answered, independent of its publisher's time
         times = [time for time in (confirmed, event) if time is not None and time <= now]
+        is_idle = contact is not None and _ended_unconfirmed(drain.get("window") or {}, proven)
+        if contact is not None and is_idle:
+            times.append(min(contact, now))
         return cls(
             proven_until=proven,
             estimated_until=max((time for time in times if proven is None or time > proven), default=None),
             retention=timedelta(seconds=drain["retention"]),
             is_retention_proven=certainty["retention"] == "proven",
             now=now,
+            is_by_idle=is_idle,
         )
 
     @property
@@ -77,6 +84,17 @@ class Headroom:
 
     def _remaining(self, until: datetime | None) -> timedelta | None:
         return None if until is None else until + self.retention - self.now
+
+
+def _ended_unconfirmed(window: Mapping[str, Any], proven: datetime | None) -> bool:
+    """Return whether the drain of a window received all events by its own limits, without a confirmed end.
+
+    A confirmed end is proof, and must not become an estimate because Salesforce answered a second later.
+    """
+    if window.get("stop_reason") not in ("idle", "caught_up"):
+        return False
+    started_at = _time(window.get("started_at"))
+    return proven is None or started_at is None or proven < started_at
 
 
 def _time(text: str | None) -> datetime | None:

@@ -5,7 +5,7 @@ The page of streams and the command line render their level and text; a check re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
@@ -14,9 +14,9 @@ from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import Document, certainty_of, connection_of
 
-Level: TypeAlias = Literal["bad", "warning", "good"]
-LEVELS: tuple[Level, ...] = ("bad", "warning", "good")
-"""From the worst to the best."""
+Level: TypeAlias = Literal["bad", "warning", "note", "good"]
+LEVELS: tuple[Level, ...] = ("bad", "warning", "note", "good")
+"""From the worst to the best. A note is shown, and its stream is good."""
 _DAY = timedelta(hours=24)
 _TIME_LEFT: tuple[tuple[float, Level, str], ...] = (
     (0, "bad", "Unread events may be lost already"),
@@ -66,8 +66,13 @@ class Finding:
 
 
 def worst(findings: list[Finding]) -> Level:
-    """Return the level of the worst finding; ``good`` if there is none."""
-    return min((finding.level for finding in findings), key=LEVELS.index, default="good")
+    """Return the level of the worst finding; ``good`` without a problem."""
+    return worst_level(finding.level for finding in findings)
+
+
+def worst_level(levels: Iterable[Level]) -> Level:
+    """Return the worst level; ``good`` without a problem."""
+    return min((level for level in levels if level != "note"), key=LEVELS.index, default="good")
 
 
 def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
@@ -91,7 +96,7 @@ def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: 
 
 def _of_drain(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
     if "retention" not in drain:
-        yield Finding("time_left", "warning", "Never drained", "never drained", False)
+        yield Finding("time_left", "note", "Never drained", "never drained", False)
         return
     headroom = Headroom.from_drain(drain, now)
     yield from _time_left(headroom, limits, now - _time(drain["since"]))
@@ -111,18 +116,20 @@ def _of_drain(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[
 def _time_left(headroom: Headroom, limits: HealthLimits, since_first_drain: timedelta) -> Iterator[Finding]:
     best, proven = headroom.best, headroom.known
     if best is None:
-        text = "Remaining time unknown: end of stream never confirmed, no event stored"
+        text = "Remaining time unknown: no event is stored, and no drain has reached the end"
         detail = "the time until events are lost is unknown: no confirmed end and no stored event"
-        yield Finding("end", "bad", text, detail, since_first_drain > limits.contact_age)
+        yield Finding("end", "warning", text, detail, since_first_drain > limits.contact_age)
         return
-    by_event = "" if headroom.estimated_until is None else ", by the time of the last event"
-    detail = f"{_hours(best)} remain until events are lost ({headroom.certainty}{by_event})"
+    basis = "" if headroom.estimated_until is None else ", by the time of the last event"
+    if basis and headroom.is_by_idle:
+        basis = ", because the last drain received no further event"
+    detail = f"{_hours(best)} remain until events are lost ({headroom.certainty}{basis})"
     level, text = next((level, text) for share, level, text in _TIME_LEFT if best / headroom.retention <= share)
     yield Finding("time_left", level, text, detail, best < limits.headroom)
     if headroom.assumed is not None and (proven is None or proven <= timedelta(0)):
         confirmation = "never confirmed" if proven is None else "not confirmed within the retention"
         detail = "Salesforce has not confirmed the end of the stream: the remaining time is an estimate"
-        yield Finding("end", "warning", f"End of stream {confirmation}; remaining time is an estimate", detail, False)
+        yield Finding("end", "note", f"End of stream {confirmation}; remaining time is an estimate", detail, False)
 
 
 def _contact(drain: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
@@ -145,7 +152,7 @@ def _of_tables(document: Document, limits: HealthLimits, now: datetime) -> Itera
         if dirty or flag is not None:
             detail = f"{name} has {dirty} dirty rows since {since}{f', flagged: {flag}' if flag else ''}"
             is_over_limit = since is not None and now - _time(since) > limits.unclean_age
-            yield Finding("tables", "warning", text, detail, is_over_limit)
+            yield Finding("tables", "warning" if is_over_limit else "note", text, detail, is_over_limit)
 
 
 def _of_allocation(document: Document, limits: HealthLimits) -> Finding:

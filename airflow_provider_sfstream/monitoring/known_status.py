@@ -76,6 +76,13 @@ class ReportedStatus:
                 dag_ids |= {} if task is None else {task["dag_id"]: None}
         return list(dag_ids)
 
+    def owner(self, subject: str) -> str | None:
+        """Return the DAG that drains a stream; of another subject, the DAG that wrote its newest status."""
+        sections = self.sections(subject)
+        signed = [sections["drain"]] if "task" in sections.get("drain", {}) else sections.values()
+        newest = max((each for each in signed if "task" in each), key=_time, default=None)
+        return None if newest is None else str(newest["task"]["dag_id"])
+
     def failure(self, subject: str) -> Document | None:
         """Return the last failure of a task about ``subject``, unless the task succeeded later."""
         failed = self.section(subject, "failed")

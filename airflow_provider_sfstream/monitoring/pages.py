@@ -19,8 +19,8 @@ def task_url(run: RunIdentity) -> str:
 
 
 def stream_url(stream_uri: str) -> str:
-    """Return the URL of a stream in the streams page, by the URI of its asset."""
-    return f"{_base()}/sfstream/?stream={_segment(stream_uri)}"
+    """Return the URL of a stream in the streams page, within Airflow's UI, by the URI of its asset."""
+    return f"{_base()}/plugin/salesforce-streams?stream={_segment(stream_uri)}"
 
 
 def task_page(task: Mapping[str, Any] | None) -> str | None:

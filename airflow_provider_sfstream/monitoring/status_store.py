@@ -36,6 +36,13 @@ class StatusStore(Protocol):
         """
         ...
 
+    def forget(self, subject: str) -> int:
+        """Delete all sections of a subject, and return their number.
+
+        :raises ReplayStoreError: if the store cannot be used.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connections of the store. The store may be used again afterwards."""
         ...
@@ -46,6 +53,10 @@ class ListedVariables(Variables, Protocol):
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with ``prefix``."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete the Variable."""
         ...
 
 
@@ -73,6 +84,13 @@ class VariableStatusStore:
         keys = [key for key in self._variables.keys(PREFIX) if not key.endswith(".windows")]
         texts = {key: self._variables.get(key) for key in keys}
         return [status_from_text(text, self._variables.name(key)) for key, text in texts.items() if text is not None]
+
+    def forget(self, subject: str) -> int:
+        """Delete all sections of a subject, and return their number."""
+        keys = self._variables.keys(variable_key(subject, ""))
+        for key in keys:
+            self._variables.delete(key)
+        return len(keys)
 
     def close(self) -> None:
         """Do nothing: the store has no open connection."""

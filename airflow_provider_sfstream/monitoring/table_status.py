@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sqlalchemy import URL, Engine, inspect, select
+from sqlalchemy import URL, Engine, delete, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -57,6 +57,13 @@ class TableStatusStore:
         return [
             status_from_text(text, f"A row of sfstream_status in the {describe(self._engine.url)}") for text in texts
         ]
+
+    def forget(self, subject: str) -> int:
+        """Delete all sections of a subject in one transaction, and return their number."""
+        with writing(self._engine) as connection:
+            if not inspect(connection).has_table(StatusRow.__tablename__):
+                return 0
+            return connection.execute(delete(StatusRow).where(StatusRow.subject_key == subject_key(subject))).rowcount
 
     def close(self) -> None:
         """Close the open connections."""

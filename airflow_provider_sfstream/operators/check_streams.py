@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream._airflow import dag_exists
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
 from airflow_provider_sfstream.monitoring.health import HealthLimits, findings_of
@@ -16,6 +18,8 @@ from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_sfstream.monitoring.status import Status
 
 _DAY = timedelta(hours=24)
 
@@ -31,11 +35,11 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
     If Salesforce has not confirmed the end of a stream, the remaining time is an estimate from the time of the last
     stored event, which publishers set; the log names these streams.
 
-    The XCom result is the number of checked subjects. Zero is an error too.
+    The XCom result is the number of checked subjects. It is an error if no task has stored a status.
 
     :param streams: the URIs of streams (``sfstream://salesforce_default/event/Order__e?subscription=airflow``), folders
-        of replicas and connections to check; ``None`` for all. One without a status is an error.
-        (templated)
+        of replicas and connections to check. One without a status is an error. ``None``: all, except those whose DAG
+        was deleted, which the log names (before Airflow 3.3: all). (templated)
     :param min_headroom: fail with less time than this until unread events expire.
     :param max_contact_age: fail if Salesforce's last response to a drain is older.
     :param max_gap_age: fail for a loss that was found within this time.
@@ -83,6 +87,8 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
             unseen = sorted({*(self.streams or ())} - subjects)
             if unseen or not subjects:
                 raise UnhealthyStreamsError(f"No task has stored a status of {', '.join(unseen) or 'any stream'}.")
+            if self.streams is None:
+                stored = self._without_retired(stored, context["ti"])
             for status in stored:
                 emit_metrics(status.subject, status.section, status.document)
             reported, now = ReportedStatus(stored), datetime.now(UTC)
@@ -100,8 +106,24 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
             for subject, finding in findings:
                 if finding.kind == "end":
                     self.log.warning("%s: %s.", subject, finding.detail)
-        self.log.info("No finding for %d streams, replicas and allocations.", len(subjects))
-        return len(subjects)
+        checked = len(reported.subjects())
+        self.log.info("No finding for %d streams, replicas and allocations.", checked)
+        return checked
+
+    def _without_retired(self, stored: list[Status], task_instance: Any) -> list[Status]:
+        """Return the statuses without those whose DAG does not exist, and log these."""
+        reported = ReportedStatus(stored)
+        owners = {subject: owner for subject in reported.subjects() if (owner := reported.owner(subject)) is not None}
+        deleted = {owner for owner in set(owners.values()) if not dag_exists(task_instance, owner)}
+        retired = [subject for subject, owner in owners.items() if owner in deleted]
+        for subject in retired:
+            self.log.warning(
+                "%s is not checked: its DAG %s no longer exists. To remove its status, run: sfstream forget %s",
+                subject,
+                owners[subject],
+                shlex.quote(subject),
+            )
+        return [status for status in stored if status.subject not in retired]
 
     def _is_meant(self, subject: str) -> bool:
         return self.streams is None or subject in self.streams

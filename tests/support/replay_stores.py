@@ -69,6 +69,9 @@ class DictVariables:
         assert description
         self.values[key] = value
 
+    def delete(self, key: str) -> None:
+        del self.values[key]
+
 
 @dataclass
 class StoreUnderTest:

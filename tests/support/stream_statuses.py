@@ -44,6 +44,7 @@ def drain_statuses(
     every: timedelta = HOUR,
     ended: timedelta = timedelta(0),
     confirmed: bool = True,
+    stop_reason: str = "caught_up",
     gap: Gap | None = None,
 ) -> list[Status]:
     """Return the statuses that hourly drains of a stream write.
@@ -51,6 +52,7 @@ def drain_statuses(
     :param every: interval between the ends of two drains.
     :param ended: time since the end of the last drain.
     :param confirmed: whether each drain confirmed the end of the stream.
+    :param stop_reason: stop reason of each drain.
     :param gap: gap that the last drain recorded.
     """
     uri = str(StreamUri(connection, topic, subscription=subscription))
@@ -77,7 +79,7 @@ def drain_statuses(
         part = WindowFile("part-00000.parquet", window.event_count, 100, "0" * 64)
         facts: dict[str, Any] = {"retention": retention_by_kind(topic) or 72 * HOUR}  # high-volume retention
         began = end - every / 10
-        manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, "caught_up", began, end, "test", **facts))
+        manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, stop_reason, began, end, "test", **facts))
         drain = drain_document(drain, stream, manifests[-1:], run=window.run, at=end)
     assert drain is not None
     return [Status(uri, "drain", drain), Status(uri, "windows", windows_document(None, manifests))]
@@ -113,6 +115,7 @@ def _failed_login(now: datetime) -> list[Status]:
         "Data loss": "Nothing yet.",
         "Time left": "70 hours",
         "Action": "Check consumer_key and consumer_secret.",
+        "Docs": "docs/errors.md#logging-in https://docs.example.com/errors.md#logging-in",
     }
     return [*found, failure_status(now, found[0].subject, report)]
 
@@ -127,15 +130,16 @@ def _quarantine(now: datetime) -> list[Status]:
 
 def _dirty_replica(now: datetime) -> list[Status]:
     found = drain_statuses(now, "/data/AccountChangeEvent", dag_id="accounts")
-    tables = {"Account": {"rows": 10, "dirty": 12, "flag": None}}
+    tables = {"Account": {"rows": 10, "dirty": 12, "flag": None, "unclean_since": (now - 25 * HOUR).isoformat()}}
     folder = "s3://lake/replica"
     applied = {"snapshot": 7, **task_fields(now, "accounts", "replica")}
     known = {"tables": tables, "streams": [found[0].subject], "snapshot": 7, "at": now.isoformat()}
     return [*found, Status(folder, "replica", applied), Status(folder, "tables", known)]
 
 
-def _never_confirmed(now: datetime) -> list[Status]:
-    return drain_statuses(now, "/event/Busy__e", confirmed=False)
+def never_confirmed(now: datetime) -> list[Status]:
+    """Return the statuses of a stream without a problem, the end of which Salesforce has not confirmed."""
+    return drain_statuses(now, "/event/Busy__e", confirmed=False, stop_reason="idle")
 
 
 UNHEALTHY: dict[str, Callable[[datetime], list[Status]]] = {
@@ -144,6 +148,5 @@ UNHEALTHY: dict[str, Callable[[datetime], list[Status]]] = {
     "failed_login": _failed_login,
     "quarantine": _quarantine,
     "dirty_replica": _dirty_replica,
-    "never_confirmed": _never_confirmed,
 }
 """Functions that return the statuses of an unhealthy stream, by problem."""

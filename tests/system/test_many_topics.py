@@ -47,7 +47,7 @@ def test_each_topic_is_drained_loaded_and_emitted_separately(
         topic = drain["rendered_map_index"]  # set for the failed task too
         uri = quote(f"sfstream://salesforce_default{topic}?subscription=many_topics", safe="")
         links = airflow.links(EXAMPLE, run, "stream.drain", index)
-        assert links["Stream"] == f"{airflow.url}/sfstream/?stream={uri}", topic
+        assert links["Stream"] == f"{airflow.url}/plugin/salesforce-streams?stream={uri}", topic
 
     for name, count in COUNTS.items():
         table = ds.dataset(lake / "many_topics" / name, partitioning="hive").to_table(columns=["_replay_id"])

@@ -69,7 +69,7 @@ def test_the_table_holds_what_the_org_published(
 def test_tasks_link_to_their_stream_the_previous_run_and_spark(airflow: AirflowStack, runs: list[str]) -> None:
     asset = airflow.xcom(DAG_ID, runs[-1], "drain")["asset_uri"]
     assert asset == f"sfstream://salesforce_default{TOPIC}?subscription=airflow"
-    stream = f"{airflow.url}/sfstream/?stream={quote(asset, safe='')}"
+    stream = f"{airflow.url}/plugin/salesforce-streams?stream={quote(asset, safe='')}"
     before = f"{airflow.url}/dags/{DAG_ID}/runs/{quote(runs[0])}/tasks/drain"
     assert airflow.links(DAG_ID, runs[0], "drain") == {"Stream": stream, "Manifest": None, "Previous window": None}
     assert airflow.links(DAG_ID, runs[1], "drain") == {"Stream": stream, "Manifest": None, "Previous window": before}

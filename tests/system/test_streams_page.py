@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import ConsoleMessage, FrameLocator, Page, Route, expect
@@ -16,7 +17,15 @@ from airflow_provider_sfstream.plugins.page.app import build_app
 from tests.support.browser import artifact_folder, browser_page
 from tests.support.packages import BROWSER, need
 from tests.support.page_server import PageServer, running_page
-from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, failure_status, healthy, task_fields
+from tests.support.stream_statuses import (
+    HOUR,
+    UNHEALTHY,
+    drain_statuses,
+    failure_status,
+    healthy,
+    never_confirmed,
+    task_fields,
+)
 
 pytestmark = pytest.mark.extended
 USERS = {
@@ -51,11 +60,17 @@ def hostile(now: datetime) -> list[Status]:
     return [*found, failure, Status(TAG, "tables", tables), Status(TAG, "replica", task_fields(now, TAG, TAG))]
 
 
+def deleted(now: datetime) -> list[Status]:
+    """Return a stream whose DAG does not exist."""
+    return drain_statuses(now, "/event/Deleted__e", dag_id="deleted", ended=71 * HOUR)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
     now = datetime.now(UTC)
     new = PageServer(tmp_path_factory.mktemp("page") / "airflow", "/airflow", USERS)
-    new.store_statuses([status for state in (healthy, hostile, *UNHEALTHY.values()) for status in state(now)])
+    states = (healthy, hostile, never_confirmed, deleted, *UNHEALTHY.values())
+    new.store_statuses([status for state in states for status in state(now)])
     dags = {"orders": "red", "accounts": "red", "others": "blue", TAG: "black"}
     connections = {"salesforce_default": "red", "hostile": "black"}
     with running_page(new, teams=["red", "blue", "black"], dags=dags, connections=connections):
@@ -145,12 +160,12 @@ def test_a_file_that_the_browser_has_is_not_sent_again(server: PageServer) -> No
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
 
 
-@pytest.mark.parametrize(("user", "count"), [("ada", 8), ("olga", 8), ("gail", 7), ("otto", 0), ("vera", 0)])
+@pytest.mark.parametrize(("user", "count"), [("ada", 9), ("olga", 9), ("gail", 8), ("otto", 0), ("vera", 0)])
 def test_streams_are_hidden_from_users_who_may_not_read_dag_and_connection(
     server: PageServer, user: str, count: int
 ) -> None:
     found = server.get("api/streams", user).json()
-    assert (len(found["streams"]), found["hidden"], found["unreadable"]) == (count, count < 8, 0)
+    assert (len(found["streams"]), found["hidden"], found["unreadable"]) == (count, count < 9, 0)
     assert server.get("api/streams", user, dag="others").json()["streams"] == []
 
 
@@ -162,12 +177,16 @@ def test_worst_stream_is_listed_first_in_airflows_ui(server: PageServer, tmp_pat
         page.get_by_role("menuitem", name="Salesforce streams").click()
         frame = page.frame_locator("iframe")
         expect(frame.get_by_role("heading", level=1)).to_have_text("Salesforce streams")
-        expect(frame.get_by_role("rowheader")).to_have_count(7)
+        expect(frame.get_by_role("rowheader")).to_have_count(8)
+        expect(frame.locator(".banner")).to_contain_text("1 stream loses events within 8 hours")
         first = frame.get_by_role("row").nth(1)
         expect(first).to_contain_text("/event/Expiring__e")
         expect(first).to_contain_text("Unread events are lost soon")
-        expect(frame.get_by_role("row").last).to_contain_text("Good")
-        expect(frame.get_by_role("img", name=re.compile("Time left: none known, 71 h assumed of 72 h"))).to_be_visible()
+        good = frame.get_by_role("row").filter(has_text="/event/Busy__e")
+        expect(good).to_contain_text("Good")
+        expect(good).to_contain_text("End of stream never confirmed")
+        expect(good.get_by_role("img", name=re.compile("Time left: 7[12] h of 72 h, estimated"))).to_be_visible()
+        expect(frame.get_by_role("row").last).to_contain_text("Its DAG no longer exists.")
         save_screenshot(page, folder, "streams_page")
         follow_the_theme(page, frame)
         save_screenshot(page, folder, "streams_page_dark")
@@ -199,6 +218,41 @@ def open_task_of_a_window(page: Page, frame: FrameLocator, server: PageServer) -
     expect(page).to_have_url(re.compile(f"^{re.escape(server.url)}/dags/orders/runs/scheduled__[^/]*/tasks/drain"))
 
 
+def test_a_stream_of_a_deleted_dag_has_instructions_to_forget_it(server: PageServer, tmp_path: Path) -> None:
+    with browsing(server, "gail", width=1250, height=850) as page:
+        row = open_page(page, server).get_by_role("row").filter(has_text="/event/Deleted__e")
+        row.get_by_role("link", name="Forget").click()
+        uri = deleted(datetime.now(UTC))[0].subject
+        expect(page.locator("#forget")).to_contain_text(f"sfstream forget '{uri}'")
+        expect(page.get_by_role("navigation")).to_have_count(0)
+        save_screenshot(page, artifact_folder(tmp_path), "streams_page_deleted")
+
+
+def test_a_link_of_a_task_opens_its_stream_in_airflows_ui(server: PageServer) -> None:
+    uri = healthy(datetime.now(UTC))[0].subject
+    with browsing(server, "gail") as page:
+        page.goto(f"{server.url}/{VIEW}?{urlencode({'stream': uri})}")
+        frame = page.frame_locator("iframe")
+        expect(frame.get_by_role("heading", level=1)).to_have_text("/event/Order__e")
+        expect(page.get_by_role("button", name="Browse")).to_be_visible()
+        frame.get_by_role("link", name="All streams").click()
+        expect(frame.get_by_role("heading", level=1)).to_have_text("Salesforce streams")
+        expect(frame.get_by_role("rowheader")).to_have_count(8)
+
+
+def test_the_guide_of_a_failure_is_a_link_to_another_tab(server: PageServer) -> None:
+    with browsing(server, "gail") as page:
+        page.goto(f"{server.url}/{VIEW}")
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("link", name="/event/Login__e").click()
+        guide = frame.get_by_role("link", name="https://docs.example.com/errors.md#logging-in")
+        page.context.route("https://docs.example.com/**", lambda route: route.fulfill(body="the guide"))
+        with page.context.expect_page() as opened:
+            guide.click()
+        expect(opened.value.get_by_text("the guide")).to_be_visible()
+        expect(page).to_have_url(re.compile(VIEW))
+
+
 @pytest.mark.parametrize("name", UNHEALTHY)
 def test_broken_stream_shows_its_finding(server: PageServer, tmp_path: Path, name: str) -> None:
     says = {
@@ -207,7 +261,6 @@ def test_broken_stream_shows_its_finding(server: PageServer, tmp_path: Path, nam
         "failed_login": ("the login was refused", "Check consumer_key and consumer_secret."),
         "quarantine": ("Rows are in quarantine", "15, 1 h"),
         "dirty_replica": ("Dirty rows need a refresh", "s3://lake/replica"),
-        "never_confirmed": ("End of stream never confirmed", "covers no time"),
     }[name]
     topic = UNHEALTHY[name](datetime.now(UTC))[0].document["stream"]["topic"]
     with browsing(server, "olga") as page:
@@ -283,7 +336,7 @@ def test_streams_are_found_by_their_name(server: PageServer) -> None:
         open_page(page, server).get_by_label("Filter").fill("quarantine")
         expect(page.get_by_role("rowheader")).to_have_count(1)
         expect(page.get_by_role("rowheader")).to_contain_text("/event/Odd__e")
-        expect(page.get_by_text("1 of 8 streams")).to_be_visible()
+        expect(page.get_by_text("1 of 9 streams")).to_be_visible()
 
 
 def test_page_shows_loading_state_and_reason_for_an_empty_list(server: PageServer) -> None:
@@ -301,7 +354,7 @@ def test_page_shows_loading_state_and_reason_for_an_empty_list(server: PageServe
             expect(state).to_contain_text("The streams cannot be shown. The status of the streams cannot be read")
         page.unroute("**/api/streams")
         refresh.click()
-        expect(page.get_by_role("rowheader")).to_have_count(8)
+        expect(page.get_by_role("rowheader")).to_have_count(9)
         log_in(page, server, "otto")
         refresh.click()
         expect(state).to_have_text("There are streams, but you may not read their DAGs or their connections.")

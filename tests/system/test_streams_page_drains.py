@@ -129,12 +129,12 @@ def test_the_buttons_open_pages_with_airflows_own_forms(drained: AirflowStack) -
     need(BROWSER)
     with browser_page() as page:
         for button, again in (
-            ("Trigger page.one", False),
-            ("Trigger again like the last run", True),
-            ("Backfill page.one", False),
+            ("DAG page.one", False),
+            ("Last run", True),
         ):
             frame = all_streams(page, drained)
             stream_row(frame, "one").get_by_role("link").click()
+            expect(frame.get_by_role("link", name="Backfills")).to_have_count(0)  # the DAG has no schedule
             frame.get_by_role("link", name=button).click()
             expect(page).to_have_url(re.compile(r"/dags/page\.one"))
             page.get_by_test_id("trigger-dag-button").click()

@@ -21,7 +21,13 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
+from airflow_provider_sfstream._airflow import (
+    authorized_connections,
+    connection_teams,
+    dag_teams,
+    existing_dags,
+    of_team,
+)
 from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 from airflow_provider_sfstream.plugins.page.loading import LoadedStatuses, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.overview import overview
@@ -84,15 +90,16 @@ def build_app() -> FastAPI:
     def streams(user: GetUserDep, session: SessionDep, dag: str | None = None) -> Response:
         """Return all streams, or those of a DAG."""
         loaded, readable = _readable(user, session)
+        found = overview(readable, datetime.now(UTC), dag, existing_dags=_existing(readable, session))
         hidden = len(readable) < len(loaded.statuses)
-        return _json(overview(readable, datetime.now(UTC), dag) | {"hidden": hidden, "unreadable": loaded.unreadable})
+        return _json(found | {"hidden": hidden, "unreadable": loaded.unreadable})
 
     @app.get("/api/stream")
     def stream(user: GetUserDep, session: SessionDep, uri: Annotated[str, Query()]) -> Response:
         """Return one stream."""
         _, readable = _readable(user, session, uri)
         try:
-            details = stream_details(readable, uri, datetime.now(UTC))
+            details = stream_details(readable, uri, datetime.now(UTC), existing_dags=_existing(readable, session))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             log.exception("The status documents of %s are invalid", uri)
             raise HTTPException(500, "The status documents of this stream cannot be read") from error
@@ -137,6 +144,10 @@ def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[L
         log.exception("The status of streams cannot be read")
         raise HTTPException(503, "The status of the streams cannot be read; see the log of the API server.") from error
     return loaded, reader_of(user, loaded.statuses, session).readable(loaded.statuses)
+
+
+def _existing(statuses: Iterable[Status], session: Session) -> dict[str, bool]:
+    return existing_dags(all_dag_ids(statuses), session)
 
 
 def _json(document: Document) -> Response:

@@ -95,6 +95,14 @@ def all_dag_ids(statuses: Iterable[Status]) -> set[str]:
     return {task["dag_id"] for status in statuses for task in tasks_of(status)}
 
 
+def subjects_named(name: str, statuses: Iterable[Status]) -> list[str]:
+    """Return the subject that has this URI or URL, else the streams of this topic."""
+    subjects = sorted({status.subject for status in statuses})
+    if name in subjects:
+        return [name]
+    return [subject for subject in subjects if connection_of(subject) is not None and parsed(subject).topic == name]
+
+
 @dataclass(frozen=True)
 class LoadedStatuses:
     """Status documents, and the number of invalid ones."""

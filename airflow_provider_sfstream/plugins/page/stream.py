@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.pages import backfills_page, dag_page, run_page, task_page
 from airflow_provider_sfstream.monitoring.status import Document, Status
-from airflow_provider_sfstream.plugins.page.overview import replica_tables, stream_row
+from airflow_provider_sfstream.plugins.page.overview import forget_command, replica_tables, stream_row
 
 DAYS = 7
 """Maximum number of days in the drawing."""
 Span = tuple[datetime, datetime]
 
 
-def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:
-    """Return the page's data of a stream; ``None`` if it has no status."""
+def stream_details(
+    statuses: Iterable[Status], uri: str, now: datetime, *, existing_dags: Mapping[str, bool] | None = None
+) -> Document | None:
+    """Return the page's data of a stream; ``None`` if it has no status.
+
+    :param existing_dags: the DAGs of the documents that exist, and whether Airflow allows backfills of them; ``None``:
+        all.
+    """
     reported = ReportedStatus(statuses)
     if uri not in reported.streams():
         return None
@@ -25,7 +31,7 @@ def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Docum
     gaps = drain.get("gaps", [])
     return {
         "now": now.isoformat(),
-        **stream_row(reported, uri, now),
+        **stream_row(reported, uri, now, existing_dags),
         "org_id": drain.get("stream", {}).get("org_id"),
         "position": drain.get("position"),
         "timeline": timeline(windows, gaps, now),
@@ -43,28 +49,25 @@ def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Docum
             for document in reported.event_logs(uri)
         ],
         "waiting": reported.section(uri, "wait") or None,
-        "actions": _actions(drain),
+        "actions": _actions(drain, existing_dags),
+        "forget": forget_command(uri),
     }
 
 
-def _actions(drain: Document) -> list[Document]:
-    """Return the links to pages of Airflow, with a hint to their forms: a link cannot open or fill in a form."""
+def _actions(drain: Document, existing_dags: Mapping[str, bool] | None) -> list[Document]:
+    """Return the links to pages of Airflow that have a form, which no link can open or fill in."""
     task = drain.get("task")
-    if task is None:
+    if task is None or (existing_dags is not None and task["dag_id"] not in existing_dags):
         return []
-    return [
-        {"name": f"Trigger {task['dag_id']}", "page": dag_page(task["dag_id"]), "hint": "Press Trigger there"},
-        {
-            "name": "Trigger again like the last run",
-            "page": run_page(task),
-            "hint": "Trigger again there fills in the form with the parameters of this run",
-        },
-        {
-            "name": f"Backfill {task['dag_id']}",
-            "page": backfills_page(task["dag_id"]),
-            "hint": "Press Trigger there, choose Backfill, and enter the dates below",
-        },
+    dag_id = task["dag_id"]
+    actions = [
+        {"name": f"DAG {dag_id}", "page": dag_page(dag_id), "hint": "to trigger a run"},
+        {"name": "Last run", "page": run_page(task), "hint": "to trigger a run with the same parameters"},
     ]
+    if existing_dags is None or existing_dags[dag_id]:
+        hint = "to run the DAG for past intervals"
+        actions.append({"name": f"Backfills of {dag_id}", "page": backfills_page(dag_id), "hint": hint})
+    return actions
 
 
 def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetime) -> Document:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from airflow_provider_sfstream._airflow import get_variable, set_variable, variable_keys
+from airflow_provider_sfstream._airflow import delete_variable, get_variable, set_variable, variable_keys
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 
 NEW = "new"
@@ -92,6 +92,14 @@ class AirflowVariables:
         """
         with _variable_errors("write", key):
             set_variable(key, value, description)
+
+    def delete(self, key: str) -> None:
+        """Delete the Variable.
+
+        :raises ReplayStoreError: if it cannot be deleted.
+        """
+        with _variable_errors("delete", key):
+            delete_variable(key)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ def surroundings(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SFSTREAM_REPLAY_STORE", "table")
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")  # the command sets it; pytest restores it after the test
     monkeypatch.setattr("airflow_provider_sfstream._airflow._database", [])
+    monkeypatch.setattr("airflow_provider_sfstream._airflow.existing_dags", lambda ids, _: dict.fromkeys(ids, True))
     monkeypatch.setenv("COLUMNS", "200")
     org.knobs(keepalive_seconds=0.2)
     yield
@@ -158,8 +159,25 @@ def test_status_lists_streams_and_filters_by_dag(org: SharedOrg, run: Run, tmp_p
     assert (stream["topic"], sum(stream["hours"])) == (org.topic, 3)
     table = run("status").stdout
     assert stream["level"] in table
+    assert "No stream loses events before" in table
     assert org.topic in table
     assert org.topic not in run("status", "--dag-id", "another").stdout
+
+
+def test_forget_deletes_only_the_status_of_one_stream(
+    org: SharedOrg, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain(org, tmp_path, range(3))
+    monkeypatch.setattr("airflow_provider_sfstream._airflow.existing_dags", lambda ids, _: {})
+    assert "DAG deleted" in run("status").stdout
+    [stream] = json.loads(run("status", "--json").stdout)["streams"]
+    assert "0 streams or folders" in run("forget", "/event/Nothing__e", "--yes", exits=2).stderr
+    assert "requires a terminal" in run("forget", org.topic, exits=2).stderr
+    assert "2 status documents deleted" in run("forget", org.topic, "--yes").stderr
+    assert json.loads(run("status", "--json").stdout)["streams"] == []
+    assert json.loads(run("positions", org.topic, "--json").stdout)[0]["replay_id"] is not None
+    drain(org, tmp_path, range(1), run_id="run-2", hour=2)
+    assert "2 status documents deleted" in run("forget", stream["uri"], "--yes").stderr
 
 
 def test_preflight_command_reports_an_unknown_topic(org: SharedOrg, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,11 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.operators.check_streams import CheckSalesforceStreamsOperator
@@ -53,6 +56,39 @@ def test_the_check_passes_after_a_drain_and_fails_on_too_little_headroom(org: Lo
     assert "Salesforce last answered a drain" in late
     with pytest.raises(AirflowFailException, match="status of sfstream://elsewhere"):
         check(streams=[URI, "sfstream://elsewhere/event/Order__e"])
+
+
+def test_streams_of_a_deleted_dag_are_checked_only_by_name(
+    org: LocalOrg, drain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Mock()
+    monkeypatch.setattr(CheckSalesforceStreamsOperator, "log", log)
+    drain.execute(context_for("drain"))
+    old = {"min_headroom": timedelta(hours=73)}
+
+    def check_after(error: Exception | None, **arguments: Any) -> int:
+        def get_dag(dag_id: str) -> None:
+            assert dag_id == "orders"
+            if error is not None:
+                raise error
+
+        context = context_for("check")
+        context["ti"].get_dag = get_dag
+        return CheckSalesforceStreamsOperator(task_id="check", **old, **arguments).execute(context)
+
+    def refused(status: int) -> AirflowRuntimeError:
+        return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+    assert check_after(refused(404)) == 0
+    text, *values = log.warning.call_args.args
+    assert text % tuple(values) == (
+        f"{URI} is not checked: its DAG orders no longer exists. To remove its status, run: sfstream forget '{URI}'"
+    )
+    for error in (None, refused(500), OSError("no answer")):
+        with pytest.raises(AirflowFailException, match="hours remain"):
+            check_after(error)
+    with pytest.raises(AirflowFailException, match="hours remain"):
+        check_after(refused(404), streams=[URI])
 
 
 def test_an_accepted_loss_fails_the_check(org: LocalOrg, drain: Any) -> None:

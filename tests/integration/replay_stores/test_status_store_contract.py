@@ -72,6 +72,15 @@ def test_large_documents_in_any_script_are_stored_unchanged(opened: Callable[[],
     assert seen(opened(), SUBJECT, "windows") == document
 
 
+def test_a_forgotten_subject_has_no_sections(opened: Callable[[], StatusStore]) -> None:
+    assert opened().forget(SUBJECT) == 0
+    for subject, section in ((SUBJECT, "drain"), (SUBJECT, "windows"), (OTHER, "drain")):
+        opened().change(subject, section, lambda _: {"n": 1})
+    assert opened().forget(SUBJECT) == 2
+    assert [status.subject for status in opened().statuses()] == [OTHER]
+    assert seen(opened(), SUBJECT, "windows") is None
+
+
 def test_table_lists_all_sections_except_windows(tmp_path: Path) -> None:
     store = TableStatusStore(f"sqlite:///{tmp_path}/status.db")
     assert store.statuses() == [], "the table does not exist yet"

@@ -42,8 +42,13 @@ TEXT = "/event/Order__e: the login was refused (invalid_client. Really. Try agai
 def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Set the time until which the landing has events: a proven end of stream by default."""
 
-    def store(time: datetime | None, certainty: Certainty = "proven", retention: timedelta | None = None) -> None:
-        windows = [] if time is None else [_window(time, certainty, retention)]
+    def store(
+        time: datetime | None,
+        certainty: Certainty = "proven",
+        retention: timedelta | None = None,
+        stop_reason: str = "max_events",
+    ) -> None:
+        windows = [] if time is None else [_window(time, certainty, retention, stop_reason)]
         catalog = SimpleNamespace(
             streams_of=lambda api, topic, subscription: [Stream("00D000000000001EAA", api, topic, subscription)],
             newest_live=lambda stream: windows[0] if windows else None,
@@ -54,13 +59,13 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
     return store
 
 
-def _window(time: datetime, certainty: Certainty, retention: timedelta | None) -> Manifest:
+def _window(time: datetime, certainty: Certainty, retention: timedelta | None, stop_reason: str) -> Manifest:
     """Return the manifest of a window that a drain has just finished, with all events until ``time``."""
     run = RunIdentity("orders", "drain", "run-1", NOW)
     facts = {"covered_until" if certainty == "proven" else "last_event_time": time}
     window = ReplayWindow("w1", "live", None, b"\x02", 0, time, facts.pop("last_event_time", None), "", run, **facts)
     stream = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")
-    return Manifest(stream, window, 0, (), {}, 10, "caught_up", NOW, NOW, "test", retention=retention)
+    return Manifest(stream, window, 0, (), {}, 10, stop_reason, NOW, NOW, "test", retention=retention)
 
 
 def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport:
@@ -147,6 +152,17 @@ def test_time_left_by_event_times_is_an_estimate(stored: Any, certainty: Certain
     assert failure.certainty == {"Data loss": "unknown", "Time left": certainty}, (
         "a lost position does not prove that an event was lost"
     )
+
+
+def test_time_left_after_an_idle_drain_is_an_estimate_and_no_claim_about_a_loss(stored: Any) -> None:
+    stored(NOW - timedelta(hours=50), "estimated", timedelta(hours=72), "idle")
+    failure = report(AuthenticationError(TEXT))
+    assert failure.time_left is not None
+    assert failure.time_left.startswith(
+        "72 hours, until 2026-11-23 12:00 UTC (estimated, because the last drain received"
+    )
+    assert failure.certainty["Time left"] == "estimated"
+    assert "are stored" not in report(ReplayIdLostError("lost")).data_loss
 
 
 def test_certainty_is_unknown_without_evidence(stored: Any) -> None:

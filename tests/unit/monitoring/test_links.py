@@ -14,6 +14,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+from airflow_provider_sfstream.plugins.streams import SalesforceStreamsPlugin
 from airflow_provider_sfstream.salesforce.streams import RunIdentity
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from tests.support.tasks import set_connection
@@ -75,7 +76,8 @@ def test_each_operator_has_its_links() -> None:
 
 def test_stream_link_is_known_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
-    page = f"https://airflow.example.com/team/sfstream/?stream={STREAM}"
+    [route] = [view["url_route"] for view in SalesforceStreamsPlugin.external_views if view["destination"] == "nav"]
+    page = f"https://airflow.example.com/team/plugin/{route}?stream={STREAM}"
     assert links(drain()) == {"Stream": page, "Manifest": "", "Previous window": ""}
     assert links(SalesforceEventSensor(task_id="wait", topic=TOPIC)) == {"Stream": page}
     loss = AcceptReplayLossOperator(task_id="accept", topic=TOPIC, landing_url="/lake", reason="known")

@@ -103,7 +103,7 @@ def test_confirmation_of_an_earlier_version_is_an_estimate_until_a_proven_end() 
     """Earlier versions treated an empty response as the end of the stream, and used the worker's clock."""
     before = {name: value for name, value in after(manifest(5)).items() if name != "certainty"}
     assert certainty_of(before)["confirmed_at"] == "estimated"
-    document = after(manifest(1, covered_until=None), before=before)
+    document = after(replace(manifest(1, covered_until=None), stop_reason="max_events"), before=before)
     assert certainty_of(document)["confirmed_at"] == "estimated"
     assert Headroom.from_drain(document, NOW).known is None
     assert Headroom.from_drain(document, NOW).assumed == timedelta(seconds=document["retention"]) - 5 * HOUR
@@ -194,11 +194,31 @@ def test_headroom_does_not_exceed_the_last_contact() -> None:
     assert Headroom.from_drain(document, NOW).until == NOW - 2 * HOUR
 
 
+@pytest.mark.parametrize(
+    ("stop_reason", "covered_until", "until", "certainty"),
+    [
+        ("idle", None, 1, "estimated"),
+        ("caught_up", None, 1, "estimated"),
+        ("max_events", None, None, "unknown"),
+        ("idle", NOW - 6 * HOUR, 1, "estimated"),  # of an earlier drain
+        ("idle", NOW - HOUR, 1, "proven"),
+    ],
+)
+def test_an_idle_drain_estimates_the_end_and_replaces_no_proof(
+    stop_reason: str, covered_until: datetime | None, until: int | None, certainty: str
+) -> None:
+    """Salesforce may be silent while it still seeks, so an idle end is an estimate."""
+    window = replace(manifest(1, covered_until=covered_until), stop_reason=stop_reason, retention=72 * HOUR)
+    headroom = Headroom.from_drain(after(window), NOW)
+    assert headroom.until == (None if until is None else NOW - until * HOUR)
+    assert headroom.certainty == certainty
+
+
 def test_certainty_of_headroom_is_the_lowest_of_its_facts() -> None:
     found = {
         "proven": after(replace(manifest(1), retention=72 * HOUR)),
         "estimated": after(manifest(1)),  # of a custom platform event, whose retention is not recorded
-        "unknown": after(manifest(1, covered_until=None)),
+        "unknown": after(replace(manifest(1, covered_until=None), stop_reason="max_events")),
     }
     assert {each: Headroom.from_drain(document, NOW).certainty for each, document in found.items()} == {
         each: each for each in found

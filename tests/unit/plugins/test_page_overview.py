@@ -11,7 +11,15 @@ import pytest
 from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.loading import is_valid
 from airflow_provider_sfstream.plugins.page.overview import overview
-from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, failure_status, healthy, task_fields
+from tests.support.stream_statuses import (
+    HOUR,
+    UNHEALTHY,
+    drain_statuses,
+    failure_status,
+    healthy,
+    never_confirmed,
+    task_fields,
+)
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
 EXPECTED = {
@@ -20,7 +28,6 @@ EXPECTED = {
     "failed_login": ("bad", "Task drain failed: AuthenticationError: /event/Login__e: the login was refused"),
     "quarantine": ("warning", "Rows are in quarantine"),
     "dirty_replica": ("warning", "Dirty rows need a refresh"),
-    "never_confirmed": ("warning", "End of stream never confirmed; remaining time is an estimate"),
 }
 
 
@@ -38,7 +45,13 @@ def test_healthy_stream_has_no_concerns() -> None:
         "airflow",
         "salesforce_default",
     )
-    assert row["headroom"] == {"known": 72 * 3600, "assumed": None, "best": 72 * 3600, "level": "good"}
+    assert row["headroom"] == {
+        "known": 72 * 3600,
+        "assumed": None,
+        "best": 72 * 3600,
+        "certainty": "proven",
+        "level": "good",
+    }
     assert row["certainty"] == {
         "confirmed_at": "proven",
         "contact_at": "proven",
@@ -66,19 +79,109 @@ def test_problem_is_the_first_concern(name: str) -> None:
 def test_worst_stream_is_first() -> None:
     statuses = [status for state in (healthy, *UNHEALTHY.values()) for status in state(NOW)]
     found = overview(statuses, NOW)["streams"]
-    assert [row["level"] for row in found] == ["bad"] * 3 + ["warning"] * 3 + ["good"]
+    assert [row["level"] for row in found] == ["bad"] * 3 + ["warning"] * 2 + ["good"]
     assert found[0]["topic"] == "/event/Expiring__e", "of two bad streams, the one with less time left is first"
     assert found[-1]["topic"] == "/event/Order__e"
     json.dumps(found)
 
 
-def test_known_and_assumed_headroom_are_separate() -> None:
-    assert only(UNHEALTHY["never_confirmed"](NOW))["headroom"] == {
+def test_a_stream_whose_end_is_not_confirmed_is_good_with_a_note() -> None:
+    row = only(never_confirmed(NOW))
+    assert row["headroom"] == {
         "known": None,
-        "assumed": 71.75 * 3600,
-        "best": 71.75 * 3600,
-        "level": "warning",
+        "assumed": 72 * 3600,
+        "best": 72 * 3600,
+        "certainty": "estimated",
+        "level": "good",
     }
+    text = "End of stream never confirmed; remaining time is an estimate"
+    assert (row["level"], row["concerns"]) == ("good", [{"level": "note", "text": text}])
+
+
+def test_the_first_drain_of_a_quiet_topic_is_good() -> None:
+    statuses = drain_statuses(NOW, "/event/Quiet__e", windows=1, confirmed=False, stop_reason="idle")
+    statuses[0].document.pop("last_event_time")
+    assert only(statuses)["level"] == "good"
+
+
+def test_a_drain_that_ended_at_a_limit_without_an_event_is_a_warning() -> None:
+    statuses = drain_statuses(NOW, "/event/Quiet__e", windows=1, confirmed=False, stop_reason="max_seconds")
+    statuses[0].document.pop("last_event_time")
+    row = only(statuses)
+    assert row["level"] == "warning"
+    assert row["concerns"][0]["text"].startswith("Remaining time unknown")
+    answer = overview(statuses, NOW)["banner"]
+    assert answer["text"] == "The time until streams lose events is unknown"
+    assert (answer["level"], answer["note"]) == ("warning", "Unknown for 1 stream. 1 stream below needs attention.")
+
+
+def streams(*ended: int, confirmed: bool = True) -> list[Status]:
+    """Return the statuses of a stream for each number of hours since its last drain."""
+    found = [
+        drain_statuses(NOW, f"/event/E{hours}__e", ended=hours * HOUR, confirmed=confirmed, stop_reason="idle")
+        for hours in ended
+    ]
+    return [status for statuses in found for status in statuses]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "level", "text", "note"),
+    [
+        (
+            streams(1, 6),
+            "good",
+            "No stream loses events before Fri 06:30 UTC",
+            "This holds without another drain.",
+        ),
+        (
+            [*streams(1), *never_confirmed(NOW)],
+            "good",
+            "No stream loses events before Fri 11:30 UTC (estimate)",
+            "This holds without another drain. Estimated for 1 of 2 streams.",
+        ),
+        (
+            streams(1, 64, 66),
+            "bad",
+            "2 streams lose events within 8 hours",
+            "2 streams below need attention.",
+        ),
+        (
+            streams(66, confirmed=False),
+            "bad",
+            "1 stream loses events within 6 hours (estimate)",
+            "Estimated for 1 of 1 stream. 1 stream below needs attention.",
+        ),
+        (streams(73), "bad", "1 stream loses events now", "1 stream below needs attention."),
+        (
+            streams(40),
+            "warning",
+            "No stream loses events before Wed 20:30 UTC",
+            "This holds without another drain. 1 stream below needs attention.",
+        ),
+    ],
+)
+def test_the_banner_answers_when_events_are_lost(statuses: list[Status], level: str, text: str, note: str) -> None:
+    assert overview(statuses, NOW)["banner"] == {"level": level, "text": text, "note": note}
+
+
+def test_there_is_no_banner_before_the_first_drain() -> None:
+    uri = "sfstream://salesforce_default/event/New__e?subscription=airflow"
+    assert overview([], NOW)["banner"] is None
+    assert overview([failure_status(NOW, uri, {"Error": "x"})], NOW)["banner"] is None
+
+
+def test_a_stream_whose_dag_does_not_exist_follows_the_others() -> None:
+    statuses = [*UNHEALTHY["expiring"](NOW), *UNHEALTHY["dirty_replica"](NOW)]
+    failure = failure_status(NOW, "s3://lake/elsewhere", {"Error": "x"}, "event_log")
+    found = overview([*statuses, failure], NOW, existing_dags={"accounts"})
+    assert [(row["topic"], row["retired"]) for row in found["streams"]] == [
+        ("/data/AccountChangeEvent", False),
+        ("/event/Expiring__e", True),
+    ]
+    assert found["banner"]["text"] == "No stream loses events before Fri 12:30 UTC"
+    [folder] = found["folders"]
+    assert (folder["retired"], folder["forget"]) == (True, "sfstream forget s3://lake/elsewhere")
+    assert not any(row["retired"] for row in overview(statuses, NOW)["streams"])
 
 
 def test_a_loss_is_shown_as_long_as_its_events_would_be_retained() -> None:
@@ -100,6 +203,13 @@ def test_tables_that_need_a_refresh_are_one_concern() -> None:
     assert [each["text"] for each in only(found)["concerns"]] == ["Dirty rows need a refresh"]
     tables["Contact"]["flag"] = "gap"
     assert [each["text"] for each in only(found)["concerns"]] == ["A table must be fetched again"]
+
+
+def test_dirty_rows_are_a_note_until_a_refresh_is_late() -> None:
+    found = UNHEALTHY["dirty_replica"](NOW)
+    found[-1].document["tables"]["Account"]["unclean_since"] = (NOW - HOUR).isoformat()
+    row = only(found)
+    assert (row["level"], row["concerns"]) == ("good", [{"level": "note", "text": "Dirty rows need a refresh"}])
 
 
 @pytest.mark.parametrize(("ended", "level"), [(35, "good"), (37, "warning"), (59, "warning"), (61, "bad"), (73, "bad")])

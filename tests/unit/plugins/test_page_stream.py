@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from airflow_provider_sfstream.monitoring.pages import task_page
 from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.stream import between, stream_details, timeline
-from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, healthy
+from tests.support.stream_statuses import HOUR, UNHEALTHY, drain_statuses, healthy, never_confirmed
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
 
@@ -54,7 +56,7 @@ def test_between_merges_overlapping_spans() -> None:
 
 
 def test_window_without_a_covered_span_is_placed_at_its_drain_time() -> None:
-    times = details(UNHEALTHY["never_confirmed"](NOW))["timeline"]
+    times = details(never_confirmed(NOW))["timeline"]
     assert {window["covers"] for window in times["windows"]} == {False}
     assert times["windows"][0]["until"] == NOW.isoformat()
     [hole] = times["not_covered"]
@@ -101,6 +103,16 @@ def test_buttons_link_to_forms_of_airflow() -> None:
     assert pages[0] == "dags/orders"
     assert pages[1].startswith("dags/orders/runs/scheduled__")
     assert pages[2] == "dags/orders/backfills"
+
+
+@pytest.mark.parametrize(("existing", "count"), [(None, 3), ({"orders": True}, 3), ({"orders": False}, 2), ({}, 0)])
+def test_forms_are_offered_only_where_airflow_has_them(existing: dict[str, bool] | None, count: int) -> None:
+    statuses = healthy(NOW)
+    found = stream_details(statuses, statuses[0].subject, NOW, existing_dags=existing)
+    assert found is not None
+    assert len(found["actions"]) == count
+    assert found["retired"] is (count == 0)
+    assert found["forget"] == "sfstream forget 'sfstream://salesforce_default/event/Order__e?subscription=airflow'"
 
 
 def test_missing_stream_has_no_details() -> None:

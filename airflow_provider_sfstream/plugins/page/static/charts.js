@@ -3,17 +3,12 @@
 import { drawn, element } from "./dom.js";
 import { count, number, span } from "./format.js";
 
-/** Return the remaining part of the retention as a bar: the known part, and the assumed part. */
+/** Return the remaining part of the retention as a bar: the proven part, and the estimated part. */
 export function headroom(stream) {
-  if (!stream.headroom) return element("span", { class: "quiet" }, "unknown");
-  const { known, assumed } = stream.headroom;
+  if (!stream.headroom || stream.headroom.best === null) return element("span", { class: "quiet" }, "unknown");
+  const { known, assumed, best, certainty } = stream.headroom;
   const share = (seconds) => Math.max(0, Math.min(1, seconds / stream.retention)) * 100;
-  const of = `of ${span(stream.retention)}`;
-  const parts = [
-    known === null ? "none known" : `${span(known)} known`,
-    ...(assumed === null ? [] : [`${span(assumed)} assumed`]),
-  ];
-  const text = `${parts.join(", ")} ${of}`;
+  const text = `${span(best)} of ${span(stream.retention)}, ${certainty}`;
   const bars = [drawn("rect", { class: "track", width: 100, height: 8, rx: 1 })];
   if (assumed !== null) {
     bars.push(drawn("rect", { class: "outline", width: share(assumed), height: 8 }));

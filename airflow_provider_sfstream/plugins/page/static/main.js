@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 import { NotRead, read } from "./fetching.js";
 import { time } from "./format.js";
-import { airflow, leaveTheFrame, view } from "./links.js";
+import { airflow, followTheWindow, leaveTheFrame, view } from "./links.js";
 import { nothing, overview } from "./overview.js";
 import { stream } from "./stream.js";
 
@@ -63,4 +63,4 @@ function say(...texts) {
 
 document.getElementById("refresh").addEventListener("click", show);
 leaveTheFrame();
-await show();
+if (!followTheWindow()) await show();

@@ -5,7 +5,7 @@ import { element, table } from "./dom.js";
 import { ago, count, number } from "./format.js";
 import { airflow, view } from "./links.js";
 
-const COLUMNS = ["Stream", "State", "Time left", "End confirmed", "Events", "Gaps", "Quarantine", "Dirty rows"];
+const COLUMNS = ["Stream", "State", "Time left", "Last drain", "Events", "Gaps", "Quarantine", "Dirty rows"];
 const FILTERED_FROM = 6;
 
 /** Return the content of the page of all streams. */
@@ -15,14 +15,21 @@ export function overview(found, dag) {
   const rows = found.streams.map((stream) => cells(stream, found.now, dag).slice(0, columns.length));
   const streams = table(`${count(found.streams.length, "stream")}, worst first`, columns, rows);
   streams.classList.add("streams");
-  found.streams.forEach((stream, n) => streams.tBodies[0].rows[n].classList.add(stream.level));
+  found.streams.forEach((stream, n) => streams.tBodies[0].rows[n].classList.add(stream.retired ? "retired" : stream.level));
   const many = found.streams.length >= FILTERED_FROM;
   return [
+    banner(found.banner),
     notes(found),
     many ? filter(streams) : null,
     found.streams.length ? streams : null,
     ...found.folders.map((failure) => failedTables(failure, found.now)),
   ];
+}
+
+function banner(answer) {
+  if (!answer) return null;
+  const text = element("p", { class: `${answer.level} mark` }, answer.text);
+  return element("div", { class: `banner ${answer.level}` }, text, element("p", { class: "quiet" }, answer.note));
 }
 
 /** Return the text of a page without streams. */
@@ -46,12 +53,13 @@ function cells(stream, now, dag) {
     view({ stream: stream.uri, dag }, stream.topic),
     stream.connection ? element("span", { class: "quiet" }, `${stream.subscription} · ${stream.connection}`) : null,
   );
-  if (!stream.hours) return [name, concerns(stream.concerns), ...COLUMNS.slice(2).map(() => ""), ""];
+  const state = stream.retired ? retired(stream, dag) : concerns(stream.concerns);
+  if (!stream.hours) return [name, state, ...COLUMNS.slice(2).map(() => ""), ""];
   return [
     name,
-    concerns(stream.concerns),
+    state,
     headroom(stream),
-    ago(stream.confirmed_at, now),
+    ago(stream.drained_at, now),
     sparkline(stream.hours),
     some(stream.gaps),
     some(stream.quarantined),
@@ -60,10 +68,16 @@ function cells(stream, now, dag) {
   ];
 }
 
-/** Return the problems of a stream as a list, or "Good". */
+function retired(stream, dag) {
+  const forget = view({ stream: stream.uri, dag }, "Forget", {}, "#forget");
+  return element("span", { class: "quiet" }, "Its DAG no longer exists. ", forget);
+}
+
+/** Return the problems and notes of a stream as a list; "Good" stands for no problem. */
 export function concerns(found) {
-  if (!found.length) return element("span", { class: "good mark" }, "Good");
-  const items = found.map((concern) => element("li", { class: `${concern.level} mark` }, concern.text));
+  const isGood = found.every((concern) => concern.level === "note");
+  const shown = isGood ? [{ level: "good", text: "Good" }, ...found] : found;
+  const items = shown.map((concern) => element("li", { class: `${concern.level} mark` }, concern.text));
   return element("ul", { class: "concerns" }, ...items);
 }
 
@@ -80,12 +94,13 @@ function some(value) {
 function failedTables(failure, now) {
   return element(
     "p",
-    { class: "bad mark" },
+    { class: failure.retired ? "quiet" : "bad mark" },
     `Tables in ${failure.subject}: task `,
     airflow(failure.page, failure.task_id),
     ` failed `,
     ago(failure.at, now),
     `: ${failure.error}`,
+    failure.retired ? element("span", {}, " Its DAG no longer exists. To remove this line, run ", element("code", {}, failure.forget)) : null,
   );
 }
 

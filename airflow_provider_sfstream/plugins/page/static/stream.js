@@ -3,7 +3,7 @@
 import { headroom, sparkline } from "./charts.js";
 import { element, section, table } from "./dom.js";
 import { ago, bytes, count, moment, number, time } from "./format.js";
-import { airflow } from "./links.js";
+import { airflow, linked } from "./links.js";
 import { allocation, concerns } from "./overview.js";
 import { timeline } from "./timeline.js";
 
@@ -14,6 +14,7 @@ const NOT_COVERED =
 export function stream(found) {
   return [
     section("State", concerns(found.concerns), ...(found.failures ?? []).map((each) => failure(each, found.now))),
+    found.retired ? forget(found) : null,
     found.actions.length ? actions(found.actions) : null,
     section("Status", ...(found.hours ? facts(found) : [])),
     section("Windows", ...windows(found)),
@@ -24,8 +25,15 @@ export function stream(found) {
   ];
 }
 
+function forget(found) {
+  const text = "The DAG of this stream no longer exists. To remove the stream from this page, run this command where Airflow runs:";
+  const kept = "It deletes only the stored status. Positions, windows and tables stay; a later drain shows the stream again.";
+  const command = element("p", {}, element("code", {}, found.forget));
+  return element("section", { id: "forget" }, element("h2", {}, "Forget"), element("p", {}, text), command, element("p", { class: "quiet" }, kept));
+}
+
 function failure(each, now) {
-  const lines = Object.entries(each.report).map(([word, text]) => [element("dt", {}, word), element("dd", {}, text)]);
+  const lines = Object.entries(each.report).map(([word, text]) => [element("dt", {}, word), element("dd", {}, linked(text))]);
   const head = ["Task ", airflow(each.page, each.task_id), " failed ", ago(each.at, now)];
   return element("div", { class: "failure" }, element("p", {}, ...head), element("dl", {}, ...lines.flat()));
 }
