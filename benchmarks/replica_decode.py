@@ -34,7 +34,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_rows
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows
+from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 from sfstream_localorg.records.bitmaps import bitmap
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
@@ -44,7 +45,7 @@ from tests.support.spark import start_session
 SCHEMA = STANDARD_ENTITIES[0].schema()
 COLUMNS = replica_columns(SCHEMA)
 TABLE = {column.name: column.type for column in COLUMNS}
-PLAN = ChangePlan(TABLE, {"account": ChangeSchema(json.dumps(SCHEMA), tuple(TABLE))}, (1,))
+PLAN = ChangePlan(TABLE, {"account": SchemaPlan(json.dumps(SCHEMA), tuple(TABLE))}, (1,))
 OPERATIONS = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = 1_768_006_923_004

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -230,6 +231,11 @@ class Undecodable:
     def because(cls, row: int, reason: BaseException | str) -> Undecodable:
         text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
         return cls(row, text[:500].encode(errors="backslashreplace").decode())
+
+
+def decoded_rows(count: int, failures: Sequence[Undecodable]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the indexes of the decodable payloads among ``count``."""
+    return np.delete(np.arange(count), [failure.row for failure in failures])
 
 
 def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:

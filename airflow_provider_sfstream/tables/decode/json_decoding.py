@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,32 +18,62 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import (
 )
 from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
 from airflow_provider_sfstream.tables.decode.json_columns import RecordReader, SchemaMismatchError, convert
-from airflow_provider_sfstream.tables.decode.json_values import kind_name, parse_object, read_times
+from airflow_provider_sfstream.tables.decode.json_values import read_times
 from airflow_provider_sfstream.tables.decode.self_described import (
     Field,
     Format,
     column_name,
     column_value,
     field_type,
+    object_in,
+    parse_event,
     read_body,
 )
 
-_Parsed = TypeVar("_Parsed")
-_Row: TypeAlias = tuple[list[tuple[int, Any]], Any]
-"""Column numbers and values of an event, and its time."""
 _AT_A_TIME = 1_024
 """Payloads whose parsed values are in memory together. With ten times as many, Python's search for cycles among them
 takes longer than the parsing."""
-_KEYS = frozenset(("schema", "payload", "event"))
 
 
-class JsonDecoder:
+class _ParsingDecoder(ABC):
+    """Decoder that parses each payload once, separately, and then creates the columns of all valid events."""
+
+    decoder = "json"
+
+    @abstractmethod
+    def _parse(self, payload: bytes) -> Any: ...
+
+    @abstractmethod
+    def _columns(self, events: Sequence[Any]) -> DecodedEvents: ...
+
+    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
+        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
+        parts: list[DecodedEvents] = []
+        failures: list[Undecodable] = []
+        for start in range(0, len(payloads), _AT_A_TIME):
+            parsed: dict[int, Any] = {}
+            for row, payload in enumerate(payloads[start : start + _AT_A_TIME], start):
+                try:
+                    parsed[row] = self._parse(payload)
+                except (ValueError, ArithmeticError, RecursionError) as error:
+                    failures.append(Undecodable.because(row, error))
+            while parsed:
+                try:
+                    parts.append(self._columns(list(parsed.values())))
+                    break
+                except SchemaMismatchError as mismatch:
+                    rows = list(parsed)
+                    for place, reason in mismatch.reasons.items():
+                        failures.append(Undecodable.because(rows[place], reason))
+                        del parsed[rows[place]]
+        return joined(parts), sorted(failures, key=lambda failure: failure.row)
+
+
+class JsonDecoder(_ParsingDecoder):
     """Decoder of platform and change events by their Avro schema, to the same columns as for events in Avro.
 
     :raises SchemaError: if ``schema_json`` cannot be used to read payloads.
     """
-
-    decoder = "json"
 
     def __init__(self, schema_json: str) -> None:
         schema = parse(schema_json)
@@ -50,13 +81,12 @@ class JsonDecoder:
         self._has_event_time = has_event_time(schema)
         self._reader = RecordReader(self._members)
 
-    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
-        return _decode_parsed(payloads, _record, self._columns)
+    def _parse(self, payload: bytes) -> dict[str, Any]:
+        return object_in(parse_event("event", payload), "payload")
 
-    def _columns(self, records: Sequence[dict[str, Any]]) -> DecodedEvents:
-        columns = self._reader.read(records)
-        return DecodedEvents(columns, self._times(columns, len(records)))
+    def _columns(self, events: Sequence[dict[str, Any]]) -> DecodedEvents:
+        columns = self._reader.read(events)
+        return DecodedEvents(columns, self._times(columns, len(events)))
 
     def _times(self, columns: Sequence[pa.Array], size: int) -> pa.Array:
         def read(rows: list[int]) -> pa.Array:
@@ -74,24 +104,19 @@ class JsonDecoder:
         return times
 
 
-class SelfDescribedDecoder:
+class SelfDescribedDecoder(_ParsingDecoder):
     """Decoder of events without a schema.
 
     :param fields: fields of the events, one column for each.
     """
-
-    decoder = "json"
 
     def __init__(self, format_: Format, fields: Sequence[Field]) -> None:
         self._format = format_
         self._fields = fields
         self._numbers = {(field.name, field.type): number for number, field in enumerate(fields)}
 
-    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
-        """Return the events of all decodable payloads, in order, and the undecodable payloads."""
-        return _decode_parsed(payloads, self._parse, self._columns)
-
-    def _parse(self, payload: bytes) -> _Row:
+    def _parse(self, payload: bytes) -> tuple[list[tuple[int, Any]], Any]:
+        """Return column numbers and values of an event, and its time."""
         body = read_body(self._format, payload)
         values: list[tuple[int, Any]] = []
         for name, value in body.fields.items():
@@ -99,48 +124,10 @@ class SelfDescribedDecoder:
             values.append((self._numbers[column_name(name), type_], column_value(value, type_)))
         return values, body.time
 
-    def _columns(self, rows: Sequence[_Row]) -> DecodedEvents:
-        columns: list[list[Any]] = [[None] * len(rows) for _ in self._fields]
-        for place, (values, _) in enumerate(rows):
+    def _columns(self, events: Sequence[tuple[list[tuple[int, Any]], Any]]) -> DecodedEvents:
+        columns: list[list[Any]] = [[None] * len(events) for _ in self._fields]
+        for place, (values, _) in enumerate(events):
             for number, value in values:
                 columns[number][place] = value
         arrays = [pa.array(values, arrow_type(field.type)) for values, field in zip(columns, self._fields, strict=True)]
-        return DecodedEvents(arrays, convert(read_times, [time for _, time in rows]))
-
-
-def _decode_parsed(
-    payloads: Sequence[bytes], parse: Callable[[bytes], _Parsed], columns: Callable[[Sequence[_Parsed]], DecodedEvents]
-) -> tuple[DecodedEvents | None, list[Undecodable]]:
-    """Parse each payload once, separately, and create columns of all valid events."""
-    parts: list[DecodedEvents] = []
-    failures: list[Undecodable] = []
-    for start in range(0, len(payloads), _AT_A_TIME):
-        parsed: list[_Parsed] = []
-        rows: list[int] = []
-        for row, payload in enumerate(payloads[start : start + _AT_A_TIME], start):
-            try:
-                parsed.append(parse(payload))
-                rows.append(row)
-            except (ValueError, ArithmeticError, RecursionError) as error:
-                failures.append(Undecodable.because(row, error))
-        while parsed:
-            try:
-                parts.append(columns(parsed))
-                break
-            except SchemaMismatchError as mismatch:
-                failures += [Undecodable.because(rows[place], reason) for place, reason in mismatch.reasons.items()]
-                parsed = [event for place, event in enumerate(parsed) if place not in mismatch.reasons]
-                rows = [row for place, row in enumerate(rows) if place not in mismatch.reasons]
-    return joined(parts), sorted(failures, key=lambda failure: failure.row)
-
-
-def _record(payload: bytes) -> dict[str, Any]:
-    """Return the fields of a platform or change event."""
-    document = parse_object(payload)
-    unknown = document.keys() - _KEYS
-    if unknown:
-        raise ValueError(f"the event has an unknown key {min(unknown)!r}")
-    record = document.get("payload")
-    if type(record) is not dict:
-        raise ValueError(f"payload is {kind_name(record)}, not an object")
-    return record
+        return DecodedEvents(arrays, convert(read_times, [time for _, time in events]))

@@ -33,8 +33,8 @@ def parse(payload: bytes) -> Any:
     :raises ValueError: if it is not JSON text, or if a value would change.
     """
     value = _DECODER.decode(payload.decode())
-    if b"\\u" in payload:
-        _encoded(value)
+    if b"\\u" in payload:  # half of a surrogate pair is not a character, and cannot be encoded
+        json.dumps(value, ensure_ascii=False, default=str).encode()
     return value
 
 
@@ -110,14 +110,9 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _encoded(value: Any) -> None:
-    """Raise UnicodeEncodeError if a value contains half of a surrogate pair, which is not a character."""
-    json.dumps(value, ensure_ascii=False, default=str).encode()
-
-
 def _exact_text(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json_text(key)}: {_exact_text(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_ENCODE(key)}: {_exact_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_exact_text, value)) + "]"
     return str(value) if isinstance(value, Decimal) else _ENCODE(value)
@@ -143,7 +138,7 @@ def read_times(values: list[Any]) -> pa.Array:
     """
     kinds = set(map(type, values)) - {type(None)}
     if kinds <= {str}:
-        return _times_of_texts(values)
+        return _check(pa.array(values, pa.string()).cast(arrow_type("timestamp")))
     if kinds <= {int}:
         return times_of_milliseconds(pa.array(values, pa.int64()))
     if kinds <= {int, str}:
@@ -180,10 +175,6 @@ def milliseconds_of_day(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is neither a whole number nor a time of day")
     hours, minutes, seconds = map(int, match.group(1, 2, 3))
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + int((match.group(4) or "0").ljust(3, "0"))
-
-
-def _times_of_texts(texts: list[str | None]) -> pa.Array:
-    return _check(pa.array(texts, pa.string()).cast(arrow_type("timestamp")))
 
 
 def _check(times: pa.Array) -> pa.Array:

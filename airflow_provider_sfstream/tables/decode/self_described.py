@@ -82,18 +82,27 @@ class Body(NamedTuple):
     time: str | int | None
 
 
-def read_body(format_: Format, payload: bytes) -> Body:
-    """Return the content of an event's payload.
+def parse_event(format_: Format, payload: bytes) -> dict[str, Any]:
+    """Return the JSON object of an event.
 
-    :raises ValueError: if it is not an event of the format, or a field cannot be a column.
+    :raises ValueError: if it has a key that the format does not have.
     """
     document = parse_object(payload)
     unknown = document.keys() - _KEYS[format_]
     if unknown:
         raise ValueError(f"the event has an unknown key {min(unknown)!r}")
-    event = _object(document, "event")
+    return document
+
+
+def read_body(format_: Format, payload: bytes) -> Body:
+    """Return the content of an event's payload.
+
+    :raises ValueError: if it is not an event of the format, or a field cannot be a column.
+    """
+    document = parse_event(format_, payload)
+    event = object_in(document, "event")
     if format_ == "push_topic":
-        fields = _object(document, "sobject")
+        fields = object_in(document, "sobject")
         if EVENT_TYPE in fields:
             raise ValueError(f"sobject has a field {EVENT_TYPE}, which is the name of another column")
         fields = {EVENT_TYPE: _text(event.get("type"), "event.type"), **fields}
@@ -101,7 +110,7 @@ def read_body(format_: Format, payload: bytes) -> Body:
         value = document.get("payload")
         fields = {"payload": value if value is None or type(value) is str else json_text(value)}
     else:
-        fields = _object(document, "payload")
+        fields = object_in(document, "payload")
     time = event.get("createdDate")
     return Body(_checked(fields), _time(fields) if time is None and format_ == "event" else time)
 
@@ -147,7 +156,11 @@ _TYPES: dict[type, str] = {
 }
 
 
-def _object(document: dict[str, Any], key: str) -> dict[str, Any]:
+def object_in(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object with a key.
+
+    :raises ValueError: if the value is not an object.
+    """
     value = document.get(key)
     if type(value) is not dict:
         raise ValueError(f"{key} is {kind_name(value)}, not an object")

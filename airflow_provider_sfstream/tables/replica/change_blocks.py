@@ -23,8 +23,8 @@ from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResu
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, sequences_of
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, SchemaPlan, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
@@ -190,7 +190,7 @@ def _change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]
 def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return the plan for reading the events of one table, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns))
-    change_schemas: dict[str, ChangeSchema] = {}
+    change_schemas: dict[str, SchemaPlan] = {}
     for schema_id, text in sorted(schemas.items()):
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
         stored_columns = [
@@ -202,7 +202,7 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
         for (field, _), column in zip(stored_columns, columns, strict=True):
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
-        change_schemas[schema_id] = ChangeSchema(text, placed(columns, hidden))
+        change_schemas[schema_id] = SchemaPlan(text, placed(columns, hidden))
     return ChangePlan(registry.columns, change_schemas, changes.first_sequences, changes.rules, changes.references)
 
 

@@ -22,12 +22,12 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.rows.change_decoding import ChangeSchema
+    from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 
 log = logging.getLogger(__name__)
 
 
-def documented_fields(schema: ChangeSchema) -> dict[str, str]:
+def documented_fields(schema: SchemaPlan) -> dict[str, str]:
     """Return the columns of a schema, each with the schema's description of its field."""
     parsed = json.loads(schema.schema_json)
     documented = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]

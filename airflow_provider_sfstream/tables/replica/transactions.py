@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.rows.change_batches import sequences_of, transaction_schema, transactions
+from airflow_provider_sfstream.tables.rows.change_batches import TRANSACTION, sequences_of, transactions
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, by_value
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
@@ -74,7 +74,7 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
     last_key: str | None = None
     for rows, first_sequence, applied in windows:
         payloads = rows.select("window", "ordinal", "schema_id", "payload")
-        ends = payloads.map_batches(_last_two(schemas, first_sequence, applied), transaction_schema()).collect()
+        ends = payloads.map_batches(_last_two(schemas, first_sequence, applied), TRANSACTION).collect()
         keyed_events = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
         if last_key is None and keyed_events:
             last_key = keyed_events[-1][1]

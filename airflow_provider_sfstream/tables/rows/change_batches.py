@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,6 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.rows.change_decoding import (
     ChangeDecoder,
-    ChangeSchema,
     DecodedChanges,
     is_overflow,
     lengths,
@@ -35,21 +34,19 @@ from airflow_provider_sfstream.tables.rows.change_fold import set_array
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     Rows,
+    SchemaPlan,
     WindowReference,
     by_value,
-    quarantine_schema,
-    quarantined,
-    reasons_of,
+    undecodable_rows,
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
-
-__all__ = ["ChangePlan", "ChangeSchema", "change_rows", "sequences_of", "transaction_schema", "transactions"]
 
 _LARGEST_BATCH = 1 << 12
 _LARGEST_PIECE = 8 << 20
 """Maximum rows, and bytes of text, of a batch, besides one row per event: an event can refer to very many records, and
 a column of a batch holds at most 2 GiB of text."""
-_TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}
+TRANSACTION = pa.schema([("_sequence", pa.int64()), ("_transaction_key", pa.string())])
+"""Layout of the rows of :func:`transactions`."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class ChangePlan:
     """
 
     columns: dict[str, ColumnType]
-    schemas: dict[str, ChangeSchema]
+    schemas: dict[str, SchemaPlan]
     first_sequences: tuple[int, ...]
     rules: FieldRules = NO_RULES
     windows: tuple[WindowReference, ...] = ()
@@ -72,11 +69,6 @@ class ChangePlan:
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
         return arrow_schema(CHANGE_ENVELOPE | self.columns)
-
-
-def transaction_schema() -> pa.Schema:
-    """Return the layout of the rows of :func:`transactions`."""
-    return arrow_schema(_TRANSACTION)
 
 
 def change_rows(
@@ -98,13 +90,12 @@ def change_rows(
     def rows(batches: Batches) -> Batches:
         for batch in batches:
             counted: Counter[Any] = Counter()
-            for group, decoder in _by_schema(batch, plan):
+            for schema_id, group in by_value(batch, "schema_id"):
+                decoder = _decoder(plan.schemas[schema_id], tuple(plan.columns), plan.rules)
                 changes, failures = decoder.decode(group)
                 if failures:
-                    unreadable = group.take([failure.row for failure in failures])
-                    reasons = reasons_of(failures, plan.windows, unreadable)
-                    quarantine(quarantined(unreadable, reasons, plan.windows, quarantine_schema()))
-                    counted.update(("undecodable", window) for window in unreadable.column("window").to_pylist())
+                    quarantine(undecodable_rows(group, failures, plan.windows))
+                    counted.update(("undecodable", group["window"][failure.row].as_py()) for failure in failures)
                 if changes is not None:
                     counted["decoder", decoder.decoder] += len(changes.landed)
                     for part in _exploded(plan, changes, counted):
@@ -129,13 +120,13 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> R
                 reader = _key_decoder(schemas.get(schema_id, ""))
                 keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
                 arrays = [sequences_of(group, first_sequences), keys]
-                yield pa.RecordBatch.from_arrays(arrays, schema=transaction_schema())
+                yield pa.RecordBatch.from_arrays(arrays, schema=TRANSACTION)
 
     return rows
 
 
 @lru_cache(maxsize=256)
-def _decoder(schema: ChangeSchema, table: tuple[str, ...], rules: FieldRules) -> ChangeDecoder:
+def _decoder(schema: SchemaPlan, table: tuple[str, ...], rules: FieldRules) -> ChangeDecoder:
     """Return a cached decoder, shared by the tasks of a Python worker together with the bitmaps that it has read."""
     return ChangeDecoder(schema, table, rules)
 
@@ -147,12 +138,6 @@ def _key_decoder(schema_json: str) -> AvroDecoder | None:
         return AvroDecoder(schema_json)
     except ValueError:
         return None
-
-
-def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.RecordBatch, ChangeDecoder]]:
-    table = tuple(plan.columns)
-    for schema_id, group in by_value(batch, "schema_id"):
-        yield group, _decoder(plan.schemas[schema_id], table, plan.rules)
 
 
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:

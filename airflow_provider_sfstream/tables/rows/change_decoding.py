@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents, Undecodable
+from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents, Undecodable, decoded_rows
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
+from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
 from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns
 
@@ -30,15 +32,6 @@ _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _REASONS = ("gap", "diff")
 _RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
 """Record ID of 15 characters, of 18 with its checksum, or a key prefix that stands for many records (``001*``)."""
-
-
-@dataclass(frozen=True)
-class ChangeSchema:
-    """Avro schema of an entity's change events, and the table's column, or ``None``, for each of its
-    ``replica_columns``."""
-
-    schema_json: str
-    columns: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +66,7 @@ class ChangeDecoder:
 
     def __init__(
         self,
-        schema: ChangeSchema,
+        schema: SchemaPlan,
         table: Sequence[str],
         rules: FieldRules = NO_RULES,
     ) -> None:
@@ -100,14 +93,14 @@ class ChangeDecoder:
         decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
         if decoded is None:
             return None, failures
-        readable = _decoded_rows(len(landed), failures)
+        readable = decoded_rows(len(landed), failures)
         changes, unreadable = self._changes(landed.take(readable) if failures else landed, decoded)
         if not unreadable:
             return changes, failures
         # Rare: decode the remaining events again, without the failed ones.
         failures += (Undecodable.because(int(readable[row]), reason) for row, reason in unreadable.items())
         failures.sort(key=lambda failure: failure.row)
-        remaining = landed.take(_decoded_rows(len(landed), failures))
+        remaining = landed.take(decoded_rows(len(landed), failures))
         return (self.decode(remaining)[0] if len(remaining) else None), failures
 
     def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
@@ -121,9 +114,7 @@ class ChangeDecoder:
         unreadable = {int(patches[row]): reason for row, reason in set_columns.unreadable.items()}
         without_id = np.flatnonzero((lengths(record_ids) == 0) & ~is_overflow(types))
         unreadable |= {int(row): "the event has no record ID" for row in without_id}
-        unreadable |= {
-            row: f"{invalid_id[:40]!r} is not a record ID" for row, invalid_id in _wrong_ids(record_ids).items()
-        }
+        unreadable |= _wrong_ids(record_ids)
         everything = self._bitmaps.everything()
         bits = np.zeros((len(landed), len(everything)), np.int64)
         bits[operations == _OPERATIONS.index("full")] = everything
@@ -167,27 +158,25 @@ def transaction_keys(decoder: AvroDecoder, landed: pa.RecordBatch) -> pa.Array:
     if decoded is None:
         return pa.nulls(len(landed), pa.string())
     places = np.full(len(landed), -1)
-    places[_decoded_rows(len(landed), failures)] = np.arange(len(landed) - len(failures))
+    places[decoded_rows(len(landed), failures)] = np.arange(len(landed) - len(failures))
     return _header(decoded)["transactionKey"].take(pa.array(places, mask=places < 0))
 
 
 def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
-    lengths_of_lists: npt.NDArray[Any] = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return lengths_of_lists
+    return pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def is_overflow(types: pa.Array) -> npt.NDArray[np.bool_]:
     """Return a mask of the change types that are :data:`OVERFLOW`."""
-    mask: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
-    return mask
+    return is_true(pa.compute.equal(types, OVERFLOW))
 
 
 def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
-    """Return, for each event that has one, a text that is neither a record ID nor stands for many (``001*``)."""
+    """Return the reason for each event with a text that is neither a record ID nor stands for many (``001*``)."""
     ids = record_ids.flatten()
-    places = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
+    places = np.flatnonzero(~is_true(pa.compute.match_substring_regex(ids, _RECORD_ID)))
     events = np.repeat(np.arange(len(record_ids)), lengths(record_ids))
-    return {int(events[place]): str(ids[int(place)].as_py()) for place in places}
+    return {int(events[place]): f"{str(ids[int(place)].as_py())[:40]!r} is not a record ID" for place in places}
 
 
 def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
@@ -203,10 +192,6 @@ def _operations(types: pa.Array, with_diff: npt.NDArray[np.bool_]) -> tuple[npt.
     gap, with_diff = _OPERATIONS.index("gap"), with_diff & (operations == _OPERATIONS.index("patch"))
     operations[with_diff] = gap
     return operations, np.where(operations == gap, with_diff.astype(np.int64), -1)
-
-
-def _decoded_rows(count: int, failures: Sequence[Undecodable]) -> npt.NDArray[np.int64]:
-    return np.delete(np.arange(count), [failure.row for failure in failures])
 
 
 def _with_nulls(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:

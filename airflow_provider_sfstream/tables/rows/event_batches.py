@@ -6,7 +6,7 @@ Requires pyarrow and fastavro, uses pyruhvro if installed, and no other dependen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import (
     Undecodable,
     arrow_schema,
     arrow_type,
+    decoded_rows,
     record_batch,
 )
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
@@ -65,7 +66,6 @@ NO_PAYLOAD = "the landed row has no payload: the event was erased, as the manife
 """Quarantine reason of an event with an empty payload."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
-Decoder = AvroDecoder | JsonDecoder | SelfDescribedDecoder
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class WindowReference:
 @dataclass(frozen=True)
 class SchemaPlan:
     """Avro schema of a table, for payloads of either encoding, and the table's column, or ``None``, for each of its
-    members."""
+    members, or for each of its ``replica_columns`` in a replica."""
 
     schema_json: str
     columns: tuple[str | None, ...]
@@ -144,13 +144,12 @@ class DecodedRows:
 def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
     """Decode landed rows of one table, each once."""
     result = DecodedRows()
-    for group, source, decoder in _by_source(batch, plan):
+    for group, format_, source in _by_source(batch, plan):
+        decoder = _decoder(format_, source)
         decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
         if failures:
-            failed_rows = group.take([failure.row for failure in failures])
-            reasons = reasons_of(failures, plan.windows, failed_rows)
-            result.quarantined.append(quarantined(failed_rows, reasons, plan.windows, quarantine_schema()))
-            group = _without(group, {failure.row for failure in failures})
+            result.quarantined.append(undecodable_rows(group, failures, plan.windows))
+            group = group.take(decoded_rows(len(group), failures))
         if decoded is not None:
             result.decoders[decoder.decoder] += len(group)
             rows = _assemble(plan, source, decoded, group)
@@ -166,13 +165,13 @@ def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...
         for batch in batches:
             schema_ids = batch.column("schema_id").to_pylist()
             texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
-            yield quarantined(batch, texts, windows, quarantine_schema())
+            yield quarantined(batch, texts, windows)
 
     return rows
 
 
 @lru_cache(maxsize=256)
-def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> Decoder:
+def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> AvroDecoder | JsonDecoder | SelfDescribedDecoder:
     """Return a cached decoder, shared by the tasks of a Python worker with the result of probing its first payloads."""
     if isinstance(source, FieldsPlan):
         return SelfDescribedDecoder(format_, source.fields)
@@ -181,16 +180,14 @@ def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> Decoder:
 
 def _by_source(
     batch: pa.RecordBatch, plan: TablePlan
-) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, Decoder]]:
-    """Split a batch by decoder, and yield each part with its plan."""
+) -> Iterator[tuple[pa.RecordBatch, Format, SchemaPlan | FieldsPlan]]:
+    """Split a batch by format and schema, and yield each part with its plan."""
     for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
-            fields = plan.fields[format_]
-            yield part, fields, _decoder(format_, fields)
+            yield part, format_, plan.fields[format_]
             continue
         for schema_id, group in by_value(part, "schema_id"):
-            schema = plan.schemas[schema_id]
-            yield group, schema, _decoder(format_, schema)
+            yield group, format_, plan.schemas[schema_id]
 
 
 def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
@@ -199,10 +196,6 @@ def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.Recor
     for value in pa.compute.unique(values).to_pylist():
         chosen = values.is_null() if value is None else pa.compute.fill_null(pa.compute.equal(values, value), False)
         yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
-
-
-def _without(group: pa.RecordBatch, rows: set[int]) -> pa.RecordBatch:
-    return group.filter(pa.array([row not in rows for row in range(len(group))], pa.bool_()))
 
 
 def _assemble(
@@ -267,13 +260,11 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
     }
 
 
-def reasons_of(
-    failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], failed_rows: pa.RecordBatch
-) -> list[str]:
-    """Return why payloads cannot be decoded, without quoted values if they must not be stored.
-
-    :param failed_rows: landed rows of the payloads, in the same order.
-    """
+def undecodable_rows(
+    landed: pa.RecordBatch, failures: Sequence[Undecodable], windows: tuple[WindowReference, ...]
+) -> pa.RecordBatch:
+    """Return the undecodable rows as quarantine rows. Reasons quote no values that must not be stored."""
+    failed_rows = landed.take([failure.row for failure in failures])
     has_rules = any(window.has_rules for window in windows)
     reasons = []
     for failure, payload in zip(failures, failed_rows.column("payload"), strict=True):
@@ -281,12 +272,10 @@ def reasons_of(
         hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_DETAILS_OMITTED})"
         reason = hidden_reason if has_rules else failure.reason
         reasons.append(reason if payload.as_py() else NO_PAYLOAD)
-    return reasons
+    return quarantined(failed_rows, reasons, windows)
 
 
-def quarantined(
-    group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
-) -> pa.RecordBatch:
+def quarantined(group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...]) -> pa.RecordBatch:
     """Return landed rows as quarantine rows, each with its reason. A payload with fields that must not be stored stays
     only in the landing."""
     envelope = _envelope(windows, group)
@@ -298,4 +287,4 @@ def quarantined(
     }
     if any(window.has_rules for window in windows):
         values["payload"] = pa.nulls(len(group), pa.binary())
-    return pa.RecordBatch.from_arrays([values[field.name].cast(field.type) for field in schema], schema=schema)
+    return record_batch(values, quarantine_schema(), len(group))

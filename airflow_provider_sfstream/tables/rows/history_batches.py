@@ -129,9 +129,12 @@ def holding_versions(columns: Columns) -> Rows:
 
 def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.RecordBatch:
     """Return the version that each row of a table represents."""
-    commit_times, refreshed_at = rows["_commit_time"], rows["_refreshed_at"]
-    operations = _operations(rows["_dirty"], rows["_deleted"], commit_times, refreshed_at)
-    computed = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": operations}
+    dirty, commit, refreshed = rows["_dirty_reason"].is_valid(), rows["_commit_time"], rows["_refreshed_at"]
+    is_fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
+    names = ["unknown", "delete", "refresh"]
+    conditions = pa.StructArray.from_arrays([dirty, rows["_deleted"], is_fetched], names)
+    operations = pc.case_when(conditions, *(pa.scalar(name) for name in (*names, "upsert")))
+    computed = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": operations, "_dirty": dirty}
     schema = version_schema(columns)
     arrays = [computed[name] if name in computed else rows[name] for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -140,14 +143,6 @@ def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.Reco
 def _begins(rows: pa.RecordBatch) -> pa.Array:
     """Return the begin of the version of each table row: its last change, or a later refresh."""
     return later(rows["_commit_time"], rows["_refreshed_at"])
-
-
-def _operations(dirty: pa.Array, deleted: pa.Array, commit: pa.Array, refreshed: pa.Array) -> pa.Array:
-    """Return the operation that began each version."""
-    is_fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
-    names = ["unknown", "delete", "refresh"]
-    conditions = pa.StructArray.from_arrays([dirty, deleted, is_fetched], names)
-    return pc.case_when(conditions, *(pa.scalar(name) for name in (*names, "upsert")))
 
 
 def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -249,17 +244,8 @@ def _ended_versions(states: pa.RecordBatch, columns: Columns, deletes: Deletes) 
     is_ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
     if deletes == "hard":  # a deleted record has no row, hence no version
         is_ended &= ~is_true(states.column("_deleted"))
-    commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
-    dirty = states.column("_dirty_reason").is_valid()
-    operations = _operations(dirty, states.column("_deleted"), commit, refreshed)
-    begins = _begins(states)
-    ended_places = np.flatnonzero(is_ended)
-    values = {name: states.column(name) for name in states.schema.names}
-    values |= {"_operation": operations, "_dirty": dirty, "_valid_from": begins}
-    schema = version_schema(columns)
-    arrays = {name: values[name].take(pa.array(ended_places)) for name in schema.names if name != "_valid_to"}
-    arrays["_valid_to"] = begins.take(pa.array(ended_places + 1))
-    return record_batch(arrays, schema, len(ended_places))
+    places = np.flatnonzero(is_ended)
+    return _versions(states.take(pa.array(places)), _begins(states).take(pa.array(places + 1)), columns)
 
 
 def _is(steps: pa.RecordBatch, operation: str) -> Numbers:

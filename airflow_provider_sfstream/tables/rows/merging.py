@@ -81,28 +81,23 @@ class ChangesMerge:
         gap = change["_dirty_reason"].is_valid()
         is_known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
         is_unknown_record = pc.invert(pc.or_(is_known, _true(change["_full"])))
-        since = pc.coalesce(base["_dirty_since"], change["_dirty_since"])
-        values: dict[str, Any] = {
+        since = pc.if_else(gap, change["_dirty_since"], pc.coalesce(base["_dirty_since"], change["_dirty_since"]))
+        reason = pc.coalesce(change["_dirty_reason"], "unknown_record")
+        values = {
             "_deleted": pc.coalesce(change["_deleted"], base["_deleted"], False),
-            "_dirty": pc.or_(gap, is_unknown_record),
-            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(is_unknown_record, since, None)),
-            "_dirty_reason": pc.if_else(
-                gap, change["_dirty_reason"], pc.if_else(is_unknown_record, "unknown_record", None)
-            ),
             "_replay_id": change["_replay_id"],
             "_transaction_key": change["_transaction_key"],
             "_commit_time": later(change["_commit_time"], base["_commit_time"]),
         }
         new = {name: pc.if_else(applies, value, base[name]) for name, value in values.items()}
+        new |= _marked(base, pc.and_(applies, pc.or_(gap, is_unknown_record)), since, reason, clean=applies)
         new["Id"] = pc.coalesce(base["Id"], change["Id"])
         new["_sequence"] = pc.if_else(unseen, change["_sequence"], base["_sequence"])
         words = set_words(change["_set"], len(self.columns))
         for number, name in enumerate(self.columns):
             is_set = pa.array(sets_column(words, number))
             new[name] = pc.if_else(pc.and_(applies, is_set), change[name], base[name])
-        return _rows(base, new), pc.and_(applies, _true(change["_deleted"])) if self.deletes == "hard" else _all_false(
-            base
-        )
+        return _rows(base, new), _all(applies, _true(change["_deleted"]), self.deletes == "hard")
 
 
 @dataclass(frozen=True)
@@ -142,23 +137,15 @@ class RefreshMerge:
         takes_record = pc.and_(is_current, in_org)
         may_be_deleted = pc.and_(missing, self.is_full and self.moved_on and self.deletes == "hard")
         deleted = pc.if_else(takes_record, _true(image["_deleted"]), True)
-        reason = "changed_while_refreshed"
-        since = pc.coalesce(base["_dirty_since"], base["_commit_time"])
+        since = pc.if_else(
+            changed_later, pc.coalesce(base["_dirty_since"], base["_commit_time"]), image["_refreshed_at"]
+        )
+        is_dirty = pc.or_(changed_later, pc.and_(is_current, may_be_deleted))
         applied = pa.scalar(self.applied_sequence, pa.int64())
         new = {
             "Id": pc.coalesce(base["Id"], image["Id"]),
             "_deleted": pc.if_else(is_current, deleted, base["_deleted"]),
-            "_dirty": pc.if_else(is_current, may_be_deleted, pc.if_else(changed_later, True, base["_dirty"])),
-            "_dirty_since": pc.if_else(
-                is_current,
-                pc.if_else(may_be_deleted, image["_refreshed_at"], None),
-                pc.if_else(changed_later, since, base["_dirty_since"]),
-            ),
-            "_dirty_reason": pc.if_else(
-                is_current,
-                pc.if_else(may_be_deleted, reason, None),
-                pc.if_else(changed_later, reason, base["_dirty_reason"]),
-            ),
+            **_marked(base, is_dirty, since, "changed_while_refreshed", clean=is_current),
             "_sequence": pc.coalesce(base["_sequence"], applied),
             "_refreshed_at": pc.if_else(
                 takes_record, pc.coalesce(image["_refreshed_at"], base["_refreshed_at"]), base["_refreshed_at"]
@@ -166,7 +153,7 @@ class RefreshMerge:
         }
         for name in self.fetched:
             new[name] = pc.if_else(in_org if name in self.computed else takes_record, image[name], base[name])
-        dropped = _all(is_current, deleted, pc.invert(may_be_deleted)) if self.deletes == "hard" else _all_false(base)
+        dropped = _all(is_current, deleted, pc.invert(may_be_deleted), self.deletes == "hard")
         return _rows(base, new), dropped if self.is_full else pc.or_(dropped, pc.invert(exists))
 
     def gone(self, base: pa.RecordBatch, image: pa.RecordBatch) -> pa.BooleanArray:
@@ -202,14 +189,12 @@ class ColumnsMerge:
     applied_sequence: int | None
 
     def __call__(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
-        has_both, new = _all(_has(base), _has(image)), {}
-        takes_record = has_both
+        has_both = takes_record = pc.and_(_has(base), _has(image))
+        new: dict[str, pa.Array] = {}
         if self.applied_sequence is not None:
             takes_record = pc.and_(has_both, _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
             changed_later = _all(has_both, pc.invert(takes_record), pc.invert(_true(base["_dirty"])))
-            new["_dirty"] = pc.or_(_true(base["_dirty"]), changed_later)
-            new["_dirty_since"] = pc.if_else(changed_later, base["_commit_time"], base["_dirty_since"])
-            new["_dirty_reason"] = pc.if_else(changed_later, "changed_while_refreshed", base["_dirty_reason"])
+            new = _marked(base, changed_later, base["_commit_time"], "changed_while_refreshed")
         new |= {name: pc.if_else(takes_record, image[name], base[name]) for name in self.fetched}
         return _rows(base, new), pc.invert(_has(base))
 
@@ -230,14 +215,19 @@ class MarkMerge:
         new = {
             "Id": pc.coalesce(base["Id"], wrong["Id"]),
             "_deleted": _true(base["_deleted"]),
-            "_dirty": pc.or_(is_marked, _true(base["_dirty"])),
-            "_dirty_since": pc.if_else(
-                is_marked, pa.scalar(self.since, base["_dirty_since"].type), base["_dirty_since"]
-            ),
-            "_dirty_reason": pc.if_else(is_marked, "differs", base["_dirty_reason"]),
+            **_marked(base, is_marked, pa.scalar(self.since, base["_dirty_since"].type), "differs"),
             "_sequence": pc.coalesce(base["_sequence"], pa.scalar(self.applied_sequence, pa.int64())),
         }
-        return _rows(base, new), _all_false(base)
+        return _rows(base, new), pa.repeat(False, len(base))
+
+
+def _marked(base: pa.RecordBatch, dirty: Any, since: Any, reason: Any, *, clean: Any = False) -> dict[str, pa.Array]:
+    """Return the dirty columns of ``base`` after some rows became dirty, and other rows clean."""
+    return {
+        "_dirty": pc.if_else(dirty, True, pc.if_else(clean, False, base["_dirty"])),
+        "_dirty_since": pc.if_else(dirty, since, pc.if_else(clean, None, base["_dirty_since"])),
+        "_dirty_reason": pc.if_else(dirty, reason, pc.if_else(clean, None, base["_dirty_reason"])),
+    }
 
 
 def _rows(base: pa.RecordBatch, new: Mapping[str, Any]) -> pa.RecordBatch:
@@ -255,7 +245,3 @@ def _true(values: Any, of_null: bool = False) -> Any:
 
 def _all(*conditions: Any) -> Any:
     return reduce(pc.and_, conditions)
-
-
-def _all_false(base: pa.RecordBatch) -> Any:
-    return pa.repeat(False, len(base))

@@ -65,10 +65,10 @@ def packed(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
 
 def unpacked(content: pa.Buffer | bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of :func:`packed`; only the given columns, if any are given."""
-    if columns is None:
-        return pa.ipc.open_stream(content).read_all()
-    names = pa.ipc.open_stream(content).schema.names
-    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+    options = None
+    if columns is not None:
+        names = pa.ipc.open_stream(content).schema.names
+        options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
     return pa.ipc.open_stream(content, options=options).read_all()
 
 
@@ -232,7 +232,8 @@ def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the number of the file group of each ID."""
     if not ends:
         return np.zeros(len(ids), np.int64)
-    return np.searchsorted(np.array([end.encode() for end in ends]), _encoded(ids))
+    encoded_ids = np.array(pc.cast(ids, pa.binary()).to_pylist(), dtype=np.bytes_)
+    return np.searchsorted(np.array([end.encode() for end in ends]), encoded_ids)
 
 
 def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -255,7 +256,3 @@ def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int
     order = np.argsort(numbers, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
         yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))
-
-
-def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
-    return np.array(pc.cast(ids, pa.binary()).to_pylist(), dtype=np.bytes_)

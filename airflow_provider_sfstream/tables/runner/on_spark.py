@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +16,6 @@ from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 
 
-def union(frames: Iterable[Any]) -> Any:
-    """Return the rows of one or more DataFrames with the same columns as one."""
-    return reduce(lambda one, other: one.unionByName(other), frames)
-
-
-def _without_check() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class SparkFrame:
     """DataFrame as a frame.
@@ -33,7 +24,7 @@ class SparkFrame:
     """
 
     rows: Any
-    checked: Callable[[], None] = _without_check
+    checked: Callable[[], None] = lambda: None
 
     def select(self, *columns: str) -> SparkFrame:
         return self.with_rows(self.rows.select(*columns))
@@ -67,16 +58,9 @@ class SparkEngine:
     def __init__(self, spark: Any) -> None:
         configure(spark)
         self.spark = spark
+        self.landing = self.files = HadoopFiles(spark)
         self.application_id = str(spark.sparkContext.applicationId)
         self.tasks_at_once = int(spark.sparkContext.defaultParallelism)
-
-    @cached_property
-    def files(self) -> HadoopFiles:
-        return HadoopFiles(self.spark)
-
-    @property
-    def landing(self) -> HadoopFiles:
-        return self.files
 
     def prepare(self, windows: Sequence[LandedWindow]) -> None:
         """Do nothing: this engine can read any window."""
@@ -103,7 +87,8 @@ class SparkEngine:
         from pyspark.sql import functions as f
 
         numbered = [frame.rows.withColumn("_frame", f.lit(number)) for number, frame in enumerate(frames)]
-        rows = union(numbered).repartition(max(parts, self.tasks_at_once), *by)
+        rows = reduce(lambda one, other: one.unionByName(other), numbered)
+        rows = rows.repartition(max(parts, self.tasks_at_once), *by)
         return frames[0].with_rows((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
 
     def shuffle_blocks(self, blocks: SparkFrame, also: Sequence[int], file_groups: int) -> SparkFrame:

@@ -21,7 +21,6 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     QUARANTINE,
     Batches,
     decode_rows,
-    quarantine_schema,
     quarantined,
     refused_rows,
 )
@@ -48,7 +47,7 @@ def part_rows(part: Part, options: SourceOptions, schema: pa.Schema) -> Batches:
 
 def _raw(landed: Batches, part: Part, options: SourceOptions) -> Batches:
     for batch in landed:
-        yield quarantined(batch, [""] * len(batch), part.plan.windows, quarantine_schema())
+        yield quarantined(batch, [""] * len(batch), part.plan.windows)
 
 
 def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:

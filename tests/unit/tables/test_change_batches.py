@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.rows.change_batches import (
     ChangePlan,
-    ChangeSchema,
     change_rows,
     transactions,
 )
-from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
+from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan, WindowReference
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE, replica_columns
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from sfstream_localorg.records.fields import Field
@@ -50,7 +49,7 @@ Landed = tuple[str, int, int, bytes]
 def plan_of(schemas: dict[str, Record]) -> ChangePlan:
     registry = ColumnRegistry()
     placed = {
-        schema_id: ChangeSchema(
+        schema_id: SchemaPlan(
             json.dumps(schema),
             registry.place([(c.name, c.type) for c in replica_columns(schema)], reserved=TABLE_ENVELOPE),
         )

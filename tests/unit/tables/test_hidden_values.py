@@ -21,8 +21,14 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place_columns
 from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import treatment_of, under_rules
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
-from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows, hidden_fields
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    SchemaPlan,
+    TablePlan,
+    WindowReference,
+    decode_rows,
+    hidden_fields,
+)
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
     hidden_columns,
@@ -64,7 +70,7 @@ def change_plan(rules: FieldRules) -> ChangePlan:
     wanted = [(c.name, stored_type(c.type, how)) for c, how in zip(columns, hidden, strict=True) if how != "exclude"]
     registry = ColumnRegistry()
     names = placed(registry.place(wanted, reserved=TABLE_ENVELOPE), hidden)
-    return ChangePlan(registry.columns, {"a": ChangeSchema(TEXT, names)}, (1,), rules=rules)
+    return ChangePlan(registry.columns, {"a": SchemaPlan(TEXT, names)}, (1,), rules=rules)
 
 
 def changes(rules: FieldRules, payloads: list[bytes]) -> Iterator[tuple[dict[str, Any], set[str]]]:
