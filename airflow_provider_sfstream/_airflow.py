@@ -16,40 +16,30 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airflow.sdk import ObjectStoragePath
-    from airflow.sdk import conf as conf
-    from airflow.sdk.exceptions import AirflowException as AirflowException
-    from airflow.sdk.exceptions import AirflowFailException as AirflowFailException
-    from airflow.sdk.exceptions import AirflowNotFoundException as AirflowNotFoundException
-    from airflow.sdk.exceptions import (
-        AirflowOptionalProviderFeatureException as AirflowOptionalProviderFeatureException,
-    )
-    from airflow.sdk.exceptions import AirflowSkipException as AirflowSkipException
-    from airflow.sdk.exceptions import AirflowTaskTimeout as AirflowTaskTimeout
-    from airflow.sdk.exceptions import TaskDeferralTimeout as TaskDeferralTimeout
     from sqlalchemy.orm import Session
-else:
-    try:
-        from airflow.sdk.configuration import conf
-        from airflow.sdk.exceptions import (
-            AirflowException,
-            AirflowFailException,
-            AirflowNotFoundException,
-            AirflowOptionalProviderFeatureException,
-            AirflowSkipException,
-            AirflowTaskTimeout,
-            TaskDeferralTimeout,
-        )
-    except ImportError:  # Airflow 3.1
-        from airflow.configuration import conf
-        from airflow.exceptions import (
-            AirflowException,
-            AirflowFailException,
-            AirflowNotFoundException,
-            AirflowOptionalProviderFeatureException,
-            AirflowSkipException,
-            AirflowTaskTimeout,
-            TaskDeferralTimeout,
-        )
+
+try:
+    from airflow.sdk.configuration import conf
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowOptionalProviderFeatureException,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferralTimeout,
+    )
+except ImportError:  # Airflow 3.1
+    from airflow.configuration import conf
+    from airflow.exceptions import (  # type: ignore[attr-defined, no-redef]
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowOptionalProviderFeatureException,
+        AirflowSkipException,
+        AirflowTaskTimeout,
+        TaskDeferralTimeout,
+    )
 
 __all__ = [
     "AirflowException",

@@ -7,6 +7,7 @@ from typing import Any
 
 _PACKAGE = "airflow_provider_sfstream"
 _REPOSITORY = "airflow-provider-sfstream/airflow-provider-sfstream"
+_INTEGRATION = "Salesforce Pub/Sub API"
 _GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica", "publish", "on-call")
 
 
@@ -22,68 +23,27 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Drain Salesforce platform events and change events into your lake, in replay windows.",
         "integrations": [
             {
-                "integration-name": "Salesforce Pub/Sub API",
+                "integration-name": _INTEGRATION,
                 "external-doc-url": "https://developer.salesforce.com/docs/platform/pub-sub-api/overview",
                 "how-to-guide": [f"https://github.com/{_REPOSITORY}/blob/main/docs/{name}.md" for name in _GUIDES],
                 "logo": f"https://raw.githubusercontent.com/{_REPOSITORY}/main/docs/images/logo.svg",
                 "tags": ["service"],
             }
         ],
-        "operators": [
-            {
-                "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [
-                    f"{_PACKAGE}.operators.accept_replay_loss",
-                    f"{_PACKAGE}.operators.check_streams",
-                    f"{_PACKAGE}.operators.drain_replay_window",
-                    f"{_PACKAGE}.operators.erase_records",
-                    f"{_PACKAGE}.operators.event_channel",
-                    f"{_PACKAGE}.operators.event_log",
-                    f"{_PACKAGE}.operators.maintain_tables",
-                    f"{_PACKAGE}.operators.managed_event_subscription",
-                    f"{_PACKAGE}.operators.prune_replay_windows",
-                    f"{_PACKAGE}.operators.publish_events",
-                    f"{_PACKAGE}.operators.refresh_replica",
-                    f"{_PACKAGE}.operators.replay_position",
-                    f"{_PACKAGE}.operators.replica",
-                    f"{_PACKAGE}.operators.restore_replay_position",
-                    f"{_PACKAGE}.operators.salesforce_preflight",
-                    f"{_PACKAGE}.operators.spark_submit_event_log",
-                    f"{_PACKAGE}.operators.spark_submit_refresh_replica",
-                    f"{_PACKAGE}.operators.spark_submit_replica",
-                ],
-            }
-        ],
-        "sensors": [
-            {
-                "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [f"{_PACKAGE}.sensors.salesforce_allocation", f"{_PACKAGE}.sensors.salesforce_event"],
-            }
-        ],
-        "triggers": [
-            {
-                "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [
-                    f"{_PACKAGE}.triggers.salesforce_allocation",
-                    f"{_PACKAGE}.triggers.salesforce_event",
-                ],
-            }
-        ],
-        "hooks": [
-            {
-                "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [
-                    f"{_PACKAGE}.hooks.event_channel",
-                    f"{_PACKAGE}.hooks.event_topics",
-                    f"{_PACKAGE}.hooks.managed_event_subscription",
-                    f"{_PACKAGE}.hooks.replay_store",
-                    f"{_PACKAGE}.hooks.salesforce_allocations",
-                    f"{_PACKAGE}.hooks.salesforce_pubsub",
-                    f"{_PACKAGE}.hooks.salesforce_records",
-                    f"{_PACKAGE}.hooks.salesforce_streaming",
-                ],
-            }
-        ],
+        "operators": _modules(
+            "operators",
+            "accept_replay_loss check_streams drain_replay_window erase_records event_channel event_log "
+            "maintain_tables managed_event_subscription prune_replay_windows publish_events refresh_replica "
+            "replay_position replica restore_replay_position salesforce_preflight spark_submit_event_log "
+            "spark_submit_refresh_replica spark_submit_replica",
+        ),
+        "sensors": _modules("sensors", "salesforce_allocation salesforce_event"),
+        "triggers": _modules("triggers", "salesforce_allocation salesforce_event"),
+        "hooks": _modules(
+            "hooks",
+            "event_channel event_topics managed_event_subscription replay_store salesforce_allocations "
+            "salesforce_pubsub salesforce_records salesforce_streaming",
+        ),
         "notifications": [f"{_PACKAGE}.notifications.salesforce_stream.SalesforceStreamNotifier"],
         "asset-uris": [
             {
@@ -118,6 +78,12 @@ def get_provider_info() -> dict[str, Any]:
             }
         },
     }
+
+
+def _modules(package: str, names: str) -> list[dict[str, Any]]:
+    """Return the entry of modules of a package, by their names with spaces between them."""
+    modules = [f"{_PACKAGE}.{package}.{name}" for name in names.split()]
+    return [{"integration-name": _INTEGRATION, "python-modules": modules}]
 
 
 def _salesforce_connection_type() -> dict[str, Any]:

@@ -81,7 +81,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         :raises TopicNotFoundError: if the org has none, or hides it from this user.
         """
-        parsed = ManagedSubscription.parse(subscription)
+        parsed = ManagedSubscription(subscription)
         with self.get_conn() as client:
             return client.get(parsed)
 
@@ -116,7 +116,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
             Salesforce does not accept a value.
         :raises TopicNotFoundError: if it does not exist or is hidden from this user, and ``topic`` is ``None``.
         """
-        parsed = ManagedSubscription.parse(subscription)
+        parsed = ManagedSubscription(subscription)
         topic_name = None if topic is None else Topic.parse(topic, "pubsub").name
         if state == "stopped":
             check_confirmed(confirm_position_loss, f"stopping managed event subscription {subscription}")
@@ -157,7 +157,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         :raises ConfigurationError: without ``confirm_position_loss``. Nothing was contacted.
         """
         check_confirmed(confirm_position_loss, f"deleting managed event subscription {subscription}")
-        parsed = ManagedSubscription.parse(subscription)
+        parsed = ManagedSubscription(subscription)
         with self.get_conn() as client:
             record = client.delete(parsed)
         if record is not None:
@@ -190,7 +190,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
         from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, wait_until_seen
 
-        parsed = ManagedSubscription.parse(subscription)
+        parsed = ManagedSubscription(subscription)
         expected = {"running": Visibility.OPEN, "stopped": Visibility.STOPPED, "deleted": Visibility.UNKNOWN}[state]
         self.log.info("Waiting until managed event subscription %s %s at the Pub/Sub API.", parsed.text, expected.value)
         with PubSubClient(self.token_provider(), **pubsub_arguments(self.settings())) as client:

@@ -179,6 +179,6 @@ def _may_be_unseen(changed: bool, context: Context) -> bool:
 
 def _check(managed_subscription: str, visibility_timeout: float) -> None:
     if not is_template(managed_subscription):
-        ManagedSubscription.parse(managed_subscription)
+        ManagedSubscription(managed_subscription)
     if not visibility_timeout > 0:
         raise ConfigurationError(f"visibility_timeout={visibility_timeout!r} must be a number of seconds above 0.")

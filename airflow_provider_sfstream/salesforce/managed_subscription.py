@@ -19,35 +19,33 @@ _STORED_COMMITS = 1_000
 
 @dataclass(frozen=True)
 class ManagedSubscription:
-    """A ``ManagedEventSubscription`` of an org, named by exactly one of developer name and record ID."""
+    """A ``ManagedEventSubscription`` of an org.
 
-    developer_name: str | None = None
-    subscription_id: str | None = None
+    :param text: 15 or 18 characters that begin with ``18x``: the ID of the record. Else its developer name: at most 80
+        letters, digits and underscores, beginning with a letter, no underscore at the end or after another.
+    :raises ConfigurationError: if it is neither. Nothing was contacted.
+    """
+
+    text: str
 
     def __post_init__(self) -> None:
-        names = [text for text in (self.developer_name, self.subscription_id) if text is not None]
-        is_valid = len(names) == 1 and (
-            _ID.fullmatch(names[0]) if self.developer_name is None else _is_developer_name(names[0])
-        )
-        if not is_valid:
-            raise _invalid_name(names[0] if len(names) == 1 else None)
-
-    @classmethod
-    def parse(cls, text: str) -> ManagedSubscription:
-        """Return the managed subscription that ``text`` names.
-
-        :param text: 15 or 18 characters that begin with ``18x``: the ID of the record. Else its developer name: at
-            most 80 letters, digits and underscores, beginning with a letter, no underscore at the end or after another.
-        :raises ConfigurationError: if it is neither. Nothing was contacted.
-        """
-        if not isinstance(text, str):
-            raise _invalid_name(text)
-        return cls(subscription_id=text) if text.startswith("18") else cls(developer_name=text)
+        text = self.text if isinstance(self.text, str) else ""
+        if not _ID.fullmatch(text) and not (_DEVELOPER_NAME.fullmatch(text) and len(text) <= _LONGEST_NAME):
+            raise ConfigurationError(
+                f"{self.text!r} does not name a managed event subscription. Use its developer name (at most "
+                f"{_LONGEST_NAME} letters, digits and single underscores, beginning with a letter) or its ID (15 or 18 "
+                "characters beginning with 18x). Nothing was contacted."
+            )
 
     @property
-    def text(self) -> str:
-        """The developer name or the ID, as accepted by :meth:`parse`."""
-        return self.developer_name or self.subscription_id or ""
+    def subscription_id(self) -> str | None:
+        """The ID of the record, if it is named by the ID."""
+        return self.text if self.text.startswith("18") else None
+
+    @property
+    def developer_name(self) -> str | None:
+        """The developer name, if it is named by that."""
+        return None if self.text.startswith("18") else self.text
 
     @property
     def description(self) -> str:
@@ -56,18 +54,6 @@ class ManagedSubscription:
 
     def __str__(self) -> str:
         return self.text
-
-
-def _is_developer_name(text: str) -> bool:
-    return len(text) <= _LONGEST_NAME and _DEVELOPER_NAME.fullmatch(text) is not None
-
-
-def _invalid_name(text: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"{text!r} does not name a managed event subscription. Use its developer name (at most 80 letters, digits and "
-        "single underscores, beginning with a letter) or its ID (15 or 18 characters beginning with 18x). "
-        "Nothing was contacted."
-    )
 
 
 _REFUSED = (

@@ -189,7 +189,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         with ExitStack() as stack:
             source = client = stack.enter_context(self._hook(topic).get_conn())
             if self.managed_subscription is not None:
-                subscription = ManagedSubscription.parse(self.managed_subscription)
+                subscription = ManagedSubscription(self.managed_subscription)
                 source = stack.enter_context(ManagedSource(client, subscription, commits=False))
             try:
                 return poll(source, topic.name, after, self._conditions)

@@ -185,7 +185,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         if self.managed_subscription is None:
             return client, await self.start(stream)
         managed = await imported("airflow_provider_sfstream.streams.managed.source")
-        subscription = ManagedSubscription.parse(self.managed_subscription)
+        subscription = ManagedSubscription(self.managed_subscription)
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 
     def stream(self, org_id: str) -> Stream:
@@ -216,7 +216,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
     def _check(self) -> None:
         topic = Topic.parse(self.topic, self.api)
         if self.managed_subscription is not None:
-            ManagedSubscription.parse(self.managed_subscription)
+            ManagedSubscription(self.managed_subscription)
             if topic.api != "pubsub" or self.after is not None:
                 raise ConfigurationError(
                     f"{self.topic}: a managed_subscription requires the Pub/Sub API and has its own position. Remove "

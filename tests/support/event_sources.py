@@ -123,7 +123,7 @@ class _ManagedApi(EventSourceAdapter):
         name = f"{topic.rpartition('/')[2].removesuffix('__e') or 'Nothing'}_{beginning.value}"
         if topic in [one["name"] for one in self.org.admin("GET", "/topics")["topics"]]:
             self.org.managed_subscription(name, topic, default_replay=beginning.name)
-        return ManagedSubscription.parse(name)
+        return ManagedSubscription(name)
 
     def _are_free(self) -> bool:
         names = {source.subscription.developer_name for source in self.sources.values()}

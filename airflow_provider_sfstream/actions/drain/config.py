@@ -193,7 +193,7 @@ class DrainConfig:
                 "Managed event subscriptions exist only on the Pub/Sub API. Remove api='streaming'."
             )
         if not is_template(managed_subscription):
-            ManagedSubscription.parse(managed_subscription)
+            ManagedSubscription(managed_subscription)
 
     def _check_interval(self) -> None:
         """Refuse arguments that do not go with ``mode="interval"``."""

@@ -39,7 +39,7 @@ def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     if managed is None:
         outcome = _drain_position(drain, run)
     else:
-        outcome = _drain_managed(drain, ManagedSubscription.parse(managed), run)
+        outcome = _drain_managed(drain, ManagedSubscription(managed), run)
     return _result(outcome, drain)
 
 

@@ -136,7 +136,7 @@ class ToolingClient(ToolingRecordsClient):
         what = f"managed event subscription {developer_name} on {topic_name}"
         metadata = _metadata({"topic_name": topic_name, **settings})
         record_id = self._post(_OBJECT, developer_name, metadata, what)
-        return self.get(ManagedSubscription.parse(record_id or developer_name))
+        return self.get(ManagedSubscription(record_id or developer_name))
 
     def get(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord:
         """Return the record of ``subscription``."""
@@ -153,7 +153,7 @@ class ToolingClient(ToolingRecordsClient):
         Salesforce returns the metadata of one record per request.
         """
         rows = self._query(f"SELECT Id FROM {_OBJECT}", _ALL)  # noqa: S608
-        records = (self.find(ManagedSubscription.parse(str(row["Id"]))) for row in rows)
+        records = (self.find(ManagedSubscription(str(row["Id"]))) for row in rows)
         return sorted((record for record in records if record is not None), key=lambda record: record.developer_name)
 
     def update(self, subscription: ManagedSubscription, **changes: str) -> ManagedEventSubscriptionRecord:
@@ -165,7 +165,7 @@ class ToolingClient(ToolingRecordsClient):
         record = _record(row)
         metadata = {**row["Metadata"], **_metadata(changes)}
         self._patch(_OBJECT, record.id, record.developer_name, metadata, str(record))
-        return self.get(ManagedSubscription.parse(record.id))
+        return self.get(ManagedSubscription(record.id))
 
     def delete(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
         """Delete the record and return its last state; ``None`` if it does not exist or is hidden from this user."""

@@ -220,7 +220,7 @@ def test_the_connection_can_be_tested(org: LocalOrg, hook: ManagedEventSubscript
 
 def read(org: LocalOrg, name: str, count: int) -> list[bytes] | None:
     """Return the replay IDs of the next events of a subscription; ``None`` while another stream uses it."""
-    subscription = ManagedSubscription.parse(name)
+    subscription = ManagedSubscription(name)
     try:
         with (
             pubsub_client(org) as client,
@@ -279,7 +279,7 @@ class TestVisibility:
         hook.ensure(name, topic="/event/Invoice__e")
         with (
             pubsub_client(org) as client,
-            client.managed_subscribe(ManagedSubscription.parse(name), idle_timeout=0.3) as stream,
+            client.managed_subscribe(ManagedSubscription(name), idle_timeout=0.3) as stream,
         ):
             assert next(stream) is None
             hook.wait_until_visible(name, timeout=60)

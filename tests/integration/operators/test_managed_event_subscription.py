@@ -94,7 +94,7 @@ def commit_everything(org: LocalOrg, name: str) -> bytes:
         try:
             with (
                 pubsub_client(org) as client,
-                client.managed_subscribe(ManagedSubscription.parse(name), limit=100, idle_timeout=5.0) as stream,
+                client.managed_subscribe(ManagedSubscription(name), limit=100, idle_timeout=5.0) as stream,
             ):
                 while last not in (next(stream) or _NOTHING).replay_ids:
                     pass

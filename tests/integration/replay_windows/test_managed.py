@@ -85,7 +85,7 @@ class Managed:
         with (
             self.client(target) as client,
             ManagedSource(
-                client, ManagedSubscription.parse(self.name), is_landed=is_landed, busy_timeout=busy_timeout
+                client, ManagedSubscription(self.name), is_landed=is_landed, busy_timeout=busy_timeout
             ) as source,
         ):
             try:

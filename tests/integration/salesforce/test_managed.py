@@ -62,7 +62,7 @@ def opened(org: LocalOrg, client: PubSubClient, name: str, **options: float | by
 
 def occupied(client: PubSubClient, name: str, **options: float | bytes | None) -> ManagedStream:
     arguments: dict[str, Any] = {"idle_timeout": SECONDS, **options}
-    return client.managed_subscribe(ManagedSubscription.parse(name), **arguments)
+    return client.managed_subscribe(ManagedSubscription(name), **arguments)
 
 
 def take(stream: ManagedStream, count: int) -> list[bytes]:
@@ -481,7 +481,7 @@ class TestAsyncio:
         self, org: LocalOrg, topic: str, name: str
     ) -> None:
         events = publish(org, topic, 250)
-        subscription = ManagedSubscription.parse(name)
+        subscription = ManagedSubscription(name)
         async with async_pubsub_client(org) as client:
             for _ in range(2):
                 await asyncio.to_thread(wait_until, lambda: is_free(org, name), what="the end of the previous stream")
@@ -491,7 +491,7 @@ class TestAsyncio:
 
     async def test_busy_stopped_and_unknown_subscriptions_raise(self, org: LocalOrg, topic: str, name: str) -> None:
         publish(org, topic, 1)
-        subscription = ManagedSubscription.parse(name)
+        subscription = ManagedSubscription(name)
         async with (
             async_pubsub_client(org) as client,
             aclosing(client.managed_subscribe(subscription, silence_timeout=SECONDS)) as stream,
@@ -502,7 +502,7 @@ class TestAsyncio:
             org.managed_subscription(name, topic, state="STOP")
             with pytest.raises(SubscriptionStoppedError, match=name):
                 await anext(stream)
-            unknown = client.managed_subscribe(ManagedSubscription.parse("Nowhere"), silence_timeout=SECONDS)
+            unknown = client.managed_subscribe(ManagedSubscription("Nowhere"), silence_timeout=SECONDS)
             with pytest.raises(TopicNotFoundError, match="Nowhere"):
                 await anext(unknown)
             with pytest.raises(ConfigurationError, match="limit=0"):

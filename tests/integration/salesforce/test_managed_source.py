@@ -32,7 +32,7 @@ from tests.support.network import Network
 
 SECONDS = 60.0
 COMMITTED = StartFrom.COMMITTED
-ORDERS = ManagedSubscription(developer_name="Orders")
+ORDERS = ManagedSubscription("Orders")
 EVENTS = 2_000
 
 

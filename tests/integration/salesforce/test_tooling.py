@@ -91,7 +91,7 @@ def create(client: ToolingClient, name: str, topic: str, **changes: Any) -> Mana
 
 
 def named(text: str) -> ManagedSubscription:
-    return ManagedSubscription.parse(text)
+    return ManagedSubscription(text)
 
 
 def test_created_subscription_has_the_requested_settings(

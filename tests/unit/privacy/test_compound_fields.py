@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_sfstream.privacy.compound_fields import other_names
+from airflow_provider_sfstream.privacy.field_rules import other_names
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.exceptions import CommitError, CommitFailedError, ConfigurationError
 from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription, commit_error_from
 
-ORDERS = ManagedSubscription(developer_name="Orders")
+ORDERS = ManagedSubscription("Orders")
 
 
 class TestNames:
     @pytest.mark.parametrize("text", ["Orders", "a", "Order_Events_2", "x" * 80, "A1_b2"])
     def test_valid_developer_names_are_parsed(self, text: str) -> None:
-        subscription = ManagedSubscription.parse(text)
+        subscription = ManagedSubscription(text)
         assert (subscription.developer_name, subscription.subscription_id) == (text, None)
         assert subscription.text == str(subscription) == text
 
     @pytest.mark.parametrize("text", ["18x000000000001", "18x000000000001AAA", "18xWs0000004CKXIA2"])
     def test_valid_subscription_ids_are_parsed(self, text: str) -> None:
-        subscription = ManagedSubscription.parse(text)
+        subscription = ManagedSubscription(text)
         assert (subscription.developer_name, subscription.subscription_id) == (None, text)
         assert subscription.text == str(subscription) == text
 
@@ -35,12 +35,7 @@ class TestNames:
     )
     def test_text_that_is_neither_a_name_nor_an_id_is_refused(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match="Nothing was contacted"):
-            ManagedSubscription.parse(text)
-
-    @pytest.mark.parametrize("names", [{}, {"developer_name": "Orders", "subscription_id": "18x000000000001"}])
-    def test_exactly_one_of_name_and_id_is_required(self, names: dict[str, str]) -> None:
-        with pytest.raises(ConfigurationError):
-            ManagedSubscription(**names)
+            ManagedSubscription(text)
 
 
 class TestCommits:

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, visibility_of, wait_until_seen
 
-ORDERS = ManagedSubscription.parse("Orders")
+ORDERS = ManagedSubscription("Orders")
 EVENT = object()
 
 

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource
 
 TOPIC = "/event/Order__e"
-ORDERS = ManagedSubscription(developer_name="Orders")
+ORDERS = ManagedSubscription("Orders")
 COMMITTED = StartFrom.COMMITTED
 CAUGHT_UP = b"caught up"
 

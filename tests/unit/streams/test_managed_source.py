@@ -32,7 +32,7 @@ from airflow_provider_sfstream.streams.managed.exclusive_stream import SlotWait,
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
 TOPIC = "/event/Order__e"
-ORDERS = ManagedSubscription(developer_name="Orders")
+ORDERS = ManagedSubscription("Orders")
 COMMITTED = StartFrom.COMMITTED
 
 CAUGHT_UP, OWES_NOTHING, SILENCE = "caught up", "owes nothing", "silence"
