@@ -72,21 +72,14 @@ class EventChannelHook(SalesforceLoginHook):
     Events of a removed member are no longer delivered, not even earlier unread ones, so removals are refused without
     ``confirm_removal=True``.
 
-    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
-    56.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``tls_ca`` and
-    ``allow_insecure``. The user needs the permission "View Setup and Configuration" to read, and "Customize
-    Application" for all else.
-
-    All methods raise errors of :mod:`airflow_provider_sfstream.exceptions`.
+    Needs API version 56.0 or above. The user needs the permission "View Setup and Configuration" to read, and
+    "Customize Application" for all else.
 
     :param salesforce_conn_id: the Airflow connection.
     """
 
     def get_conn(self) -> EventChannelClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.rest.event_channels import EventChannelClient
 
         return self._rest_client(EventChannelClient)

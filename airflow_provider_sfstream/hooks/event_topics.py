@@ -22,19 +22,13 @@ class EventTopicHook(SalesforceLoginHook):
     """
 
     def get_conn(self) -> EventTopicClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient
 
         return self._rest_client(EventTopicClient)
 
     def all(self) -> EventTopics:
-        """Return all topics that the user sees, and the kinds of topics that could not be read.
-
-        :raises SalesforceStreamError: if the org cannot be read.
-        """
+        """Return all topics that the user sees, and the kinds of topics that could not be read."""
         with self.get_conn() as client:
             return client.all()
 

@@ -56,22 +56,15 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     Every method may be repeated: settings that are already as declared are not written. Stopping and deleting discard
     the committed replay ID, so they are refused without ``confirm_position_loss=True``.
 
-    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
-    60.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``pubsub_endpoint``,
-    ``tls_ca`` and ``allow_insecure``. The user needs the permission "View Setup and Configuration" to read, and
-    "Customize Application" for all else.
-
-    A subscription is identified by its developer name, or by the id of its record (15 or 18 characters, starting with
-    ``18x``). All methods raise errors of :mod:`airflow_provider_sfstream.exceptions`.
+    Needs API version 60.0 or above. The user needs the permission "View Setup and Configuration" to read, and
+    "Customize Application" for all else. A subscription is identified by its developer name, or by the id of its record
+    (15 or 18 characters, starting with ``18x``).
 
     :param salesforce_conn_id: the Airflow connection.
     """
 
     def get_conn(self) -> ToolingClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.rest.tooling import ToolingClient
 
         return self._rest_client(ToolingClient)

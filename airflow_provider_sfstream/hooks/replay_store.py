@@ -63,10 +63,7 @@ class ReplayStoreHook(BaseHook):
         return TableReplayStore(self.url())
 
     def url(self) -> URL:
-        """Return the database's SQLAlchemy URL, which may hold a password.
-
-        :raises ConfigurationError: if the connection is not for a supported database.
-        """
+        """Return the database's SQLAlchemy URL, which may hold a password."""
         from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 
         connection = self.get_connection(self.replay_store_conn_id)
@@ -129,10 +126,7 @@ def status_conn_id() -> str | None:
 
 
 def open_status_store() -> StatusStore:
-    """Return the store of status documents. Blocks: it may read a connection.
-
-    :raises ConfigurationError: if the connection is not for a supported database.
-    """
+    """Return the store of status documents. Blocks: it may read a connection."""
     conn_id = status_conn_id()
     if conn_id is None:
         from airflow_provider_sfstream.monitoring.status_store import VariableStatusStore

@@ -68,10 +68,8 @@ class SalesforceSettings:
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any]) -> SalesforceSettings:
-        """Return the settings of ``connection``, whose Extra is ``extra``. An empty field counts as absent.
-
-        :raises ConfigurationError: naming the connection and its missing or wrong fields. Nothing was contacted.
-        """
+        """Return the settings of ``connection``, whose Extra is ``extra``. An empty field counts as absent. Nothing is
+        contacted."""
         from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 
         try:
@@ -95,8 +93,12 @@ class SalesforceSettings:
 class SalesforceLoginHook(BaseHook):
     """Log in with an Airflow connection of type ``salesforce``, the type of Airflow's Salesforce provider.
 
-    One hook object logs in once and uses the token until Salesforce refuses it. It then logs in again and, if that is
-    refused too, with the current credentials of the connection.
+    Reads the fields of docs/reference/connection-fields.md. One hook object logs in once and uses the token until
+    Salesforce refuses it. It then logs in again and, if that is refused too, with the current credentials of the
+    connection.
+
+    The methods of all hooks raise errors of :mod:`airflow_provider_sfstream.exceptions`; ``ConfigurationError``, before
+    anything is contacted, if the connection's fields cannot be used.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -113,10 +115,7 @@ class SalesforceLoginHook(BaseHook):
         self._token_provider: OAuthTokenProvider | None = None
 
     def settings(self) -> SalesforceSettings:
-        """Return the checked fields of the connection.
-
-        :raises ConfigurationError: if its fields cannot be used.
-        """
+        """Return the checked fields of the connection."""
         if self._settings is None:
             connection = self.get_connection(self.salesforce_conn_id)
             _check_extra(connection)
@@ -140,10 +139,7 @@ class SalesforceLoginHook(BaseHook):
         return self._provider(self.settings())
 
     def _rest_client(self, client_class: Callable[..., T]) -> T:
-        """Return a new client of a part of the REST API, for the caller to close.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client of a part of the REST API, for the caller to close."""
         settings = self.settings()
         try:
             return client_class(
@@ -185,10 +181,7 @@ class SalesforceLoginHook(BaseHook):
 
     @property
     def org_id(self) -> str:
-        """The id of the org that this connection leads to, 18 characters. Logs in if needed.
-
-        :raises AuthenticationError: if the login failed.
-        """
+        """The id of the org that this connection leads to, 18 characters. Logs in if needed."""
         return self.token_provider().token().org_id
 
     @property

@@ -26,10 +26,7 @@ class SalesforceAllocationHook(SalesforceLoginHook):
     """
 
     def get_conn(self) -> AllocationClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 
         return self._rest_client(AllocationClient)
@@ -38,26 +35,19 @@ class SalesforceAllocationHook(SalesforceLoginHook):
         """Return one allocation: ``name``, ``most`` and ``remaining``, by Salesforce's count.
 
         :raises AllocationUnknownError: if Salesforce does not report it.
-        :raises SalesforceStreamError: if it cannot be read.
         """
         with self.get_conn() as client:
             (allocation,) = client.get(name)
             return allocation
 
     def all(self) -> dict[str, Allocation]:
-        """Return every allocation of the org above zero, by name.
-
-        :raises SalesforceStreamError: if they cannot be read.
-        """
+        """Return every allocation of the org above zero, by name."""
         with self.get_conn() as client:
             return client.all()
 
     def delivered(self) -> dict[str, int]:
         """Return how many ``platform events`` and ``change events`` were delivered to all clients of the org in the 24
-        hours to the last full hour, by its ``PlatformEventUsageMetric``. Two API requests.
-
-        :raises SalesforceStreamError: if they cannot be read: not every edition has it.
-        """
+        hours to the last full hour. Two API requests, of ``PlatformEventUsageMetric``, which not every edition has."""
         with self.get_conn() as client:
             return client.delivered(datetime.now(UTC))
 
@@ -77,7 +67,6 @@ class AllocationReserve:
 
     :param argument: a number or a share of the allocation that the task uses, or a dict of numbers and shares by the
         name of the allocation; ``None``: nothing is checked, and the object is false.
-    :raises ConfigurationError: if ``argument`` is invalid.
     """
 
     def __init__(self, argument: float | Mapping[str, float] | None) -> None:
@@ -98,8 +87,6 @@ class AllocationReserve:
         :param least: minimum use by the task: events, or requests.
         :param what: subject of the task, as the beginning of an error.
         :raises AllocationReserveError: if less than a reserve would remain.
-        :raises AllocationUnknownError: if Salesforce does not report an allocation.
-        :raises SalesforceStreamError: if allocations cannot be read.
         """
         if not self:
             return

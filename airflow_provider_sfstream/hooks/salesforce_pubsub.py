@@ -24,19 +24,11 @@ _async_clients: SharedOnLoop[AsyncPubSubClient] = SharedOnLoop()
 class SalesforcePubSubHook(SalesforceEventHook):
     """Subscribe to and publish Salesforce events through the Pub/Sub API.
 
-    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``auth_flow``, ``login_url``,
-    ``refresh_token``, ``access_token``, ``pubsub_endpoint``, ``tls_ca``, ``allow_insecure``, and the timers
-    ``keepalive_seconds``, ``keepalive_timeout_seconds``, ``connect_timeout_seconds``, ``reconnect_seconds`` and
-    ``call_timeout_seconds``.
-
     :param salesforce_conn_id: the Airflow connection.
     """
 
     def get_conn(self) -> PubSubClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
         return PubSubClient(self.token_provider(), **pubsub_arguments(self.settings()))
@@ -48,8 +40,6 @@ class SalesforcePubSubHook(SalesforceEventHook):
         Users on one event loop with equal connections share one client: one network connection and one login, closed
         when the last user leaves. Nothing blocks the loop. A hook reads its Airflow connection once; a new hook reads
         later changes, and then receives another client.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
         settings = await self.asettings()
         async with _async_clients.use(settings, lambda: asyncio.to_thread(self._new_async_client, settings)) as client:

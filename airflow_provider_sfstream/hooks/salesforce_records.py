@@ -26,7 +26,7 @@ class SalesforceRecordHook(SalesforceLoginHook):
     def get_conn(self) -> RecordClient:
         """Log in; return a new client, for the caller to close (``with hook.get_conn() as client``).
 
-        :raises ConfigurationError: if the connection's fields cannot be used, or simple-salesforce is not installed.
+        :raises ConfigurationError: also if simple-salesforce is not installed.
         :raises AuthenticationError: if the login failed.
         """
         settings = self.settings()

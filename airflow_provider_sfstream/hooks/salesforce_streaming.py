@@ -32,18 +32,13 @@ _TOPIC_ERRORS = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, Re
 class SalesforceStreamingHook(SalesforceEventHook):
     """Subscribe to Salesforce events through the Streaming API: PushTopics, generic, platform and change events.
 
-    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
-    37.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``tls_ca``,
-    ``allow_insecure`` and ``call_timeout_seconds``.
+    Needs API version 37.0 or above.
 
     :param salesforce_conn_id: the Airflow connection.
     """
 
     def get_conn(self) -> StreamingClient:
-        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
-        """
+        """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
         from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 
         return StreamingClient(self.token_provider(), **self._connection_arguments(self.settings()))
@@ -55,8 +50,6 @@ class SalesforceStreamingHook(SalesforceEventHook):
         Users on one event loop with equal connections share one client and one login, closed when the last user leaves;
         each subscription has a CometD session of its own. Nothing blocks the loop. A hook reads its Airflow connection
         once; a new hook reads later changes, and then receives another client.
-
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
         settings = await self.asettings()
         async with _async_clients.use(settings, lambda: asyncio.to_thread(self._new_async_client, settings)) as client:
@@ -71,12 +64,11 @@ class SalesforceStreamingHook(SalesforceEventHook):
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that logs in with this connection, for code written for aiosfstream.
 
-        Call it while an event loop runs. It reads the connection: in an async task, call it in a thread or
-        after ``await hook.asettings()``.
+        Call it while an event loop runs. It reads the connection: in an async task, call it in a thread or after
+        ``await hook.asettings()``.
 
         :param arguments: of :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.client.CometdClient`, such
             as ``replay`` and ``replay_fallback``.
-        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
         from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 
