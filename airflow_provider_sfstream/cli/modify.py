@@ -139,7 +139,7 @@ def forget(
 
     from airflow.utils.session import create_session
 
-    from airflow_provider_sfstream.hooks.status import open_status_store
+    from airflow_provider_sfstream.hooks.replay_store import open_status_store
     from airflow_provider_sfstream.plugins.page.loading import read_statuses, subjects_named
 
     with create_session() as session:
