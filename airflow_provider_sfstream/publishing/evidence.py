@@ -14,18 +14,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.publishing.ledger import AcceptedEvent
-from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, Responses
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
 log = logging.getLogger(__name__)
-
-
-class Bus(Protocol):
-    """The required methods of the client of the Pub/Sub API."""
-
-    def subscribe(self, topic: str, after: bytes, *, limit: int | None = None, idle_timeout: float) -> Responses: ...
 
 
 @dataclass
@@ -41,7 +38,7 @@ class Evidence:
 
 
 def find_published(
-    bus: Bus,
+    client: PubSubClient,
     topic: str,
     trail: Sequence[AcceptedEvent],
     in_doubt: Collection[str],
@@ -67,7 +64,7 @@ def find_published(
     settled_at = clock() + latest_arrival
     deadline = settled_at + CONFIRM_TIMEOUT
     log.info("%s: looking for %d events in doubt after replay ID %s.", topic, len(in_doubt), trail[0].replay_id.hex())
-    with closing(bus.subscribe(topic, trail[0].replay_id, idle_timeout=CONFIRM_TIMEOUT)) as responses:
+    with closing(client.subscribe(topic, trail[0].replay_id, idle_timeout=CONFIRM_TIMEOUT)) as responses:
         for batch in responses:
             if batch is None or clock() > deadline:
                 break

@@ -12,7 +12,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -33,19 +33,8 @@ class AcceptedEvent:
     replay_id: bytes
 
 
-@dataclass(frozen=True)
-class SentRequest:
-    """A request as recorded before it is sent.
-
-    :param attempt: unique ID of the try of the task.
-    :param sent_at: time of the worker's clock, for users only.
-    :param events: ID, row number and key of each event, in order.
-    """
-
-    number: int
-    attempt: str
-    sent_at: datetime
-    events: Sequence[tuple[str, int, str | None]]
+SentEvents = Sequence[tuple[str, int, str | None]]
+"""ID, row number and key of each event of a request, in order."""
 
 
 @dataclass
@@ -54,7 +43,7 @@ class RecordedRun:
 
     :param next_number: number of the next request.
     :param accepted: the IDs of the events that Salesforce accepted, as bytes.
-    :param unanswered: requests without a recorded response.
+    :param unanswered: events of the requests without a recorded response, by the number of the request.
     :param latest: the last two events that were accepted; ``trail`` those before the first unanswered request: replay
         IDs to read the topic from.
     """
@@ -63,7 +52,7 @@ class RecordedRun:
     accepted: set[bytes] = field(default_factory=set)
     first: AcceptedEvent | None = None
     last: AcceptedEvent | None = None
-    unanswered: list[SentRequest] = field(default_factory=list)
+    unanswered: dict[int, SentEvents] = field(default_factory=dict)
     latest: deque[AcceptedEvent] = field(default_factory=lambda: deque(maxlen=2))
     trail: tuple[AcceptedEvent, ...] = ()
 
@@ -96,10 +85,7 @@ class PublishLedger:
         return None if text is None else dict(json.loads(text))
 
     def record_source(self, source: Mapping[str, Any]) -> None:
-        """Record the rows of the run, once.
-
-        :raises PositionConflictError: if another try recorded other rows meanwhile.
-        """
+        """Record the rows of the run, once."""
         self._write_once("source.json", json.dumps(source))
 
     def previous_trail(self) -> list[list[str]]:
@@ -111,7 +97,7 @@ class PublishLedger:
         """Write the last accepted events for the next run of the task."""
         text = json.dumps([[event.event_id, event.replay_id.hex()] for event in trail])
         with self._errors("last.json"):
-            replace_file(self._filesystem, f"{self._folder.rpartition('/')[0]}/last.json", text.encode())
+            replace_file(self._filesystem, self._path("../last.json"), text.encode())
 
     def read(self, trail: Iterable[Sequence[str]]) -> RecordedRun:
         """Return the recorded state of the run.
@@ -124,26 +110,24 @@ class PublishLedger:
             results = self._read(_results(recorded.next_number))
             if results is None:
                 recorded.trail = recorded.trail if recorded.unanswered else tuple(recorded.latest)
-                recorded.unanswered.append(_request_from_document(recorded.next_number, json.loads(text)))
+                events = [(event_id, row, key) for event_id, row, key in json.loads(text)["events"]]
+                recorded.unanswered[recorded.next_number] = events
             for line in map(json.loads, (results or "").splitlines()):
                 if line["replay_id"] is not None:
                     recorded.accept(AcceptedEvent(line["id"], bytes.fromhex(line["replay_id"])))
             recorded.next_number += 1
         return recorded
 
-    def begin(self, request: SentRequest) -> None:
-        """Record a request that is about to be sent.
+    def begin(self, number: int, attempt: str, events: SentEvents) -> None:
+        """Record a request that is about to be sent by a try of the task.
 
         :raises PositionConflictError: if another try has sent a request meanwhile. The caller must not send this one.
         """
-        document = {"attempt": request.attempt, "sent_at": request.sent_at.isoformat(), "events": request.events}
-        self._write_once(_request(request.number), json.dumps(document))
+        sent_at = datetime.now(UTC).isoformat()  # by the worker's clock, for users only
+        self._write_once(_request(number), json.dumps({"attempt": attempt, "sent_at": sent_at, "events": events}))
 
     def finish(self, number: int, results: Iterable[Mapping[str, Any]]) -> None:
-        """Record the response to a request: ``row``, ``key``, ``id``, ``replay_id``, ``error``, ``text`` of each event.
-
-        :raises PositionConflictError: if another try of the task has recorded a result of it meanwhile.
-        """
+        """Record the response to a request: the :func:`result_line` of each event."""
         self._write_once(_results(number), _lines(results))
 
     def fail(self, attempt: str, part: int, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -172,10 +156,9 @@ class PublishLedger:
             )
 
     def _path(self, name: str) -> str:
-        folder = self._folder
-        while name.startswith("../"):
-            folder, name = folder.rpartition("/")[0], name.removeprefix("../")
-        return f"{folder}/{name}"
+        """Return the path of a file in the folder of the run, or with ``../`` in that of the task."""
+        folder = self._folder.rpartition("/")[0] if name.startswith("../") else self._folder
+        return f"{folder}/{name.removeprefix('../')}"
 
     def _errors(self, name: str) -> Any:
         remedy = "Check results_url, and the storage connection results_conn_id"
@@ -202,11 +185,6 @@ def _request(number: int) -> str:
 
 def _results(number: int) -> str:
     return f"results/{number:06d}.jsonl"
-
-
-def _request_from_document(number: int, document: Mapping[str, Any]) -> SentRequest:
-    events = [(event_id, row, key) for event_id, row, key in document["events"]]
-    return SentRequest(number, document["attempt"], datetime.fromisoformat(document["sent_at"]), events)
 
 
 def _lines(documents: Iterable[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from airflow_provider_sfstream.exceptions import (
@@ -23,12 +23,12 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, find_published
+from airflow_provider_sfstream.publishing.evidence import Evidence, find_published
 from airflow_provider_sfstream.publishing.ledger import (
     AcceptedEvent,
     PublishLedger,
     RecordedRun,
-    SentRequest,
+    SentEvents,
     result_line,
 )
 from airflow_provider_sfstream.publishing.rows import EventIds, Row, Summary
@@ -42,6 +42,9 @@ from airflow_provider_sfstream.salesforce.pubsub.publishing import (
 )
 from airflow_provider_sfstream.streams.recovery import Retries
 
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+
 log = logging.getLogger(__name__)
 
 OnUnknownOutcome = Literal["fail", "publish_again", "skip"]
@@ -50,16 +53,6 @@ _MOST_FAULTS = 8
 _FAILURES_OF_A_FILE = 1_000
 _NOTHING_SENT = (ThrottledError, SessionExpiredError, LoginUnavailableError)
 """Temporary errors with which Salesforce refuses a request before it executes any part of it."""
-
-
-class Publisher(Bus, Protocol):
-    """The required methods of the client of the Pub/Sub API. ``call_timeout``: seconds for a request."""
-
-    call_timeout: float
-
-    def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]: ...
-
-    def renew_session(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +75,7 @@ class Publication:
 
     def __init__(
         self,
-        client: Publisher,
+        client: PubSubClient,
         encoder: EventEncoder,
         ids: EventIds,
         ledger: PublishLedger,
@@ -94,8 +87,6 @@ class Publication:
         self._client, self._encoder, self._ids = client, encoder, ids
         self._ledger, self.recorded, self._on_unknown_outcome = ledger, recorded, on_unknown_outcome
         self._sleep = sleep
-        # The time after a request within which its events may still arrive.
-        self._latest_arrival = 2 * client.call_timeout
         self._topic = ids.topic
         self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
         consequence = "The accepted events are recorded; the next try publishes the remaining rows."
@@ -173,7 +164,7 @@ class Publication:
 
     def _begin(self, waiting: Sequence[_Pending]) -> int:
         number = self.recorded.next_number
-        self._ledger.begin(SentRequest(number, self._attempt, datetime.now(UTC), _recorded_events(waiting)))
+        self._ledger.begin(number, self._attempt, _recorded_events(waiting))
         self.recorded.next_number += 1
         return number
 
@@ -217,14 +208,11 @@ class Publication:
         self._sleep(seconds)
 
     def _resolve_earlier_tries(self) -> set[str]:
-        """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt.
-
-        :raises PublishOutcomeUnknownError: if events stay in doubt and ``on_unknown_outcome`` is ``"fail"``.
-        """
+        """Resolve the events in doubt of earlier tries; return the IDs of those that stay in doubt."""
         unknown: set[str] = set()
         unanswered = {
-            request.number: [event for event in request.events if not self.recorded.has_accepted(event[0])]
-            for request in self.recorded.unanswered
+            number: [event for event in events if not self.recorded.has_accepted(event[0])]
+            for number, events in self.recorded.unanswered.items()
         }
         in_doubt = {event_id for events in unanswered.values() for event_id, _, _ in events}
         evidence = self._search(self.recorded.trail, in_doubt)
@@ -248,22 +236,19 @@ class Publication:
         return [pending for pending in sent if not self.recorded.has_accepted(pending.event.correlation_key)]
 
     def _search(self, trail: Iterable[AcceptedEvent], in_doubt: Collection[str]) -> Evidence:
-        """Read the bus, with retries after temporary errors; an unreadable topic is no evidence.
-
-        :raises SalesforceStreamError: after too many temporary errors, since a later try may read the bus.
-        """
+        """Read the bus, with retries after temporary errors; an unreadable topic is no evidence."""
         while True:
             try:
-                return find_published(
-                    self._client, self._topic, tuple(trail), in_doubt, latest_arrival=self._latest_arrival
-                )
+                # The events of a request may arrive within this time after it.
+                arrival = 2 * self._client.call_timeout
+                return find_published(self._client, self._topic, tuple(trail), in_doubt, latest_arrival=arrival)
             except SalesforceStreamError as error:
                 if not error.retriable:
                     log.warning("%s: the topic cannot be read for events in doubt: %s", self._topic, error)
                     return Evidence()
                 self._pause(error)
 
-    def _resolve(self, number: int, events: Sequence[tuple[str, int, str | None]], evidence: Evidence) -> set[str]:
+    def _resolve(self, number: int, events: SentEvents, evidence: Evidence) -> set[str]:
         """Record the events on the bus as accepted, and the results of a request if all of them are known.
 
         :return: the IDs of the events that stay in doubt.
@@ -272,23 +257,14 @@ class Publication:
         unknown = set() if evidence.others_are_absent else ids - evidence.found.keys()
         if not unknown:
             absent = PublishError(f"{self._topic}: the request was not answered, and the event is not on the bus.")
-            lines = [
-                result_line(row, key, event_id, replay_id, None if replay_id else absent)
-                for event_id, row, key in events
-                for replay_id in [evidence.found.get(event_id)]
-            ]
-            self._ledger.finish(number, lines)
+            found = [(row, key, event_id, evidence.found.get(event_id)) for event_id, row, key in events]
+            self._ledger.finish(number, [result_line(*event, None if event[3] else absent) for event in found])
         on_bus = ids & evidence.found.keys()
         for event_id in on_bus:
             self.recorded.accept(AcceptedEvent(event_id, evidence.found[event_id]))
         if ids:
-            log.info(
-                "%s: %d of %d events in doubt are on the bus, %d remain in doubt.",
-                self._topic,
-                len(on_bus),
-                len(ids),
-                len(unknown),
-            )
+            text = "%s: %d of %d events in doubt are on the bus, %d remain in doubt."
+            log.info(text, self._topic, len(on_bus), len(ids), len(unknown))
         return unknown
 
     def _check_on_unknown_outcome(self, unknown: set[str], cause: str) -> None:
