@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +33,11 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 log = logging.getLogger(__name__)
 
 _UNKNOWN = "It is not a table of an event log, and the newest snapshot of a replica does not name it."
+_AHEAD = (
+    "Its newest version is not the version in the replica's snapshot: a job is running, or ended before it completed. "
+    "The next run of the replica reverts the newer version."
+)
+_OTHER_SNAPSHOT = "Another job published a snapshot during this run. The next run publishes the versions of this run."
 
 
 def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
@@ -53,39 +58,97 @@ def maintain(files: JobFiles, base: str, location: TableLocation, config: Mainte
     """Compact and vacuum the tables below one folder, without Spark.
 
     :param base: the folder as ``files`` names it, and ``location`` as delta-rs reaches it.
-    :raises ConfigurationError: as :func:`run`.
+    :param config: its ``job`` is the name that the snapshot of a replica records.
     """
     started = time.monotonic()
-    metrics = MaintenanceMetrics()
     store = SnapshotStore(files, base)
     snapshot = store.current()
     names = [name for name in files.folders(base) if "_delta_log" in files.folders(f"{base}/{name}")]
-
-    def table(name: str) -> TableVersions:
-        return TableVersions(location.below(name), config.job)
-
     replica_tables = {*snapshot.tables, *map(HISTORY.format, snapshot.tables)}
+    maintenance = _Maintenance(names, location, config)
     for name in names:
         if name not in replica_tables:
-            _maintain_event_table(name, table(name), config, metrics)
-    ReplicaUpkeep(store, table, names.__contains__, config, metrics).run()
-    metrics.seconds = round(time.monotonic() - started, 2)
-    return metrics
+            maintenance.maintain_event_table(name)
+    maintenance.maintain_replica(store)
+    maintenance.metrics.seconds = round(time.monotonic() - started, 2)
+    return maintenance.metrics
 
 
-def _maintain_event_table(
-    name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics
-) -> None:
-    """Compact and vacuum a table of an event log; skip a table of anything else."""
-    upkeep = TableUpkeep(table, metrics.tables.setdefault(name, MaintainedTableMetrics()))
-    if not upkeep.begin():
-        return
-    if not _is_of_event_log(name, table):
-        upkeep.leave(_UNKNOWN)
-        return
-    upkeep.compact(config.target_file_bytes)
-    upkeep.vacuum(config.retention_hours, ())
-    upkeep.cut_log(())
+class _Maintenance:
+    """Maintenance of the tables below one folder.
+
+    :param names: names of the existing Delta tables.
+    """
+
+    def __init__(self, names: Collection[str], location: TableLocation, config: MaintenanceConfig) -> None:
+        self._names, self._location, self._config = names, location, config
+        self._replica: dict[str, TableUpkeep] = {}
+        self.metrics = MaintenanceMetrics()
+
+    def maintain_event_table(self, name: str) -> None:
+        """Compact and vacuum a table of an event log; skip a table of anything else."""
+        upkeep = self._upkeep(name)
+        if not upkeep.begin():
+            return
+        if not _is_of_event_log(name, upkeep.table):
+            upkeep.leave(_UNKNOWN)
+            return
+        upkeep.compact(self._config.target_file_bytes)
+        upkeep.vacuum(self._config.retention_hours, ())
+        upkeep.cut_log(())
+
+    def maintain_replica(self, store: SnapshotStore) -> None:
+        """Maintain a replica's tables, and publish a snapshot if a table has a new version."""
+        snapshot = store.current()
+        referenced = versions_named(store.kept())
+        changed: dict[str, TableState] = {}
+        for name, table in snapshot.tables.items():
+            # Do not merge the files of a replica table, or ID ranges would overlap: rewrites divide its file groups.
+            version = self._maintain_version(name, table.version, referenced, merges=False)
+            history = table.history
+            if history is not None:
+                history = self._maintain_version(HISTORY.format(name), history, referenced, merges=True)
+            if (version, history) != (table.version, table.history):
+                changed[name] = replace(table, version=version, history=history)
+        if changed:
+            after = replace(snapshot.next({}, changed, datetime.now(UTC)), job=self._config.job)
+            try:
+                snapshot = store.publish(after)
+            except PositionConflictError as error:
+                log.warning("%s", error)
+                for name in {*changed, *map(HISTORY.format, changed)} & self._replica.keys():
+                    self._replica[name].leave(_OTHER_SNAPSHOT)
+        self.metrics.snapshot = snapshot.number
+        # Logs are shortened only now, because a log must retain the versions that the newest snapshots name.
+        referenced = versions_named(store.kept())
+        for name, upkeep in self._replica.items():
+            upkeep.cut_log(referenced.get(name, set()))
+
+    def _maintain_version(
+        self, name: str, number: int, referenced: Mapping[str, Collection[int]], *, merges: bool
+    ) -> int:
+        """Maintain a table of a replica; return the version to name in place of ``number``, which has the same rows.
+
+        :param referenced: versions that snapshots name.
+        """
+        if name not in self._names:
+            return number
+        upkeep = self._upkeep(name)
+        if not upkeep.begin():
+            return number
+        newest = _newest_with_same_rows(upkeep.table, number)
+        if newest is None:
+            upkeep.leave(_AHEAD)
+            return number
+        if merges:
+            upkeep.compact(self._config.target_file_bytes)
+        upkeep.vacuum(self._config.retention_hours, {*referenced.get(name, ()), number})
+        self._replica[name] = upkeep
+        return upkeep.table.same_rows_through(newest)
+
+    def _upkeep(self, name: str) -> TableUpkeep:
+        table = TableVersions(self._location.below(name), self._config.job)
+        return TableUpkeep(table, self.metrics.tables.setdefault(name, MaintainedTableMetrics()))
 
 
 def _is_of_event_log(name: str, table: TableVersions) -> bool:
@@ -97,89 +160,10 @@ def _is_of_event_log(name: str, table: TableVersions) -> bool:
     return columns >= {*PARTITIONS, "_replay_id", "_topic"} and is_by_date
 
 
-_AHEAD = (
-    "Its newest version is not the version in the replica's snapshot: a job is running, or ended before it completed. "
-    "The next run of the replica reverts the newer version."
-)
-_OTHER_SNAPSHOT = "Another job published a snapshot during this run. The next run publishes the versions of this run."
-
-
-class ReplicaUpkeep:
-    """Maintenance of a replica's tables.
-
-    :param table: returns the log of the table with a name.
-    :param exists: returns whether a Delta table with a name exists.
-    :param config: its ``job`` is the name that the snapshot records.
-    """
-
-    def __init__(
-        self,
-        store: SnapshotStore,
-        table: Callable[[str], TableVersions],
-        exists: Callable[[str], bool],
-        config: MaintenanceConfig,
-        metrics: MaintenanceMetrics,
-    ) -> None:
-        self._store, self._table, self._exists = store, table, exists
-        self._config, self._metrics = config, metrics
-        self._upkeeps: dict[str, TableUpkeep] = {}
-
-    def run(self) -> None:
-        """Maintain the tables, and publish a snapshot if a table has a new version."""
-        snapshot = self._store.current()
-        referenced = versions_named(self._store.kept())
-        changed: dict[str, TableState] = {}
-        for name, table in snapshot.tables.items():
-            # Do not merge the files of a replica table, or ID ranges would overlap: rewrites divide its file groups.
-            version = self._maintain(name, table.version, referenced.get(name, set()), merges=False)
-            history = table.history
-            if history is not None:
-                history_name = HISTORY.format(name)
-                history = self._maintain(history_name, history, referenced.get(history_name, set()), merges=True)
-            if (version, history) != (table.version, table.history):
-                changed[name] = replace(table, version=version, history=history)
-        if changed:
-            after = replace(snapshot.next({}, changed, datetime.now(UTC)), job=self._config.job)
-            try:
-                snapshot = self._store.publish(after)
-            except PositionConflictError as error:
-                log.warning("%s", error)
-                for name in {*changed, *map(HISTORY.format, changed)} & self._upkeeps.keys():
-                    self._upkeeps[name].leave(_OTHER_SNAPSHOT)
-        self._metrics.snapshot = snapshot.number
-        # Logs are shortened only now, because a log must retain the versions that the newest snapshots name.
-        referenced = versions_named(self._store.kept())
-        for name, upkeep in self._upkeeps.items():
-            upkeep.cut_log(referenced.get(name, set()))
-
-    def _maintain(self, name: str, number: int, referenced: set[int], *, merges: bool) -> int:
-        """Maintain one table; return the version to name in place of ``number``, which has the same rows.
-
-        :param referenced: versions that snapshots name.
-        """
-        if not self._exists(name):
-            return number
-        table = self._table(name)
-        upkeep = TableUpkeep(table, self._metrics.tables.setdefault(name, MaintainedTableMetrics()))
-        if not upkeep.begin():
-            return number
-        newest = _newest_with_same_rows(table, number)
-        if newest is None:
-            upkeep.leave(_AHEAD)
-            return number
-        if merges:
-            upkeep.compact(self._config.target_file_bytes)
-        upkeep.vacuum(self._config.retention_hours, {*referenced, number})
-        self._upkeeps[name] = upkeep
-        return table.same_rows_through(newest)
-
-
 def _newest_with_same_rows(table: TableVersions, number: int) -> int | None:
     """Return the number of the newest version, ``None`` if its rows may differ from those of version ``number``."""
     newest = table.version()
     if number < 0:
         return None
-    has_same_rows = newest.files.keys() == table.version(number).files.keys() or (
-        table.same_rows_through(number) >= newest.number
-    )
-    return newest.number if has_same_rows else None
+    has_same_files = newest.files.keys() == table.version(number).files.keys()
+    return newest.number if has_same_files or table.same_rows_through(number) >= newest.number else None

@@ -34,12 +34,12 @@ class TableUpkeep:
     """
 
     def __init__(self, table: TableVersions, metrics: MaintainedTableMetrics) -> None:
-        self._table, self._metrics = table, metrics
+        self.table, self._metrics = table, metrics
 
     def begin(self) -> bool:
         """Read the table; return whether its files alone determine its rows."""
         try:
-            version = self._table.version()
+            version = self.table.version()
         except ConfigurationError as error:
             self.leave(str(error))
             return False
@@ -49,7 +49,7 @@ class TableUpkeep:
 
     def leave(self, why: str) -> None:
         """Log and record why the maintenance of the table is not completed."""
-        log.warning("%s: the maintenance is not completed: %s", self._table.location.uri, why)
+        log.warning("%s: the maintenance is not completed: %s", self.table.location.uri, why)
         self._metrics.left = why
 
     def compact(self, target_bytes: int) -> None:
@@ -58,17 +58,17 @@ class TableUpkeep:
 
         for _ in range(_TRIES):
             try:
-                metrics = self._table.table().optimize.compact(
+                metrics = self.table.table().optimize.compact(
                     target_size=target_bytes,
                     max_concurrent_tasks=1,
                     min_commit_interval=_COMMIT_EVERY,
-                    commit_properties=self._table.keeping_rows(),
+                    commit_properties=self.table.keeping_rows(),
                 )
             except CommitFailedError as error:
-                log.info("%s: another job committed during the merge (%s).", self._table.location.uri, error)
+                log.info("%s: another job committed during the merge (%s).", self.table.location.uri, error)
             else:
                 removed, added = metrics["numFilesRemoved"], metrics["numFilesAdded"]
-                log.info("%s: merged %d files into %d.", self._table.location.uri, removed, added)
+                log.info("%s: merged %d files into %d.", self.table.location.uri, removed, added)
                 self._count()
                 return
         self.leave("Other jobs rewrote its files during each attempt to merge them. The next run merges small files.")
@@ -79,36 +79,36 @@ class TableUpkeep:
         Retained are the files of the newest version, of ``kept``, of every version that was the newest one within the
         retention, and all younger files. If there is no file to remove, nothing is committed.
         """
-        table = self._table.table()
+        table = self.table.table()
         keep = sorted({*self._readable(kept), *_newest_within(table, timedelta(hours=retention_hours))})
         options: dict[str, Any] = {"enforce_retention_duration": False, "full": True, "keep_versions": keep}
         unused = table.vacuum(retention_hours, dry_run=True, **options)
         if not unused:
             return
-        sizes = {file.path: file.size or 0 for file in self._table.location.filesystem().get_file_info(unused)}
-        removed = table.vacuum(retention_hours, dry_run=False, commit_properties=self._table.keeping_rows(), **options)
+        sizes = {file.path: file.size or 0 for file in self.table.location.filesystem().get_file_info(unused)}
+        removed = table.vacuum(retention_hours, dry_run=False, commit_properties=self.table.keeping_rows(), **options)
         self._metrics.removed_files = len(removed)
         self._metrics.removed_bytes = sum(sizes.get(path, 0) for path in removed)
-        log.info("%s: removed %d files.", self._table.location.uri, len(removed))
+        log.info("%s: removed %d files.", self.table.location.uri, len(removed))
         self._count()
 
     def cut_log(self, kept: Iterable[int]) -> None:
         """Write a checkpoint of the newest version. Remove the log entries that versions from the oldest of ``kept`` do
         not need, once they exceed the table's log retention (default: 30 days)."""
-        table = self._table.table()
+        table = self.table.table()
         if self._checkpoint() < table.version():
             table.create_checkpoint()
-        self._table.table(min([*self._readable(kept), table.version()])).cleanup_metadata()
+        self.table.table(min([*self._readable(kept), table.version()])).cleanup_metadata()
 
     def _count(self) -> None:
-        version = self._table.version()
+        version = self.table.version()
         self._metrics.files, self._metrics.version = len(version.files), version.number
 
     def _readable(self, numbers: Iterable[int]) -> list[int]:
         readable = []
         for number in numbers:
             try:
-                self._table.table(number)
+                self.table.table(number)
             except ConfigurationError as error:  # another program removed its log: its files cannot be retained
                 log.warning("%s", error)
             else:
@@ -118,7 +118,7 @@ class TableUpkeep:
     def _checkpoint(self) -> int:
         """Return the version of the newest checkpoint, -1 if there is none."""
         try:
-            with self._table.location.filesystem().open_input_stream("_delta_log/_last_checkpoint") as stream:
+            with self.table.location.filesystem().open_input_stream("_delta_log/_last_checkpoint") as stream:
                 return int(json.loads(stream.read())["version"])
         except (FileNotFoundError, ValueError, KeyError):
             return -1
