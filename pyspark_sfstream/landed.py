@@ -44,10 +44,7 @@ class LandedSource:
             self._store = _store(options, self._catalog)
 
     def heads(self) -> Heads:
-        """Return the newest committed window of each stream.
-
-        :raises SalesforceStreamError: if the landing or the replay store cannot be read.
-        """
+        """Return the newest committed window of each stream."""
         heads: Heads = {}
         for stream in [] if self._options.manifests else self._streams():
             position = None if self._store is None else self._store.read(stream).window_id
@@ -57,10 +54,7 @@ class LandedSource:
         return heads
 
     def windows(self, start: Heads, end: Heads) -> list[LandedWindow]:
-        """Return the windows after ``start`` up to ``end``, in the order of each stream.
-
-        :raises ManifestError: if a window is missing, or a manifest in the options is invalid.
-        """
+        """Return the windows after ``start`` up to ``end``, in the order of each stream."""
         if self._options.manifests:
             return load_windows(self.files, self._options.manifests)
         return [window for key, head in sorted(end.items()) for window in self._between(key, start.get(key), head)]
@@ -71,7 +65,9 @@ class LandedSource:
         A batch has at least one window. The result is never before ``start``, even if the landing has fewer committed
         windows than at the last call: without a replay store, a window counts only once another window follows it.
         """
-        ordered = (self._keyed(key, start.get(key), head) for key, head in sorted(end.items()))
+        ordered = (
+            [(key, window) for window in self._between(key, start.get(key), head)] for key, head in sorted(end.items())
+        )
         reached, count = dict(start), 0
         for key, window in heapq.merge(*ordered, key=lambda keyed: keyed[1].window_id):
             count += window.event_count
@@ -88,9 +84,6 @@ class LandedSource:
             "is certainly committed. Without the option replay_store, the newest window counts as committed only after "
             "another window follows it. Nothing was read."
         )
-
-    def _keyed(self, key: str, start: str | None, head: str) -> list[tuple[str, LandedWindow]]:
-        return [(key, window) for window in self._between(key, start, head)]
 
     def _streams(self) -> list[Stream]:
         options = self._options
@@ -144,10 +137,7 @@ def offset_of(heads: Mapping[str, str]) -> dict[str, Any]:
 
 
 def heads_of(offset: Mapping[str, Any]) -> Heads:
-    """Return the windows that an offset of a checkpoint refers to.
-
-    :raises ConfigurationError: if another version of this package wrote it.
-    """
+    """Return the windows that an offset of a checkpoint refers to."""
     if offset.get("version") != 1 or not isinstance(offset.get("streams"), dict):
         raise ConfigurationError(
             f"The checkpoint has an offset of version {offset.get('version')!r}; this package reads version 1. Upgrade "

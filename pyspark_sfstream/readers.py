@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -12,6 +14,7 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Planner, may_pass
 from airflow_provider_sfstream.tables.source.rows import event_columns, part_rows
+from pyspark_sfstream.landed import Heads, LandedSource, heads_of, offset_of
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -20,11 +23,6 @@ except ImportError:  # Spark 4.0 and 4.1 do not pass the start of a batch
     SupportsTriggerAvailableNow = object
 
 READS_STREAMS = ReadMaxRows is not None
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from pyspark_sfstream.landed import Heads, LandedSource
 
 
 class RowsReader:
@@ -59,8 +57,6 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._filters: list[Any] = []
 
     def partitions(self) -> list[InputPartition]:
-        from pyspark_sfstream.landed import LandedSource
-
         source = LandedSource(self._rows.options)
         planner, heads = self._rows.planner(source), source.heads() if self._heads is None else self._heads
         windows = source.windows({}, heads)
@@ -94,11 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __init__(self, rows: RowsReader) -> None:
         self._rows = rows
         self._target: Heads | None = None
-        self._opened: LandedSource | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pyspark_sfstream.landed import offset_of
-
         return offset_of({})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
@@ -106,8 +99,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         A batch has at least one window.
         """
-        from pyspark_sfstream.landed import heads_of, offset_of
-
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         newest = self._source.heads() if self._target is None else self._target
         return offset_of(self._source.up_to(heads_of(start), newest, most))
@@ -120,21 +111,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._target = self._source.heads()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        from pyspark_sfstream.landed import heads_of
-
         source = self._source
         return self._rows.partitions(self._rows.planner(source), source.windows(heads_of(start), heads_of(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.rows(partition)
 
-    @property
+    @cached_property
     def _source(self) -> LandedSource:
-        from pyspark_sfstream.landed import LandedSource
-
-        if self._opened is None:
-            self._opened = LandedSource(self._rows.options)
-        return self._opened
+        return LandedSource(self._rows.options)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -20,29 +20,24 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "replay_store": ("landing", "table", "variable"),
     "api": ("pubsub", "streaming"),
 }
-_SWITCHES = {"verify_files": True, "pushdown": False}
-_KNOWN = {
-    *("path", "manifests", "topic", "subscription", "org", "max_events", "replay_store_conn_id"),
-    *(*_CHOICES, *_SWITCHES),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """Validated options of a reader. Options of the storage may be secret, so they are excluded from ``repr``."""
 
-    path: str
-    manifests: tuple[str, ...]
-    topics: tuple[Topic, ...]
-    subscription: str
-    org: str | None
-    rows: RowKind
-    on_undecodable: str
-    verify_files: bool
-    pushdown: bool
-    max_events: int | None
-    replay_store: str | None
-    replay_store_conn_id: str
+    path: str = ""
+    manifests: tuple[str, ...] = ()
+    topics: tuple[Topic, ...] = ()
+    subscription: str = "airflow"
+    org: str | None = None
+    rows: RowKind = "decoded"
+    on_undecodable: str = "fail"
+    verify_files: bool = True
+    pushdown: bool = False
+    max_events: int | None = None
+    replay_store: str | None = None
+    replay_store_conn_id: str = "sfstream_replay_store"
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -56,32 +51,23 @@ class SourceOptions:
         storage = {name.removeprefix(STORAGE): values.pop(name) for name in [*values] if name.startswith(STORAGE)}
         remember_secrets(*storage.values())
         _check(values)
-        topics = tuple(Topic.parse(name, values.get("api")) for name in _items(values.get("topic", "")))
-        manifests = _items(values.get("manifests", ""))
-        _check_input(values.get("path", ""), manifests, topics)
-        return cls(
-            path=values.get("path", ""),
-            manifests=manifests,
-            topics=topics,
-            subscription=values.get("subscription", "airflow"),
-            org=values.get("org"),
-            rows=values.get("rows", "decoded"),  # type: ignore[arg-type]
-            on_undecodable=values.get("on_undecodable", "fail"),
-            verify_files=_switch(values, "verify_files"),
-            pushdown=_switch(values, "pushdown"),
-            max_events=_count(values, "max_events"),
-            replay_store=values.get("replay_store"),
-            replay_store_conn_id=values.get("replay_store_conn_id", "sfstream_replay_store"),
-            storage={name: _plain(value) for name, value in storage.items()},
-        )
+        api = values.pop("api", None)
+        topics = tuple(Topic.parse(name, api) for name in _items("topic", values.pop("topic", "")))
+        parsed: dict[str, Any] = {
+            name: _PARSERS[name](name, text) if name in _PARSERS else text for name, text in values.items()
+        }
+        options = cls(topics=topics, storage={name: _plain(value) for name, value in storage.items()}, **parsed)
+        _check_input(options.path, options.manifests, topics)
+        return options
 
 
 def _check(values: Mapping[str, str]) -> None:
-    unknown = sorted(values.keys() - _KNOWN)
+    known = {"api", "topic", *(each.name for each in fields(SourceOptions))} - {"topics", "storage"}
+    unknown = sorted(values.keys() - known)
     if unknown:
         raise ConfigurationError(
             f"{quoted_setting(unknown[0])} is not an option of the source sfstream. The options are "
-            f"{', '.join(sorted(_KNOWN))}, and {STORAGE}NAME for options of the storage. Nothing was read."
+            f"{', '.join(sorted(known))}, and {STORAGE}NAME for options of the storage. Nothing was read."
         )
     for name, choices in _CHOICES.items():
         if values.get(name, choices[0]) not in choices:
@@ -105,7 +91,7 @@ def _check_input(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...
         )
 
 
-def _items(text: str) -> tuple[str, ...]:
+def _items(name: str, text: str) -> tuple[str, ...]:
     """Return the items of a JSON array, or of a comma-separated list."""
     if text.lstrip().startswith("["):
         try:
@@ -115,20 +101,20 @@ def _items(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
-def _switch(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name, str(_SWITCHES[name])).lower()
+def _switch(name: str, text: str) -> bool:
+    text = text.lower()
     if text not in ("true", "false"):
         raise ConfigurationError(f"{name}={quoted_setting(text)} must be true or false. Nothing was read.")
     return text == "true"
 
 
-def _count(values: Mapping[str, str], name: str) -> int | None:
-    if name not in values:
-        return None
-    text = values[name]
+def _count(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ConfigurationError(f"{name}={quoted_setting(text)} must be a whole number above zero. Nothing was read.")
     return int(text)
+
+
+_PARSERS = {"manifests": _items, "verify_files": _switch, "pushdown": _switch, "max_events": _count}
 
 
 def _plain(value: str) -> Any:
