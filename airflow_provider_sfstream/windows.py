@@ -47,7 +47,7 @@ def read_windows(
     :raises LandingError: a file cannot be read.
     """
     from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
-    from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
+    from airflow_provider_sfstream.tables.event_log.job import tables_in_memory
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
     argument = WindowsArgument.from_argument(windows, event_time_from, event_time_to)

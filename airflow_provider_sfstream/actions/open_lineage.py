@@ -213,7 +213,7 @@ def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dic
     """Return the facts of the newest version of an event log's table, with the files of ``windows``, as arguments of
     :func:`output_dataset`; nothing where it cannot be read."""
     from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
-    from airflow_provider_sfstream.tables.delta.partition_files import window_of
+    from airflow_provider_sfstream.tables.delta.table_files import window_of
 
     try:
         table = newest_version(storage_path(url, conn_id))

@@ -74,7 +74,7 @@ class WindowRows:
 
     def __init__(self, landed: WindowsArgument, landing_conn_id: str | None, folder: str) -> None:
         from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
-        from airflow_provider_sfstream.tables.event_log.in_memory import events_in_order
+        from airflow_provider_sfstream.tables.event_log.job import events_in_order
         from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 

@@ -230,7 +230,7 @@ class WindowConsumers:
 
     def _in_delta(self, table: str, days: set[date]) -> set[str]:
         """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""
-        from airflow_provider_sfstream.tables.delta.partition_files import window_of
+        from airflow_provider_sfstream.tables.delta.table_files import window_of
 
         folder = storage_path(table, self.conn_id)
         windows: set[str] = set()

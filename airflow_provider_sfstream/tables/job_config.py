@@ -78,10 +78,7 @@ class JobConfig:
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str]) -> Self:
-        """Return the config of arguments from :meth:`to_arguments`, or of one that a user wrote.
-
-        :raises ConfigurationError: as :meth:`from_json`.
-        """
+        """Return the config of arguments from :meth:`to_arguments`, or of one that a user wrote."""
         text = "".join(arguments)
         with suppress(ValueError, zlib.error):  # otherwise it is the JSON itself
             text = zlib.decompress(b64decode(text, validate=True)).decode()
@@ -104,10 +101,7 @@ class JobConfig:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config of a parsed document.
-
-        :raises ConfigurationError: as :meth:`from_json`.
-        """
+        """Return the config of a parsed document."""
         defaults = {each.name: each.default for each in fields(cls) if each.repr}
         if unknown := sorted(document.keys() - defaults.keys()):
             raise ConfigurationError(

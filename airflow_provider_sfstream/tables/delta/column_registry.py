@@ -6,8 +6,9 @@ A column never changes its type: a field whose type differs gets its own column,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
@@ -79,11 +80,7 @@ def type_of_spark(type_: Any) -> ColumnType:
     return {"map": type_of_spark(type_["valueType"])}
 
 
-def _candidates(name: str, type_: ColumnType) -> Iterable[str]:
-    yield name
+def _candidates(name: str, type_: ColumnType) -> Iterator[str]:
     suffixed = f"{name}__{type_ if isinstance(type_, str) else next(iter(type_))}"
-    yield suffixed
-    number = 2
-    while True:
-        yield f"{suffixed}_{number}"
-        number += 1
+    yield from (name, suffixed)
+    yield from (f"{suffixed}_{number}" for number in count(2))

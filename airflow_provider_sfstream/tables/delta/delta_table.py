@@ -152,7 +152,6 @@ class DeltaTableLog:
         """Return the deltalake table, for operations that only deltalake supports.
 
         :param number: of a version; ``None`` for the newest.
-        :raises ConfigurationError: if there is none.
         """
         if (table := self._open(number)) is None:
             raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
@@ -236,10 +235,7 @@ class DeltaTableLog:
             raise
 
     def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit_id: str) -> None:
-        """Add the columns, and the members of structs, that the table lacks: a commit of files does not.
-
-        :raises PositionConflictError: if another job has added one of them meanwhile, with another type.
-        """
+        """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
         from deltalake import Schema
         from deltalake.transaction import CommitProperties
 
@@ -259,10 +255,7 @@ class DeltaTableLog:
         return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit_id), None)
 
     def _compare(self, commit_id: str, newest: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
-        """Check that the marks and files that a change is based on are unchanged.
-
-        :raises PositionConflictError: if one has changed.
-        """
+        """Check that the marks and files that a change is based on are unchanged."""
         changed_marks = [name for name, mark in read.progress.items() if newest.progress[name] != mark]
         if changed_marks or any(path not in newest.files for path in removed):
             raise self._conflict(commit_id, read, changed_marks)

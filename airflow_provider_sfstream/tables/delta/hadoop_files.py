@@ -59,9 +59,8 @@ class HadoopFiles:
     def create_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file that must not exist yet, so that a reader sees none or all of it.
 
-        If several jobs write it at the same time, one succeeds: on S3A of Hadoop 3.4.2 and later the store decides, on
-        HDFS the rename. Local files, and stores whose connector has no conditional create, are only checked before the
-        write: two jobs could then both write.
+        Of several jobs at the same time, one succeeds: on S3A of Hadoop 3.4.2 and later the store decides, on HDFS the
+        rename. Elsewhere the file is only checked before the write, and two jobs could both write.
 
         :raises FileExistsError: if the file exists.
         """
@@ -122,17 +121,17 @@ class HadoopFiles:
 
     def folders(self, url: str) -> list[str]:
         """Return the names of the folders in a folder, none if it does not exist."""
-        path, filesystem = self._locate(url)
-        if not filesystem.exists(path):
-            return []
-        return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isDirectory())
+        return [name for name, is_folder in self._inside(url) if is_folder]
 
     def file_names(self, url: str) -> list[str]:
         """Return the names of the files in a folder, none if it does not exist."""
+        return [name for name, is_folder in self._inside(url) if not is_folder]
+
+    def _inside(self, url: str) -> list[tuple[str, bool]]:
         path, filesystem = self._locate(url)
         if not filesystem.exists(path):
             return []
-        return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isFile())
+        return sorted((status.getPath().getName(), status.isDirectory()) for status in filesystem.listStatus(path))
 
     def delete(self, url: str) -> None:
         """Delete a file, or a folder with its contents."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.landing.manifest import Manifest
@@ -74,10 +76,7 @@ class LandedWindow:
         return "|".join((self.org_id, self.api, self.topic, self.subscription))
 
     def manifest_url_of(self, window_id: str) -> str:
-        """Return the manifest URL of another window of the stream.
-
-        :raises ManifestError: if ``window_id`` is not a window ID.
-        """
+        """Return the manifest URL of another window of the stream."""
         if not _WINDOW_ID.fullmatch(window_id):
             raise ManifestError(f"{self.manifest_url} names an invalid window ID: {window_id!r}. Nothing was written.")
         windows = self.manifest_url.rsplit("/", 5)[0]
@@ -85,10 +84,7 @@ class LandedWindow:
 
     @classmethod
     def from_json(cls, text: str, url: str) -> LandedWindow:
-        """Return the window of the manifest at ``url``.
-
-        :raises ManifestError: if it is not a manifest, has an unknown version, or names files outside its folder.
-        """
+        """Return the window of the manifest at ``url``."""
         try:
             manifest = Manifest.from_json(text, url)
         except ManifestError as error:
@@ -140,10 +136,7 @@ class LandedWindow:
 
 
 def load_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedWindow]:
-    """Return the windows of the manifests, each once, in :func:`reading_order`.
-
-    :raises ManifestError: if a manifest is missing or invalid, or two different ones have the same window ID.
-    """
+    """Return the windows of the manifests, each once, in :func:`reading_order`."""
     windows: dict[str, LandedWindow] = {}
     for manifest_url in dict.fromkeys(manifest_urls):
         window = read_window(files, manifest_url)
@@ -165,10 +158,7 @@ def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str
 
 
 def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
-    """Return the window of one manifest.
-
-    :raises ManifestError: if the manifest is missing or invalid.
-    """
+    """Return the window of one manifest."""
     url = files.url(manifest_url)
     try:
         text = files.read_text(url)
@@ -181,10 +171,7 @@ def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
 
 
 def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
-    """Compare the files of windows with the SHA-256 in their manifests.
-
-    :raises ConfigurationError: if a file was changed after it landed.
-    """
+    """Compare the files of windows with the SHA-256 in their manifests."""
     # The name identifies the file: Spark writes URLs in another form, and file names are unique to an attempt.
     expected = {
         _last_parts(url): sum_ for window in windows for url, sum_ in zip(window.files, window.sums, strict=True)
@@ -218,17 +205,22 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
 
     All files are read in one operation: Spark would need longer to plan a union of a thousand reads than to read them.
     A file's folder identifies its window. The lookup per row took a fifth of an event log's time; one window skips it.
-
-    :raises ManifestError: if the files of two windows are in folders of one name.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
     with_rows = {number: window for number, window in enumerate(windows) if window.files}
-    folders = check_folders(with_rows.values())
+    schema_ids, formats = zip(*map(payload_formats, with_rows.values()), strict=True)
+    attributes = pa.table(
+        {
+            "folder": pa.array(check_folders(with_rows.values()), pa.string()),
+            "window": pa.array(list(with_rows), pa.int32()),
+            "json_schema_ids": pa.array(schema_ids, pa.list_(pa.string())),
+            "own_format": pa.array(formats, pa.string()),
+        }
+    )
     files = (file for window in with_rows.values() for file in window.files)
     rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*files)
-    attributes = _attributes(folders, with_rows)
     if len(with_rows) == 1:
         [window] = attributes.drop_columns(["folder", "json_schema_ids"]).to_pylist()
         schema_ids = f.array(*map(f.lit, attributes["json_schema_ids"][0].as_py())).cast("array<string>")
@@ -245,11 +237,8 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
 
 
 def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
-    """Return the name of the folder of each window's files.
-
-    :raises ManifestError: if two folders have the same name.
-    """
-    folders = [_folder(window.files[0]) for window in windows]
+    """Return the name of the folder of each window's files."""
+    folders = [window.files[0].split("/")[-2] for window in windows]
     if len(set(folders)) < len(folders):
         raise ManifestError("The files of two windows are in folders with the same name. Nothing was written.")
     return folders
@@ -260,25 +249,6 @@ def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:
     if window.payload_encoding == "avro":
         return [], "avro"
     return sorted(window.schemas.keys() | window.missing_schemas.keys()), own_format(window.topic)
-
-
-def _attributes(folders: list[str], windows: Mapping[int, LandedWindow]) -> Any:
-    """Return the attributes of the rows of each folder, as an Arrow table."""
-    import pyarrow as pa
-
-    schema_ids, formats = zip(*(payload_formats(window) for window in windows.values()), strict=True)
-    return pa.table(
-        {
-            "folder": pa.array(folders, pa.string()),
-            "window": pa.array(list(windows), pa.int32()),
-            "json_schema_ids": pa.array(schema_ids, pa.list_(pa.string())),
-            "own_format": pa.array(formats, pa.string()),
-        }
-    )
-
-
-def _folder(file: str) -> str:
-    return file.rpartition("/")[0].rpartition("/")[2]
 
 
 def _hex(replay_id: bytes | None) -> str | None:

@@ -8,7 +8,6 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,15 +20,6 @@ log = logging.getLogger(__name__)
 
 _KEEPS_ROWS = "keeps_rows"
 """Key in a commit's metadata: the commit does not change the rows."""
-
-
-@dataclass(frozen=True)
-class _CommitFiles:
-    """Paths of the files that a commit added and removed; none if the log no longer has the commit."""
-
-    added: frozenset[str]
-    removed: frozenset[str]
-    is_known: bool = True
 
 
 class TableVersions(DeltaTableLog):
@@ -79,13 +69,13 @@ class TableVersions(DeltaTableLog):
         first, last = min(kept, default=oldest), max(kept, default=oldest)
         removed: set[str] = set()
         for number in range(oldest + 1, first + 1):
-            commit = self._commit_files(number)
-            removed = (removed | commit.removed) - commit.added
+            added_there, removed_there = self._commit_files(number) or (set(), set())
+            removed = (removed | removed_there) - added_there
         for number in range(first + 1, last + 1) if removed else ():
             commit = self._commit_files(number)
-            if not commit.is_known:
+            if commit is None:
                 return
-            removed -= commit.added  # added again by a restore
+            removed -= commit[0]  # added again by a restore
         if not removed:
             return
         live = {_name_of(uri) for uri in self.table().file_uris()}
@@ -95,19 +85,16 @@ class TableVersions(DeltaTableLog):
                 with suppress(FileNotFoundError):
                     filesystem.delete_file(path)
 
-    def _commit_files(self, number: int) -> _CommitFiles:
-        """Return the files that the commit of a version added and removed."""
+    def _commit_files(self, number: int) -> tuple[set[str], set[str]] | None:
+        """Return the files that the commit of a version added and removed; ``None`` if the log no longer has it."""
         try:
             with self.location.filesystem().open_input_stream(f"_delta_log/{number:020d}.json") as stream:
                 lines = stream.read().splitlines()
         except FileNotFoundError:
-            return _CommitFiles(frozenset(), frozenset(), is_known=False)
+            return None
         actions = [json.loads(line) for line in lines if line.strip()]
-        added, removed = (
-            frozenset(unquote(action[kind]["path"]) for action in actions if kind in action)
-            for kind in ("add", "remove")
-        )
-        return _CommitFiles(added, removed)
+        added = {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        return added, {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
 
     def compact(self, files: int, size: int) -> int:
         """Merge small files, if there are more than ``files``; return the newest version.

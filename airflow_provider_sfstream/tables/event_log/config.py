@@ -48,10 +48,7 @@ class EventLogConfig(WindowsJobConfig):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the config of a parsed document.
-
-        :raises ConfigurationError: as :meth:`from_json`.
-        """
+        """Return the config of a parsed document."""
         times = {name: _time(name, document[name]) for name in ("event_time_from", "event_time_to") if name in document}
         return super().from_document({**document, **times})
 
@@ -91,10 +88,7 @@ class EventLogMetrics:
     application_id: str = ""
 
     def check(self) -> None:
-        """Check that the counts of read and written rows are equal.
-
-        :raises RuntimeError: if they differ.
-        """
+        """Check that the counts of read and written rows are equal."""
         accounted = self.rows_written + self.duplicates + self.quarantined + self.outside_interval
         if accounted != self.rows_in or self.rows_written != sum(self.tables.values()):
             raise RuntimeError(

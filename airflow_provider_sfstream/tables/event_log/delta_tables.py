@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
-from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, files_of, window_of, write_files
 from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.decoding import DECODER, LINES, OUTSIDE, EventPlan, write_events
 from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, QUARANTINE_TABLE, Dates

@@ -7,8 +7,7 @@ narrow columns are read for this, and no payload leaves the task that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -42,11 +41,9 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
     :param stored: :data:`~airflow_provider_sfstream.tables.event_log.tables.KEYS` of rows of the tables; without
         ``window_id`` if they are of partitions that this run does not write.
     :param count: number of rows in ``rows`` and ``stored``.
-    :raises ValueError: if a landed row has no replay ID.
     """
-    streams = _streams(plan.windows)
-    keys = [rows.select("window", "ordinal", "replay_id").map_batches(_landed_keys(plan.windows, streams), EVENT_KEYS)]
-    keys += [frame.map_batches(_stored_keys(plan.windows, streams), EVENT_KEYS) for frame in stored]
+    keys = [rows.select("window", "ordinal", "replay_id").map_batches(_landed_keys(plan.windows), EVENT_KEYS)]
+    keys += [frame.map_batches(_stored_keys(plan.windows), EVENT_KEYS) for frame in stored]
     compared = engine.shuffle(keys, ("stream", "replay_id"), 1 + count // _ROWS_OF_A_TASK)
     partitions = {window.partition: number for number, window in enumerate(plan.windows)}
     unreadable = NO_PLACES
@@ -87,7 +84,8 @@ def _streams(windows: Sequence[WindowReference]) -> dict[tuple[str, str], int]:
     return {stream: number for number, stream in enumerate(streams)}
 
 
-def _landed_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str, str], int]) -> Rows:
+def _landed_keys(windows: Sequence[WindowReference]) -> Rows:
+    streams = _streams(windows)
     stream_of = np.array([streams[window.org_id, window.topic] for window in windows], np.int32)
 
     def rows(batches: Batches) -> Batches:
@@ -101,7 +99,8 @@ def _landed_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str,
     return rows
 
 
-def _stored_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str, str], int]) -> Rows:
+def _stored_keys(windows: Sequence[WindowReference]) -> Rows:
+    streams = _streams(windows)
     numbers = {window.partition: number for number, window in enumerate(windows)}
 
     def rows(batches: Batches) -> Batches:
@@ -126,9 +125,8 @@ def _copies(unreadable: Places) -> Rows:
         landed = _Landed()
         for batch in batches:
             landed.add(batch)
-        copies = landed.copies()
-        if copies is not None:
-            places, stay = copies.places, copies.stay(unreadable)
+        places, stay = landed.copies(unreadable)
+        if len(places):
             yield pa.RecordBatch.from_arrays(
                 [pa.array([places.tobytes()]), pa.array([stay.tobytes()], pa.binary())], schema=_COPIES
             )
@@ -183,42 +181,26 @@ class _Landed:
         np.maximum.at(self._owners, at[is_landed], owner[is_landed])
         self._foreign[at[is_landed & (owner == _NO_OWNER)]] = True
 
-    def copies(self) -> _Copies | None:
-        """Return the landed rows of events that have several rows that are not consecutive, or that the tables have
-        from a window that is not of the run; ``None`` if there are none."""
+    def copies(self, unreadable: Places) -> tuple[Numbers, Numbers]:
+        """Return the places of the landed rows of events that have several rows that are not consecutive, or that the
+        tables have from a window that is not of the run, and a mask of the rows that stay.
+
+        :param unreadable: rows that cannot be decoded, as far as is known.
+        """
         if self._ids is None:
             self._encode()
         counts = np.diff(self._first, append=len(self._events))
         last = self._places[self._first + counts - 1] if len(counts) else self._places
         suspicious = (last - self._places[self._first] + 1 != counts) | self._foreign
         mask = np.repeat(suspicious, counts)
-        if not mask.any():
-            return None
+        places = self._places[mask]
         owners, foreign = (np.repeat(values, counts)[mask] for values in (self._owners, self._foreign))
-        return _Copies(self._events[mask], self._places[mask], owners, foreign)
-
-
-@dataclass(frozen=True, eq=False)
-class _Copies:
-    """Landed rows in the order of event and place: number of the event, place, number of the window from which the
-    table has the event, and whether it has it from a window that is not of the run."""
-
-    events: Numbers
-    places: Numbers
-    owners: Numbers
-    foreign: Numbers
-
-    def stay(self, unreadable: Places) -> Numbers:
-        """Return a mask of the rows that stay.
-
-        :param unreadable: rows that cannot be decoded, as far as is known.
-        """
-        count = np.arange(len(self.events))
-        first = np.flatnonzero(np.diff(self.events, prepend=-1))
-        group = np.searchsorted(first, count, side="right") - 1
+        # The remaining rows are in the order of event and place.
+        number = np.arange(len(places))
+        first = np.flatnonzero(np.diff(self._events[mask], prepend=-1))
+        event = np.searchsorted(first, number, side="right") - 1
         # The same number for consecutive rows, and different numbers for others.
-        follows = self.places - (count - first[group])
-        in_table = self.places // PLACES == self.owners
-        best = np.lexsort((self.places, ~in_table, unreadable.include(self.places), group))[first]
-        stay: Numbers = (follows == follows[best][group]) & ~self.foreign
-        return stay
+        follows = places - (number - first[event])
+        in_table = places // PLACES == owners
+        best = np.lexsort((places, ~in_table, unreadable.include(places), event))[first]
+        return places, (follows == follows[best][event]) & ~foreign

@@ -1,4 +1,4 @@
-"""The ``event_log`` job: landed windows in, typed tables, quarantine and metrics out."""
+"""The ``event_log`` job: landed windows in, typed tables, quarantine and metrics out; or the same rows in memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,8 +32,17 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     survey_fields,
 )
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Dates, StoredRules, find_tables
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    Batches,
+    DecodedRows,
+    TablePlan,
+    WindowReference,
+    quarantine_schema,
+)
 from airflow_provider_sfstream.tables.runner.engine import Engine
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +125,6 @@ class EventLogJob:
         """Return the decoding plan of the rows, with the duplicates among them.
 
         :param stored: existing tables that the rows are for; ``None``: there are none yet.
-        :raises ConfigurationError: if the number of landed rows differs from the manifest, or a table has a value that
-            the field protection rules forbid. Nothing was written.
         """
         count = sum(window.event_count for window in self._windows)
         log.info("Reading %d windows with %d events.", len(self._windows), count)
@@ -202,3 +210,50 @@ def _kinds(batches: Batches) -> Batches:
 
 def _microseconds(moment: datetime | None) -> int | None:
     return None if moment is None else (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str, pa.Table]:
+    """Return the events by table, each once, and undecodable events as the quarantine.
+
+    :param config: ``output_url`` is not used.
+    """
+    plan, decoded = _decoded(engine, config)
+    schemas = {name: table_plan.arrow_schema() for name, table_plan in plan.tables.items()}
+    schemas[QUARANTINE_TABLE] = quarantine_schema()
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
+    for table, part in decoded:
+        batches[table] += part.rows
+        batches[QUARANTINE_TABLE] += part.quarantined
+    tables = {name: pa.Table.from_batches(parts, schemas[name]) for name, parts in batches.items()}
+    return {name: table for name, table in tables.items() if len(table)}
+
+
+def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
+    """Return the columns of the events, and the events in the order of the windows, each once, some at a time.
+
+    Memory is that of a row group. An undecodable event is a quarantine row, with its ``reason``.
+
+    :param config: ``output_url`` is not used.
+    """
+    plan, decoded = _decoded(engine, config)
+    if len(plan.tables) > 1:
+        raise ConfigurationError(
+            f"The windows have events of {', '.join(sorted(plan.tables))}. Pass windows with events of one type."
+        )
+    columns = [name for table_plan in plan.tables.values() for name in table_plan.columns]
+    return columns, (_in_order(part) for _, part in decoded)
+
+
+def _decoded(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[EventPlan, Iterator[tuple[str, DecodedRows]]]:
+    windows = load_windows(engine.landing, config.manifests)
+    if not any(window.files for window in windows):
+        return EventPlan({}, {}, (), ()), iter(())
+    plan = EventLogJob(engine, windows, config).plan()
+    rows = engine.landed_rows(windows, verify=config.verify_files)
+    return plan, plan.decode(rows.batches(None))
+
+
+def _in_order(decoded: DecodedRows) -> list[dict[str, Any]]:
+    """Return rows of a table and of the quarantine, in the order of their window."""
+    rows = [row for part in (*decoded.rows, *decoded.quarantined) for row in part.to_pylist()]
+    return sorted(rows, key=lambda row: int(row["_ordinal"] if "_ordinal" in row else row["ordinal"]))

@@ -63,19 +63,13 @@ class StoredRules:
 
     @classmethod
     def read(cls, files: JobFiles, base: str) -> StoredRules:
-        """Return the rules of the tables below a folder.
-
-        :raises ConfigurationError: if a document cannot be read. Nothing was written.
-        """
+        """Return the rules of the tables below a folder."""
         folder = f"{base}/_sfstream/fields"
         tables = [name.removesuffix(".json") for name in files.file_names(folder) if name.endswith(".json")]
         return cls(files, folder, {table: _rules(files, f"{folder}/{table}.json") for table in tables})
 
     def check(self, rules: FieldRules) -> None:
-        """Check that a job with these rules applies those of every table.
-
-        :raises ConfigurationError: if it would store a field differently; the error names it. Nothing was written.
-        """
+        """Check that a job with these rules applies those of every table."""
         for table, stored in sorted(self.tables.items()):
             rules.check_keep(stored, f"The table {table} ({self.folder}/{table}.json)")
 

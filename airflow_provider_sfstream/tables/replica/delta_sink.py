@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
-from airflow_provider_sfstream.tables.delta.partition_files import unchanged_batches
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
@@ -129,7 +128,7 @@ class DeltaSink:
 
     def merge_rows(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, RewriteResult]:
         """Merge rows into a table that need no conversion, as :meth:`merge`."""
-        merged, _ = self.merge({name: incoming}, rows, lambda ends: blocks(unchanged_batches, ends[0]))
+        merged, _ = self.merge({name: incoming}, rows, lambda ends: blocks(iter, ends[0]))
         return merged[name]
 
     def _version(self, name: str) -> TableVersion:

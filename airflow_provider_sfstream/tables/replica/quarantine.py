@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.delta.partition_files import PartitionFiles
+from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.shuffle import unpacked

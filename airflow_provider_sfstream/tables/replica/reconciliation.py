@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.delta.partition_files import unchanged_batches
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
@@ -84,7 +83,7 @@ def reconcile(
         table.effective_deletes,
     )
     count = len(plan.file_groups)
-    sent = records.map_batches(blocks(unchanged_batches, ends_of(plan.file_groups)), BLOCK)
+    sent = records.map_batches(blocks(iter, ends_of(plan.file_groups)), BLOCK)
     lines = sink.engine.shuffle_blocks(sent, range(count), count).map_batches(_judged(plan), _JUDGED).collect()
     id_ranges = _ranges(lines)
     wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]

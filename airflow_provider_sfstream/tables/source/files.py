@@ -42,11 +42,7 @@ class SourceFiles:
 
     @contextmanager
     def part(self, url: str, sha256: str | None) -> Iterator[BinaryIO]:
-        """Yield a local copy of a part file, compared with its SHA-256 if that is not ``None``.
-
-        :raises ConfigurationError: if it is missing, or was changed after it landed.
-        :raises LandingError: if the storage cannot be read.
-        """
+        """Yield a local copy of a part file, compared with its SHA-256 if that is not ``None``."""
         with TemporaryFile() as copy:
             try:
                 with _readable(url):

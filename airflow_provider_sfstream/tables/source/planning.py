@@ -55,8 +55,6 @@ class Planner:
         """Return the parts of windows, in order.
 
         :param decode: whether rows are decoded; then schemas are read.
-        :raises ConfigurationError: if the events have fields without a column in the reader's schema.
-        :raises LandingError: if the storage cannot be read.
         """
         parts = []
         for window in windows:
@@ -156,11 +154,10 @@ _COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
     "EqualTo": lambda first, last, value: first <= value <= last,
     "EqualNullSafe": lambda first, last, value: first <= value <= last,
     "GreaterThan": lambda first, last, value: last >= value,
-    "GreaterThanOrEqual": lambda first, last, value: last >= value,
     "LessThan": lambda first, last, value: first <= value,
-    "LessThanOrEqual": lambda first, last, value: first <= value,
 }
-"""Functions, by name of PySpark's filter, that check if a row can pass. They compare whole days, also for times."""
+"""Functions, by name of PySpark's filter without ``OrEqual``, that check if a row can pass. They compare whole days,
+also for times, so an event at a bound is on a day that passes."""
 
 
 def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool:
@@ -191,7 +188,5 @@ def _covers(kind: str, dates: tuple[date, date], value: Any) -> bool:
         if value.tzinfo is None:
             return True
         value = value.astimezone(UTC).date()
-    if kind not in _COVERS or not isinstance(value, date):
-        return True
-    first, last = dates
-    return _COVERS[kind](first, last, value)
+    covers = _COVERS.get(kind.removesuffix("OrEqual"))
+    return covers is None or not isinstance(value, date) or covers(*dates, value)

@@ -115,7 +115,6 @@ def event_columns(rows: RowKind, fields: list[dict[str, Any]]) -> dict[str, Colu
     """Return the columns of a schema that are fields of events, after checking the others.
 
     :param fields: fields of the schema in Spark's JSON form.
-    :raises ConfigurationError: if a column does not exist in these rows, or has another type.
     """
     fixed, events = {name.lower(): (name, type_) for name, type_ in _FIXED[rows].items()}, {}
     for field in fields:

@@ -59,10 +59,7 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
 
 
 def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
-    """Return the config from a driver's command line and environment.
-
-    :raises ConfigurationError: as :meth:`JobConfig.from_json`; or if there are fields to hash but no key.
-    """
+    """Return the config from a driver's command line and environment."""
     config = kind.from_arguments(arguments)
     if isinstance(config, WindowsJobConfig):
         config = replace(config, hash_key=os.environ.get(HASH_KEY_VARIABLE))

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplay
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.tables.delta.partition_files import write_files
+from airflow_provider_sfstream.tables.delta.table_files import write_files
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState
 from tests.support.pruning import DailyWindows, day

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.tables.delta.partition_files import files_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import files_of, write_files
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation, storage_options
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.job_config import JobConfig

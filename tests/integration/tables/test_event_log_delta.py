@@ -14,7 +14,7 @@ from deltalake.table import TableFeatures
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
-from airflow_provider_sfstream.tables.delta.partition_files import window_of
+from airflow_provider_sfstream.tables.delta.table_files import window_of
 from airflow_provider_sfstream.tables.event_log import delta_tables
 from airflow_provider_sfstream.tables.event_log.reader import read_event_log
 from tests.integration.tables.test_event_log import ORDER, ORDER_2, ORDER_3, milliseconds, order

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_sfstream.actions.row_sources import RowSource, open_source
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.tables.event_log.in_memory import events_in_order
+from airflow_provider_sfstream.tables.event_log.job import events_in_order
 from tests.support.landing_files import LandedEvent, encode, land_window
 
 ORDER = {

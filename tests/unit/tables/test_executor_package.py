@@ -9,7 +9,7 @@ from airflow_provider_sfstream.tables.spark_apps.executor_package import write_e
 
 EXECUTED = (
     "rows.event_batches",
-    "delta.partition_files",
+    "delta.table_files",
     "event_log.table_plans",
     "rows.change_batches",
     "spark_apps.event_log",

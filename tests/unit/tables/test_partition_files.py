@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.tables.delta import partition_files
-from airflow_provider_sfstream.tables.delta.partition_files import window_of, write_files
+from airflow_provider_sfstream.tables.delta import table_files
+from airflow_provider_sfstream.tables.delta.table_files import window_of, write_files
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
 ONE, TWO = date(2026, 1, 10), date(2026, 1, 11)
@@ -67,7 +67,7 @@ def test_no_files_are_written_without_rows(tmp_path: Path) -> None:
 
 
 def test_buffered_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_files, "_ROW_GROUP", 1000)
+    monkeypatch.setattr(table_files, "_PARTITION_ROW_GROUP", 1000)
     batches = [batch(*((n, ONE, "a") for n in range(start, start + 40))) for start in range(0, 400, 40)]
     (summary,) = written(tmp_path, *batches)
     file = pq.ParquetFile(tmp_path / summary["path"])
@@ -76,7 +76,7 @@ def test_buffered_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_files, "_OPEN", 2)
+    monkeypatch.setattr(table_files, "_OPEN", 2)
     rows = [(n, ONE, f"w{n % 5}") for n in range(20)]
     files = written(tmp_path, *(batch(row) for row in rows))
     found = [row for file in files for row in pq.ParquetFile(tmp_path / file["path"]).read().to_pylist()]
