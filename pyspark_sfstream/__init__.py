@@ -48,14 +48,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return from_arrow_schema(arrow_schema(all_columns(options.rows, events)))
 
     def reader(self, schema: Any) -> BatchReader:
-        from pyspark_sfstream.readers import BatchReader, FilteringReader, RowsReader
+        from pyspark_sfstream.readers import BatchReader, FilteringReader
 
         options = SourceOptions.from_options(self.options)
         kind = FilteringReader if options.pushdown else BatchReader
-        return kind(RowsReader(options, schema, self._heads is None), self._heads)
+        return kind(options, schema, self._heads)
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802
-        from pyspark_sfstream.readers import READS_STREAMS, RowsReader, StreamReader
+        from pyspark_sfstream.readers import READS_STREAMS, StreamReader
 
         options = SourceOptions.from_options(self.options)
         if not READS_STREAMS:
@@ -64,7 +64,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
             raise ConfigurationError(
                 "readStream has no options manifests and pushdown; spark.read has. Nothing was read."
             )
-        return StreamReader(RowsReader(options, schema, self._heads is None))
+        return StreamReader(options, schema, self._heads)
 
     def _event_columns(self, options: SourceOptions) -> dict[str, Any]:
         from airflow_provider_sfstream.tables.source.planning import Planner

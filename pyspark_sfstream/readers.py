@@ -25,51 +25,43 @@ except ImportError:  # Spark 4.0 and 4.1 do not pass the start of a batch
 READS_STREAMS = ReadMaxRows is not None
 
 
-class RowsReader:
-    """Reader of the rows of windows in the columns of a schema, for batches and streams.
+class _RowsReader:
+    """Base of the readers: the rows of windows in the columns of a schema.
 
-    :param is_given: whether the user passed the schema.
+    :param heads: the windows from which the schema was derived; ``None`` if the user passed the schema.
     """
 
-    def __init__(self, options: SourceOptions, schema: Any, is_given: bool) -> None:
-        self.options, self.schema, self.is_given = options, schema, is_given
-        self.events = event_columns(options.rows, schema.jsonValue()["fields"])
-
-    def planner(self, source: LandedSource) -> Planner:
-        is_decoded = self.options.rows == "decoded"
-        return Planner(source.files, self.events, is_given=self.is_given or not is_decoded)
-
-    def partitions(self, planner: Planner, windows: Sequence[LandedWindow]) -> list[InputPartition]:
-        parts = planner.parts(windows, decode=self.options.rows != "raw")
-        return [InputPartition(part) for part in parts]
-
-    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition is None or partition.value is None:  # Spark passes this partition if there is no file
-            return iter(())
-        return iter(part_rows(partition.value, self.options, _arrow_schema(self.schema)))
-
-
-class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Batch reader of all committed windows, up to the windows from which the schema was derived."""
-
-    def __init__(self, rows: RowsReader, heads: Heads | None) -> None:
-        self._rows, self._heads = rows, heads
-        self._filters: list[Any] = []
-
-    def partitions(self) -> list[InputPartition]:
-        source = LandedSource(self._rows.options)
-        planner, heads = self._rows.planner(source), source.heads() if self._heads is None else self._heads
-        windows = source.windows({}, heads)
-        if not windows:
-            raise source.missing()
-        is_decoded = self._rows.options.rows == "decoded"
-        dated = ((window, planner.dates(window) if self._filters and is_decoded else None) for window in windows)
-        return self._rows.partitions(
-            planner, [window for window, dates in dated if may_pass(self._filters, window, dates)]
-        )
+    def __init__(self, options: SourceOptions, schema: Any, heads: Heads | None) -> None:
+        self._options, self._schema, self._heads = options, schema, heads
+        self._events = event_columns(options.rows, schema.jsonValue()["fields"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._rows.rows(partition)
+        if partition is None or partition.value is None:  # Spark passes this partition if there is no file
+            return iter(())
+        return iter(part_rows(partition.value, self._options, _arrow_schema(self._schema)))
+
+    def _partitions(
+        self, source: LandedSource, windows: Sequence[LandedWindow], filters: Sequence[Any] = ()
+    ) -> list[InputPartition]:
+        is_decoded = self._options.rows == "decoded"
+        planner = Planner(source.files, self._events, is_given=self._heads is None or not is_decoded)
+        if filters:
+            dated = [(window, planner.dates(window) if is_decoded else None) for window in windows]
+            windows = [window for window, dates in dated if may_pass(filters, window, dates)]
+        return [InputPartition(part) for part in planner.parts(windows, decode=self._options.rows != "raw")]
+
+
+class BatchReader(_RowsReader, DataSourceReader):  # type: ignore[misc]
+    """Batch reader of all committed windows, up to the windows from which the schema was derived."""
+
+    _filters: Sequence[Any] = ()
+
+    def partitions(self) -> list[InputPartition]:
+        source = LandedSource(self._options)
+        windows = source.windows({}, source.heads() if self._heads is None else self._heads)
+        if not windows:
+            raise source.missing()
+        return self._partitions(source, windows, self._filters)
 
 
 class FilteringReader(BatchReader):
@@ -84,12 +76,10 @@ class FilteringReader(BatchReader):
         return filters
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(_RowsReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Streaming reader of newly committed windows. An offset is the last window read from each stream."""
 
-    def __init__(self, rows: RowsReader) -> None:
-        self._rows = rows
-        self._target: Heads | None = None
+    _target: Heads | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return offset_of({})
@@ -104,22 +94,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return offset_of(self._source.up_to(heads_of(start), newest, most))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        most = self._rows.options.max_events
+        most = self._options.max_events
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._source.heads()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        source = self._source
-        return self._rows.partitions(self._rows.planner(source), source.windows(heads_of(start), heads_of(end)))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._rows.rows(partition)
+        return self._partitions(self._source, self._source.windows(heads_of(start), heads_of(end)))
 
     @cached_property
     def _source(self) -> LandedSource:
-        return LandedSource(self._rows.options)
+        return LandedSource(self._options)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema:

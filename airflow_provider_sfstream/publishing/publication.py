@@ -67,10 +67,7 @@ class Publication:
 
     The order of rows is preserved, except that an event with a temporary refusal follows those accepted with it.
 
-    :param ids: IDs of the run's events.
-    :param recorded: the recorded state of the run.
     :param on_unknown_outcome: action for events that are in doubt: neither a response nor the bus shows their result.
-    :param sleep: waits for a number of seconds.
     """
 
     def __init__(

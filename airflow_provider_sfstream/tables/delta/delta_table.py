@@ -41,14 +41,8 @@ _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
 @dataclass(frozen=True)
 class TableFile:
-    """Parquet file of a table.
-
-    :param path: relative to the table's folder.
-    :param size: in bytes.
-    :param rows: number of rows.
-    :param stats: statistics in Delta's JSON form.
-    :param partition: value of each partition column, as Delta writes it.
-    """
+    """Parquet file of a table: ``path`` below the table's folder, ``size`` in bytes, ``stats`` in Delta's JSON form,
+    and the value of each ``partition`` column, as Delta writes it."""
 
     path: str
     size: int

@@ -100,8 +100,6 @@ def write_events(plan: EventPlan, location: TableLocation) -> Rows:
     """Return a function for ``mapInArrow`` that writes landed rows to files of their tables, and yields :data:`LINES`.
 
     The files of a failed task are not returned, so they are never committed.
-
-    :param location: folder of the tables.
     """
 
     def write(batches: Batches) -> Batches:

@@ -39,7 +39,6 @@ class DeltaTables:
 
     :param base: the folder, as the engine names it.
     :param names: names of the tables that may have own rows; a table of them may be missing.
-    :param windows: windows of the run.
     :param job: name of the run in the history of the tables.
     """
 

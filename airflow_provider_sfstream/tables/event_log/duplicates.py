@@ -38,8 +38,7 @@ def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count:
     ``landed_windows.reading_order``, and there the lowest ordinal. Rows that cannot be decoded stay only if no others
     of their event in these windows can. None stay if the table has the event from a window that is not of the run.
 
-    :param stored: :data:`~airflow_provider_sfstream.tables.event_log.tables.KEYS` of rows of the tables; without
-        ``window_id`` if they are of partitions that this run does not write.
+    :param stored: ``tables.KEYS`` of stored rows; without ``window_id`` if this run does not write their partitions.
     :param count: number of rows in ``rows`` and ``stored``.
     """
     keys = [rows.select("window", "ordinal", "replay_id").map_batches(_landed_keys(plan.windows), EVENT_KEYS)]

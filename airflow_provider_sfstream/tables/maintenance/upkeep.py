@@ -27,11 +27,7 @@ _COMMIT_EVERY = timedelta(minutes=5)
 
 
 class TableUpkeep:
-    """Maintenance of one table.
-
-    :param table: log of the table.
-    :param metrics: metrics of the table, which each step updates.
-    """
+    """Maintenance of one table. Each step updates the table's metrics."""
 
     def __init__(self, table: TableVersions, metrics: MaintainedTableMetrics) -> None:
         self.table, self._metrics = table, metrics

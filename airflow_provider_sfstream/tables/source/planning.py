@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -16,12 +17,12 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     Schemas,
-    SurveyedFields,
     TableSources,
     place_columns,
     read_schemas,
     survey_fields,
 )
+from airflow_provider_sfstream.tables.event_log.tables import Dates
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
 from airflow_provider_sfstream.tables.runner.embedded import ArrowFrame, Columns, landed_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
@@ -29,10 +30,7 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a window; ``window`` names only this file.
-
-    ``plan`` is the decoding plan of its rows; ``refused`` has the unusable schemas by schema ID, each with the reason.
-    """
+    """One file of a window; ``window`` names only this file. ``refused``: why schemas are unusable, by schema ID."""
 
     window: LandedWindow
     plan: TablePlan
@@ -77,7 +75,8 @@ class Planner:
 
     def schemas(self, window: LandedWindow) -> Schemas:
         """Return the schemas of a window's events."""
-        key = (*sorted(window.schemas.items()), *sorted(_missing(window)))
+        missing = ((name, schema.url or "") for name, schema in window.missing_schemas.items())
+        key = (*sorted(window.schemas.items()), *sorted(missing))
         if key not in self._schemas:
             self._schemas[key] = read_schemas(self._files, [window])
         return self._schemas[key]
@@ -100,18 +99,14 @@ class Planner:
         sources = TableSources(schemas=texts)
         if window.payload_encoding != "avro":
             table, (_, own) = table_of_topic(window.topic), payload_formats(window)
-            sources.fields = {own: self._survey(window, table).tables.get(table, {}).get(own, {})}
+            surveyed = survey_fields(ArrowFrame(partial(self._batches, window)), (table,))
+            sources.fields = {own: surveyed.tables.get(table, {}).get(own, {})}
         return sources
 
-    def _survey(self, window: LandedWindow, table: str) -> SurveyedFields:
-        """Return the fields of self-described events, after reading all of them."""
-
-        def batches(columns: Columns) -> Batches:
-            for url in window.files:
-                with self._files.part(url, None) as file:
-                    yield from landed_batches(file, window, 0, columns)
-
-        return survey_fields(ArrowFrame(batches), (table,))
+    def _batches(self, window: LandedWindow, columns: Columns) -> Batches:
+        for url in window.files:
+            with self._files.part(url, None) as file:
+                yield from landed_batches(file, window, 0, columns)
 
     def _check(self, window: LandedWindow, plan: TablePlan, registry: ColumnRegistry) -> None:
         for name, column in _field_columns(plan):
@@ -143,12 +138,6 @@ def _field_columns(plan: TablePlan) -> Iterator[tuple[str, str]]:
         yield from zip((each.name for each in self_described.fields), self_described.columns, strict=True)
 
 
-def _missing(window: LandedWindow) -> list[tuple[str, str]]:
-    return [(name, schema.url or "") for name, schema in window.missing_schemas.items()]
-
-
-Dates = tuple[date, date] | None
-"""First and last event date that rows of a window can have; ``None``: any."""
 _NAMES = ("_topic", "topic", "_org_id", "org_id", "window_id")
 _COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
     "EqualTo": lambda first, last, value: first <= value <= last,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +13,6 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, co
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
 from airflow_provider_sfstream.tables.delta.column_registry import type_of_spark
-from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -78,12 +76,12 @@ def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches
 
 def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the rows that have a usable schema, or need none, and the other rows."""
-    described = is_true(pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA)))
-    has_schema = is_true(pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string())))
-    refused = described & np.logical_not(has_schema)
-    if not refused.any():
+    described = pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA))
+    has_schema = pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string()))
+    refused = pc.and_(described, pc.invert(has_schema))
+    if not pc.any(refused).as_py():
         return batch, batch.slice(0, 0)
-    return batch.filter(pa.array(np.logical_not(refused))), batch.filter(pa.array(refused))
+    return batch.filter(pc.invert(refused)), batch.filter(refused)
 
 
 def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

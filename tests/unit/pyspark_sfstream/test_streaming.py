@@ -114,7 +114,7 @@ def test_a_window_that_no_position_covers_is_not_read(tmp_path: Path, store: Rep
     end = query.newest(query.reader.initialOffset())
     topic.drain(3, advance=False)
     assert query.newest(end) == end
-    rows = topic.source(**options).reader(query.reader._rows.schema)
+    rows = topic.source(**options).reader(query.reader._schema)
     assert replay_ids(rows, rows.partitions()) == IDS[:5]
 
 
