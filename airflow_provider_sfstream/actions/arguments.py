@@ -17,10 +17,7 @@ DEFAULT_SUBSCRIPTION = "airflow"
 
 
 def start_from_text(text: str) -> StartFrom | bytes:
-    """Return the value of a ``start_from`` argument: a preset, or a replay ID from hex text.
-
-    :raises InvalidReplayIdError: if it is neither.
-    """
+    """Return the value of a ``start_from`` argument: a preset, or a replay ID from hex text."""
     from airflow_provider_sfstream.salesforce.events import StartFrom
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 
@@ -28,10 +25,7 @@ def start_from_text(text: str) -> StartFrom | bytes:
 
 
 def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:
-    """Return the time of an argument, a text or a datetime; ``None`` if it is empty.
-
-    :raises ConfigurationError: naming the argument, if its text is no ISO 8601 time.
-    """
+    """Return the time of an argument, a text or a datetime; ``None`` if it is empty."""
     if not isinstance(value, str) or not value:
         return None if isinstance(value, str) else value
     try:
@@ -43,10 +37,7 @@ def time_from_text(argument: str, value: str | datetime | None) -> datetime | No
 def wake_up_conditions(
     min_events: int, max_wait: float | timedelta | None, *, name: str = "max_wait"
 ) -> WakeUpConditions:
-    """Return the conditions of two arguments; ``name`` is the operator's name of the second.
-
-    :raises ConfigurationError: naming the argument that cannot be used.
-    """
+    """Return the conditions of two arguments; ``name`` is the operator's name of the second."""
     seconds = max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait
     try:
         return WakeUpConditions(min_events=min_events, max_wait=seconds)
@@ -62,10 +53,7 @@ def is_template(value: object) -> bool:
 
 
 def consumer_name(subscription: str, managed_subscription: str | None) -> str:
-    """Return the name under which the position of a consumer on a topic is stored.
-
-    :raises ConfigurationError: if both arguments name one.
-    """
+    """Return the name under which the position of a consumer on a topic is stored. Two names are refused."""
     if managed_subscription is None:
         return subscription
     if subscription != DEFAULT_SUBSCRIPTION:
@@ -74,21 +62,12 @@ def consumer_name(subscription: str, managed_subscription: str | None) -> str:
 
 
 def landed_stream_uri(names: Any) -> str:
-    """Return the URI of the asset that an operator's stream is when it is landed.
-
-    :param names: has ``salesforce_conn_id``, ``topic``, ``subscription`` and ``api``.
-    :raises ConfigurationError: naming the one that cannot be used.
-    """
+    """Return the URI of the asset of the landed stream of a config or an operator."""
     return str(StreamUri(names.salesforce_conn_id, names.topic, names.subscription, names.api))
 
 
 def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
-    """Return the URLs of an argument, which may be one text.
-
-    :param done: end of the sentence "Nothing was ..." in the errors, for example ``"erased"``.
-    :raises ConfigurationError: if the argument is missing, contains another value than texts, or a URL contains a
-        credential.
-    """
+    """Return the URLs of an argument, which may be one text. Errors say that nothing was ``done``, as ``"erased"``."""
     checked = (urls,) if isinstance(urls, str) else tuple(urls or ())
     if any(isinstance(url, str) and has_credentials(url) for url in checked):
         raise ConfigurationError(

@@ -86,18 +86,12 @@ class LandedStreamOperator(BaseOperator):
 
     @property
     def stream_uri(self) -> str:
-        """The URI of the landed stream's asset.
-
-        :raises ConfigurationError: if the arguments do not name one.
-        """
+        """The URI of the landed stream's asset."""
         return landed_stream_uri(self)
 
 
 def open_landed_stream(names: LandedStreamNames) -> LandedStream:
-    """Open landing and store of a stream, and learn whose stream it is.
-
-    :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
-    """
+    """Open landing and store of a stream, and learn whose stream it is."""
     topic = Topic.parse(names.topic, names.api)
     catalog = open_landing(names.landing_url, names.landing_conn_id)
     store = open_replay_store(names.replay_store, names.replay_store_conn_id, catalog)

@@ -125,9 +125,8 @@ def _s3_options(path: Any) -> dict[str, str]:
 
 
 def newest_version(table: ObjectStoragePath) -> TableVersion:
-    """Return the newest version of a table, from a copy of its last checkpoint and the commits since.
+    """Return the newest version of a table with a log, from a copy of its last checkpoint and the commits since.
 
-    :param table: the table's folder, which has a log.
     :raises ConfigurationError: if its files alone do not determine its rows.
     """
     from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog

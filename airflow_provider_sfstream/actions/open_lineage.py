@@ -97,10 +97,7 @@ def drain_lineage(
 
 def event_fields(manifests: Iterable[Manifest], read_text: Callable[[str], str]) -> dict[str, Any]:
     """Return the column type of each field in the Avro schemas of windows; no field if they are of several event types
-    or the time for reads is over.
-
-    :param read_text: reads the file at a URL.
-    """
+    or the time for reads is over."""
     from airflow_provider_sfstream.salesforce.schemas import parse
     from airflow_provider_sfstream.tables.decode.avro_columns import members_of
 
@@ -123,7 +120,6 @@ def event_log_lineage(
     """Return the lineage of an ``event_log`` job: the landed streams as inputs, its tables as outputs.
 
     :param metrics: of the job; ``None`` while metrics and tables are unknown.
-    :raises ConfigurationError: if ``windows`` or the output cannot be used.
     """
     inputs = _streams(windows, has_ended=has_ended)
     if metrics is None:
@@ -145,7 +141,6 @@ def replica_lineage(
 
     :param metrics: of the job; ``None`` while metrics and tables are unknown.
     :param snapshot: the replica after the job; ``None`` where it cannot be read.
-    :raises ConfigurationError: if ``windows`` or the output cannot be used.
     """
     metrics = metrics or {}
     tables = sorted(metrics.get("tables", {}).items())
@@ -167,7 +162,6 @@ def refresh_lineage(
 
     :param fetched: for each table, the number of ``fetched`` records.
     :param snapshot: the replica after the job; ``None`` where it cannot be read.
-    :raises ConfigurationError: if the output cannot be used.
     """
     merged = (metrics or {}).get("tables", {})
     inputs, outputs = [], []

@@ -130,10 +130,7 @@ def clock_difference(server_time: datetime, asked: datetime, answered: datetime)
 
 
 def remaining_allocations(allocations: dict[str, Allocation]) -> str:
-    """Return the remaining allocations of drains and refreshes.
-
-    :raises ConfigurationError: if one is used up, or Salesforce does not report it.
-    """
+    """Return the remaining allocations of drains and refreshes; fail if one is used up or not reported."""
     used = [allocations[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in allocations]
     unknown = {DELIVERED_EVENTS, API_REQUESTS} - allocations.keys()
     text = "; ".join(str(allocation) for allocation in used)

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_ledger(results_url: str, results_conn_id: str | None, run: RunIdentity) -> PublishLedger:
-    """Return the ledger of a run, in a folder of its own.
-
-    :raises ConfigurationError: if the URL cannot be used.
-    """
+    """Return the ledger of a run, in a folder of its own."""
     from airflow_provider_sfstream.publishing.ledger import PublishLedger
 
     results = open_folder("results", results_url, results_conn_id)
@@ -36,11 +33,7 @@ def open_ledger(results_url: str, results_conn_id: str | None, run: RunIdentity)
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Converter of a source's rows to those that are published.
-
-    :param fields: the column of each field.
-    :param key: the column that identifies rows; ``None``: their place.
-    """
+    """Converter of a source's rows to those that are published: the column of each field, and of the key, if any."""
 
     fields: Mapping[str, str]
     key: str | None

@@ -27,11 +27,7 @@ def erase_records(
     output_conn_id: str | None,
     run: RunIdentity,
 ) -> dict[str, Any]:
-    """Erase records; the arguments are those of the operator.
-
-    :return: counts, and where the record of it is.
-    :raises SalesforceStreamError: if something cannot be searched, read or written.
-    """
+    """Erase records; return counts, and where the record of it is. The arguments are those of the operator."""
     from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
     from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure

@@ -64,10 +64,7 @@ class ListedRows:
 
 
 class WindowRows:
-    """The events of landed windows, decoded, each once.
-
-    :param folder: a temporary one, for copies of the landed files.
-    """
+    """The events of landed windows, decoded, each once. The landed files are copied to ``folder``."""
 
     pinned: Mapping[str, Any] = {}  # a window never changes, nor the places in it
     count: int | None = None
@@ -138,7 +135,6 @@ def open_source(
     """Open the one source that is set.
 
     :param pinned: source of an earlier try, empty in the first.
-    :raises ConfigurationError: if it cannot be used.
     """
     if windows is not None:
         with TemporaryDirectory(prefix="sfstream-") as folder:

@@ -45,8 +45,7 @@ def report_drain(
     """Store the sections ``drain`` and ``windows``.
 
     :param subject: the URI of the landed stream's asset.
-    :param drained: the windows that this task run drained.
-    :param schema_changes: schema changes of these windows.
+    :param drained: the windows that this task run drained, with these schema changes.
     :param missing: lost spans of its interval.
     """
 
@@ -73,10 +72,7 @@ def report_section(subject: str, section: str, context: Context, facts: Mapping[
 def report_event_log(
     stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
 ) -> None:
-    """Store the status of a stream in an event log.
-
-    :param replayed: whether the job processed quarantined events again.
-    """
+    """Store the status of a stream in an event log. ``replayed``: quarantined events were processed again."""
 
     def document(before: Document | None) -> Document:
         facts = _signed({"output_url": output_url, **(metrics or {})}, context)
@@ -89,11 +85,7 @@ def report_event_log(
 def report_tables(
     output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
 ) -> None:
-    """Store a section of a replica's folder, and its section ``tables`` with the status of each table.
-
-    :param metrics: of the job.
-    :param streams: the URIs of the streams that were applied.
-    """
+    """Store a section of a replica's folder, and its section ``tables`` with its tables and the applied streams."""
 
     def tables(before: Document | None) -> Document:
         previous, at = before or {}, datetime.now(UTC).isoformat()

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def storage_path(url: str, conn_id: str | None) -> Any:
-    """Return the ``ObjectStoragePath`` of ``url``, whose folders are listed as they are now.
-
-    :param conn_id: Airflow connection of the storage, where it needs one.
-    """
+    """Return the ``ObjectStoragePath`` of ``url``, whose folders are listed as they are now."""
     path = path_of_this_process(url, conn_id)
     never_remember_listings(path.fs)
     return path

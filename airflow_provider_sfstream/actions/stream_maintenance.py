@@ -42,11 +42,9 @@ class RecordedStream(Protocol):
 
 
 def reset_position(names: RecordedStream, replay_id: str | None, *, reason: str, reset_by: str) -> dict[str, Any]:
-    """Set a stream's position, or remove it; return the replay IDs ``before`` and ``after``, as hex text.
+    """Set a stream's position, or remove it (``None``); return the replay IDs ``before`` and ``after``, as hex text.
 
-    :param replay_id: as hex text; ``None`` to forget the position.
     :raises ConfigurationError: if an argument cannot be used, or ``reason`` is empty. Nothing was moved.
-    :raises SalesforceStreamError: if the login or the store fails.
     """
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text, replay_id_to_integer
 
@@ -77,9 +75,8 @@ def _read(store: ReplayStore, stream: Stream) -> str | None:
 def restore_position(landed: LandedStream, last_window_id: str | None, *, restored_by: str) -> dict[str, Any]:
     """Record the landed windows that the store lost, and move the position to the end of the last one.
 
-    :return: ``before`` and ``after``, the positions as hex text, the ``window_id`` at which the position is, and
-        how many ``live_windows`` and ``backfill_windows`` were recorded.
-    :raises SalesforceStreamError: see :func:`~airflow_provider_sfstream.replay_windows.restoring.restore_position`.
+    :return: the positions ``before`` and ``after`` as hex text, the ``window_id`` of the latter, and how many
+        ``live_windows`` and ``backfill_windows`` were recorded.
     """
     from airflow_provider_sfstream.replay_windows import restoring
 
@@ -114,11 +111,7 @@ def prune_windows(
     dry_run: bool,
     pruned_by: str,
 ) -> dict[str, Any]:
-    """Remove old windows; the arguments are those of the operator.
-
-    :return: counts of removed and kept windows.
-    :raises SalesforceStreamError: if landing, store or a reader's folder cannot be read.
-    """
+    """Remove old windows; return counts of removed and kept ones. The arguments are those of the operator."""
     from airflow_provider_sfstream.replay_windows import pruning
 
     stream = landed.stream
@@ -174,11 +167,7 @@ class WindowConsumers:
     def for_stream(
         cls, stream: Stream, replica_urls: Sequence[str], event_log_urls: Sequence[str], conn_id: str | None
     ) -> WindowConsumers:
-        """Read how far replicas are.
-
-        :param conn_id: Airflow connection of their storage, where it needs one.
-        :raises ConfigurationError: if a replica's newest snapshot cannot be understood.
-        """
+        """Return the readers, after reading how far the replicas are."""
         needed: dict[str, str] = {}
         not_begun = None
         for url in replica_urls:

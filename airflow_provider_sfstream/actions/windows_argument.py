@@ -30,10 +30,7 @@ class WindowsArgument:
     streams: tuple[str, ...] = ()
 
     def added_to(self, config: EventLogConfig) -> EventLogConfig:
-        """Return the config of a job for these windows.
-
-        :raises ConfigurationError: if a bound is not a time.
-        """
+        """Return the config of a job for these windows."""
         return replace(
             config,
             manifests=self.manifests,
@@ -78,10 +75,7 @@ class WindowsArgument:
 
 
 def flat_windows(windows: Any) -> Iterator[str | dict[str, Any]]:
-    """Yield the results and URLs in ``windows``, however nested.
-
-    :raises ConfigurationError: if something else is among them.
-    """
+    """Yield the results and URLs in ``windows``, however nested."""
     if windows is None:
         return
     if isinstance(windows, str | dict):
@@ -94,11 +88,7 @@ def flat_windows(windows: Any) -> Iterator[str | dict[str, Any]]:
 
 
 def manifests_in(result: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
-    """Return the manifest URLs of one result or URL.
-
-    :param with_empty: also of windows that are known to have no events.
-    :raises ConfigurationError: if it is neither.
-    """
+    """Return the manifest URLs of one result or URL; ``with_empty``: also of windows that have no events."""
     if isinstance(result, str):
         if result.startswith(("{", "[")) or not result.endswith(".json"):
             raise ConfigurationError(
@@ -122,10 +112,7 @@ def manifests_in(result: str | dict[str, Any], *, with_empty: bool = False) -> l
 
 
 def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the manifest URLs of all windows, those without events too, and whether all are known to have none.
-
-    :raises ConfigurationError: if something else is among the windows.
-    """
+    """Return the manifest URLs of all windows, those without events too, and whether all are known to have none."""
     results = list(flat_windows(windows))
     manifests = [url for item in results for url in manifests_in(item, with_empty=True)]
     return tuple(dict.fromkeys(manifests)), not any(url for item in results for url in manifests_in(item))

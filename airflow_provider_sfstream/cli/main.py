@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.cli import inspect, modify
-from airflow_provider_sfstream.cli.output import logs_are_shown, reporting_errors
-
-
-def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that reads connections and Variables from Airflow's database, and logs to standard error if logs
-    are shown."""
-
-    @wraps(command)
-    def command_with_airflow(*arguments: Any, **options: Any) -> None:
-        from airflow_provider_sfstream._airflow import use_database
-
-        use_database()
-        if logs_are_shown():
-            _log_to_stderr()
-        command(*arguments, **options)
-
-    return command_with_airflow
-
-
-def _log_to_stderr() -> None:
-    """Send logs to standard error, apart from the output. Replaces Airflow's own logging configuration."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", force=True)
-
+from airflow_provider_sfstream.cli.output import in_airflow
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (*inspect.COMMANDS, *modify.COMMANDS):
-    app.command(_command.__name__)(reporting_errors(_with_airflow(_command)))
+    app.command(_command.__name__)(in_airflow(_command))
 
 
 def _print_version(is_set: bool) -> None:

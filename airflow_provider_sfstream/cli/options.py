@@ -106,10 +106,7 @@ def _parameter(option: Field[Any], annotation: Any) -> inspect.Parameter:
 
 
 def duration(text: str) -> timedelta:
-    """Return the duration of a text: ``30d`` or ``36h``.
-
-    :raises typer.BadParameter: if it is not a duration.
-    """
+    """Return the duration of a text: ``30d`` or ``36h``."""
     match = re.fullmatch(r"(\d{1,6})([dh])", text)
     if match is None:
         raise typer.BadParameter(f"{text!r} is not a duration. Use days or hours, for example 30d or 36h.")

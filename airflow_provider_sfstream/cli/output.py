@@ -105,10 +105,7 @@ def _short_time(text: str) -> str:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on a terminal. Yield a function that the block calls after each step.
-
-    :param total: number of steps; ``None``: unknown.
-    """
+    """Show a progress bar on a terminal. Yield a function that the block calls after each step."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -120,12 +117,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Continue only after a confirmation.
-
-    :param yes: whether the user has already confirmed.
-    :raises typer.Abort: if the user declines.
-    :raises InvalidUseError: if there is no terminal.
-    """
+    """Continue only after a confirmation, here or by ``--yes``."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -133,17 +125,20 @@ def ask(question: str, *, yes: bool) -> None:
     typer.confirm(question, abort=True, err=True)
 
 
-def logs_are_shown() -> bool:
-    """Return whether ``--verbose`` is set."""
-    return logging.root.manager.disable < logging.CRITICAL
-
-
-def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Report errors of a command in the form of a task's log, without a traceback unless logs are shown."""
+def in_airflow(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that reads connections and Variables from Airflow's database, and reports its errors in the form
+    of a task's log. With ``--verbose`` it logs to the standard error, and shows tracebacks."""
 
     @wraps(command)
-    def command_with_report(*arguments: Any, **options: Any) -> None:
+    def command_in_airflow(*arguments: Any, **options: Any) -> None:
+        from airflow_provider_sfstream._airflow import use_database
+
+        logs_are_shown = logging.root.manager.disable < logging.CRITICAL
         try:
+            use_database()
+            if logs_are_shown:  # in place of Airflow's own logging configuration
+                form = "%(levelname)s %(name)s: %(message)s"
+                logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form, force=True)
             command(*arguments, **options)
         except (typer.Exit, typer.Abort):
             raise
@@ -153,14 +148,14 @@ def reporting_errors(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            if logs_are_shown():
+            if logs_are_shown:
                 for line in "".join(traceback.format_exception(error)).splitlines():
                     typer.echo(redacted(line), err=True)
             for line in _report(error):
                 typer.echo(line, err=True)
             raise typer.Exit(TRY_AGAIN if getattr(error, "retriable", False) else FAILED) from None
 
-    return command_with_report
+    return command_in_airflow
 
 
 def _report(error: Exception) -> list[str]:

@@ -26,10 +26,7 @@ from airflow_provider_sfstream.windows import read_windows
 
 
 def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:
-    """Return the positions of the named topics, or of all streams of the landing.
-
-    :raises SalesforceStreamError: if landing, store or login cannot be used.
-    """
+    """Return the positions of the named topics, or of all streams of the landing."""
     catalog = open_landing(names.landing_url, names.landing_conn_id)
     store = open_replay_store(names.replay_store, names.replay_store_conn_id, catalog)
     topics = [Topic.parse(topic, names.api) for topic in names.topics or ()]
@@ -83,8 +80,6 @@ def decoded_rows(manifest_url: str, landing_conn_id: str | None = None) -> Itera
     """Yield the events of a landed window in its order, including undecodable ones, each with its ``_table``.
 
     Holds all events of the window in memory.
-
-    :raises SalesforceStreamError: see :func:`~airflow_provider_sfstream.windows.read_windows`.
     """
     tables = read_windows(manifest_url, landing_conn_id=landing_conn_id)
     rows = [{"_table": name, **row} for name, table in tables.items() for row in table.to_pylist()]
@@ -100,10 +95,7 @@ def peeked_rows(
     max_seconds: float,
     idle_timeout: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield events of a topic. They are drained into a temporary folder with its own position, so no position moves.
-
-    :raises SalesforceStreamError: if the drain fails.
-    """
+    """Yield events of a topic. They are drained into a temporary folder with its own position, so no position moves."""
     parsed, after = Topic.parse(topic, api), start_from_text(start_from)
     hook, now = event_hook(parsed.api, salesforce_conn_id), datetime.now(UTC)
     limits = DrainLimits(max_events=max_events, max_seconds=max_seconds, idle_timeout=idle_timeout)

@@ -160,10 +160,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     @property
     def conditions(self) -> WakeUpConditions:
-        """Conditions under which it fires.
-
-        :raises ConfigurationError: if the arguments cannot be used.
-        """
+        """Conditions under which it fires."""
         return WakeUpConditions(
             min_events=self.min_events,
             max_wait=self.max_wait,
@@ -176,10 +173,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return event_hook(Topic.parse(self.topic, self.api).api, self.salesforce_conn_id)
 
     async def _source(self, client: Any, stream: Stream) -> tuple[Any, bytes | StartFrom]:
-        """Return the source of a deferred task, the topic or a managed subscription, and its position.
-
-        :raises ReplayStoreError: if the position cannot be read.
-        """
+        """Return the source of a deferred task, the topic or a managed subscription, and its position."""
         from airflow_provider_sfstream.salesforce.events import StartFrom
 
         if self.managed_subscription is None:
@@ -193,10 +187,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return Stream(org_id, Topic.parse(self.topic, self.api).api, self.topic, self.subscription)
 
     async def start(self, stream: Stream) -> bytes | StartFrom:
-        """Return the start of the wait: ``after``, else the stored position, else ``start_from``.
-
-        :raises ReplayStoreError: if the position cannot be read.
-        """
+        """Return the start of the wait: ``after``, else the stored position, else ``start_from``."""
         from airflow_provider_sfstream.salesforce.events import StartFrom
 
         if self.after is not None:

@@ -100,18 +100,12 @@ class DrainConfig:
 
     @property
     def reserve(self) -> AllocationReserve:
-        """Events that must remain of the org's allocations.
-
-        :raises ConfigurationError: naming the invalid argument.
-        """
+        """Events that must remain of the org's allocations."""
         return AllocationReserve(self.allocation_reserve)
 
     @property
     def conditions(self) -> WakeUpConditions | None:
-        """Conditions for which the drain waits; ``None`` to drain at once.
-
-        :raises ConfigurationError: naming the invalid argument.
-        """
+        """Conditions for which the drain waits; ``None`` to drain at once."""
         if self.min_events == 0:
             if self.max_wait is None:
                 return None
@@ -120,10 +114,7 @@ class DrainConfig:
 
     @property
     def limits(self) -> DrainLimits:
-        """Limits of an incremental drain.
-
-        :raises ConfigurationError: naming the invalid argument.
-        """
+        """Limits of an incremental drain."""
         return DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,

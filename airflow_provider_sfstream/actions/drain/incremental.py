@@ -31,10 +31,7 @@ _OF_MANIFEST = (
 
 
 def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
-    """Land and record the new events of a run, from its managed subscription if it names one.
-
-    :raises SalesforceStreamError: if the drain fails. Events that are landed are not lost.
-    """
+    """Land and record the new events of a run, from its managed subscription if it names one."""
     managed = drain.config.managed_subscription
     if managed is None:
         outcome = _drain_position(drain, run)
@@ -89,10 +86,7 @@ def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIden
 
 
 def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
-    """Return the record of the subscription, ``None`` if it cannot be read. Warn if it is another one than before.
-
-    :raises ConfigurationError: if the subscription is one of another topic.
-    """
+    """Return the record of the subscription, ``None`` if it cannot be read. Warn if it is another one than before."""
     from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
     from airflow_provider_sfstream.replay_windows.managed_windows import CommittedWindows
 

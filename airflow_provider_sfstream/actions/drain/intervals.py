@@ -67,11 +67,7 @@ def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
 
 
 def check_timetable(timetable: Any) -> None:
-    """Refuse a timetable whose runs have intervals without length, when the DAG is parsed.
-
-    :param timetable: the timetable of the DAG; ``None`` if there is no DAG yet.
-    :raises ConfigurationError: if it has times but no intervals, as a bare cron expression.
-    """
+    """Refuse a timetable whose runs have intervals without length, when the DAG is parsed."""
     timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
     # DAGs may also use the scheduler's classes, which have other names.
     length = getattr(timetable, "interval", getattr(timetable, "_interval", None))

@@ -52,10 +52,7 @@ class DrainOutlets:
 
     @classmethod
     def from_config(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
-        """Return the outlets of a drain, from its config and its DAG.
-
-        :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
-        """
+        """Return the outlets of a drain, from its config and its DAG."""
         dag = operator.get_dag()
         names = _names(config)
         in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
@@ -73,10 +70,7 @@ class DrainOutlets:
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
     def emit(self, config: DrainConfig, result: Mapping[str, Any], context: Context) -> None:
-        """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded.
-
-        :param config: with its templates rendered.
-        """
+        """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded."""
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
         facts = {**{key: result[key] for key in (_INTERVAL_KEYS if of_interval else _WINDOW_KEYS)}, **page}

@@ -151,19 +151,13 @@ class DrainResult:
         return [manifest.window.manifest_url for manifest in self.windows]
 
     def previous_manifest(self) -> Manifest | None:
-        """Return the manifest of the window before the first one; ``None`` if there is none.
-
-        :raises SalesforceStreamError: if it cannot be read.
-        """
+        """Return the manifest of the window before the first one; ``None`` if there is none."""
         previous = self.windows[0].window.previous_window_id if self.windows else None
         return None if previous is None else self.catalog.read_manifest(self.windows[0].stream, previous)
 
 
 def _check_fail_on(config: DrainConfig, lost: object, changes: SchemaChanges | None) -> None:
-    """Raise the error of the first finding that ``fail_on`` names.
-
-    :param lost: the gap before a window, or the missing spans of an interval.
-    """
+    """Raise the error of the first finding that ``fail_on`` names."""
     changed = schema_change_error(config.topic, changes) if "schema_change" in config.fail_on else None
     is_uncertain = isinstance(lost, Mapping) and lost.get("uncertain") is True
     if lost and "gap" in config.fail_on and not (is_uncertain and config.accept_quiet_aging):
@@ -194,10 +188,7 @@ def _schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> Sche
 
 
 def schema_change_error(topic: str, changes: SchemaChanges | None) -> SchemaChangedError | None:
-    """Return the error for schemas that changed, or could not be compared; ``None`` if no schema changed.
-
-    :param changes: ``schema_changes`` of the result.
-    """
+    """Return the error for schemas that changed, or could not be compared; ``None`` if no schema changed."""
     done = "All events are stored. Clear the task to continue: it returns the same result and succeeds."
     if changes is None:
         return SchemaChangedError(f"{topic}: schema changes could not be determined. {done}")
@@ -256,17 +247,11 @@ class DrainOperator(LineageMixin, LandedStreamOperator):
         return [] if self._result is None else self._result.manifest_urls
 
     def previous_manifest(self) -> Manifest | None:
-        """Return the manifest of the window before the first one in the result; ``None`` if there is none.
-
-        :raises SalesforceStreamError: if it cannot be read.
-        """
+        """Return the manifest of the window before the first one in the result; ``None`` if there is none."""
         return None if self._result is None else self._result.previous_manifest()
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
-        """Return the topic as input and the landed stream as output, with the content of the windows in the result.
-
-        A task that ended without a result has no output.
-        """
+        """Return the topic as input and the landed stream as output, with the content of the windows in the result."""
         from airflow_provider_sfstream.actions.open_lineage import drain_lineage
 
         windows, own = (self._result.windows, self._result.own_windows) if self._result and has_ended else (None, ())

@@ -49,7 +49,6 @@ def event_trigger(names: Any, conditions: WakeUpConditions, after: bytes | Start
     """Return the trigger that fires once the conditions hold for the events after ``after``.
 
     :param names: config or operator, with the arguments that name the consumer of a topic.
-    :raises ConfigurationError: naming the invalid argument of the trigger.
     """
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
@@ -177,10 +176,7 @@ def awaited(conditions: WakeUpConditions, after: bytes | StartFrom) -> str:
 
 
 def log_wake_up(event: dict[str, Any]) -> None:
-    """Log the payload of a wake-up.
-
-    :raises SalesforceStreamError: if the wait failed.
-    """
+    """Log the payload of a wake-up, or raise the error that ended the wait."""
     error = error_from_payload(event)
     if error is not None:
         raise error

@@ -31,8 +31,6 @@ def fetch_missing_schemas(
     Salesforce is called only for a missing schema. A refused schema is skipped with a warning. Safe to repeat.
 
     :raises ConfigurationError: if the windows are of another org than the connection. Nothing was fetched.
-    :raises LandingError: if a manifest cannot be read, or a schema not be written.
-    :raises SalesforceStreamError: if the login failed, or a call that may succeed later.
     """
     missing = {each.url: each for url in manifest_urls for each in _missing(url, landing_conn_id)}
     by_api: dict[Api, list[_Missing]] = {}

@@ -42,10 +42,7 @@ Scope = Literal["dirty", "computed", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshConfig:
-    """Arguments of a refresh, which its operator documents. ``None``: the argument's default.
-
-    :raises ConfigurationError: if an argument has an invalid value, or the scope does not support it.
-    """
+    """Arguments of a refresh, which its operator documents. ``None``: the argument's default."""
 
     scope: Scope = "dirty"
     verify: bool = False
@@ -86,11 +83,7 @@ class RefreshConfig:
         return "The replica has no table yet."
 
     def plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
-        """Return the tables to fetch, and which of their records.
-
-        :param tables: tables to consider, ``None`` for all.
-        :raises ConfigurationError: if a table was created with another ``deletes``, or does not exist.
-        """
+        """Return the tables to fetch, of those named, and which of their records. Check their choice of ``deletes``."""
         from airflow_provider_sfstream.tables.replica.snapshots import check_deletes
 
         plans = self._plans(snapshot, tables)
@@ -110,19 +103,13 @@ class RefreshConfig:
         return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
 
     def job_config(self, refresh_url: str) -> ReplicaConfig:
-        """Return the config of the ``replica`` job that merges fetched records.
-
-        :param refresh_url: URL of the document of the refresh.
-        """
+        """Return the config of the ``replica`` job that merges fetched records."""
         options = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
         arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return ReplicaConfig(output_url="", refresh_url=refresh_url, keep_snapshots=self.keep_snapshots, **arguments)
 
     def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
-        """Return the job's part of a table's result.
-
-        :param merged: the job's metrics of the table.
-        """
+        """Return the job's part of a table's result."""
         if self.scope == "computed":
             return {"differed": merged.get("differed")}
         if self.verify:
@@ -288,10 +275,7 @@ class RefreshJobOperator(LineageMixin, TableJobOperator):
 
 
 def _table_names(tables: Any) -> Collection[str] | None:
-    """Return the argument ``tables``, which may be templated.
-
-    :raises ConfigurationError: if it is no list of names.
-    """
+    """Return the argument ``tables``, which may be templated, if it is a list of names."""
     if tables is None or (isinstance(tables, list | tuple) and all(isinstance(name, str) for name in tables)):
         return tables
     raise ConfigurationError(

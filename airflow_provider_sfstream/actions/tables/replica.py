@@ -93,10 +93,7 @@ class ReplicaJobOperator(WindowsOperator):
 
 
 def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
-    """Return the replica below ``output_url`` as it is now; its number is 0 where there is none.
-
-    :raises ConfigurationError: if its newest snapshot cannot be understood.
-    """
+    """Return the replica below ``output_url`` as it is now; its number is 0 where there is none."""
     from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 
     return SnapshotStore(ObjectStorageFiles(output_conn_id), output_url.rstrip("/")).current()
@@ -112,9 +109,6 @@ def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapsho
 
 
 def _holds_events(output_url: str, output_conn_id: str | None) -> bool:
-    """Return whether the replica holds events of incomplete transactions, which an empty window may complete.
-
-    ``True`` if the worker cannot read the replica: the job can.
-    """
+    """Return whether the replica holds events of incomplete transactions, or the worker cannot read it: the job can."""
     snapshot = snapshot_if_readable(output_url, output_conn_id)
     return snapshot is None or any(stream.held for stream in snapshot.streams.values())

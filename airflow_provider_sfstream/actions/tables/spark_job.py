@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run, key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
@@ -38,7 +38,7 @@ _APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
 class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[misc]
     """Base of the operators that submit an application of this package.
 
-    Where the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
+    If the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
 
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
     :param output_conn_id: Airflow connection with which the worker reads and writes single files of that folder, such
@@ -71,7 +71,6 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
     def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
-        :param config: of the job; the application receives it as JSON, and the key of hashes in its environment.
         :raises SalesforceStreamError: the driver ended with an error; :class:`SparkJobError` if that is not ours.
         """
         from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
@@ -84,7 +83,8 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
-            with key_in_environment(self._hash_key):
+            # An argument would show the key to ``ps``.
+            with _environment({HASH_KEY_VARIABLE: self._hash_key} if self._hash_key else {}):
                 self._submit(context)
         self.metrics = self._read_metrics(str(config.metrics_url))
         return self.metrics
@@ -129,7 +129,8 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
             self.log.warning(
                 "Connection %r does not exist. Running Spark on this worker, with master local[*].", self._conn_id
             )
-            with _local_connection(self._conn_id):  # the hook would fall back to YARN
+            connection = {f"AIRFLOW_CONN_{self._conn_id.upper()}": '{"conn_type": "spark", "host": "local[*]"}'}
+            with _environment(connection):  # the hook would fall back to YARN
                 hook = super()._get_hook()
         if self._hash_key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
@@ -175,10 +176,7 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
 
 
 def _resuming(durable: bool) -> dict[str, Any]:
-    """Return the argument of the Spark provider that decides whether to continue with an earlier driver.
-
-    :raises ConfigurationError: if it is to, and cannot.
-    """
+    """Return the argument of the Spark provider that decides whether to continue with an earlier driver."""
     known = inspect.signature(SparkSubmitOperator.__init__).parameters
     name = next((name for name in ("durable", "reconnect_on_retry") if name in known), None)
     if name is None and durable:
@@ -190,10 +188,7 @@ def _resuming(durable: bool) -> dict[str, Any]:
 
 
 def driver_error(text: str, master: str) -> SalesforceStreamError:
-    """Return the error with which a driver ended: this package's own, by its class, or else a SparkJobError.
-
-    :param text: of the hook's exception, which has the exit code, and the last lines of the driver's log.
-    """
+    """Return the error with which a driver ended: this package's own, by its class, or else a SparkJobError."""
     code = re.search(r"Error code is: (-?\d+)", text)
     raised = re.findall(r"^(?:Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*)$", text, re.MULTILINE)
     for name, message in reversed(raised):
@@ -210,14 +205,14 @@ def driver_error(text: str, master: str) -> SalesforceStreamError:
 
 
 @contextmanager
-def _local_connection(conn_id: str) -> Iterator[None]:
-    """Define a connection of this process whose master is this machine."""
-    name = f"AIRFLOW_CONN_{conn_id.upper()}"
-    os.environ[name] = '{"conn_type": "spark", "host": "local[*]"}'
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that are not set, for the processes and hooks of the block."""
+    os.environ.update(variables)
     try:
         yield
     finally:
-        del os.environ[name]
+        for name in variables:
+            del os.environ[name]
 
 
 def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +15,6 @@ from airflow_provider_sfstream.actions.windows_argument import all_manifests, fl
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
-from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, WindowsJobConfig, check_characters
 
@@ -69,26 +66,17 @@ class WindowsOperator(LineageMixin, TableJobOperator):
     @property
     def stream_uri(self) -> str | None:
         """The URI of the asset of the landed stream that the windows are of; ``None`` if they are of several, or the
-        task was given manifests, which do not tell.
-
-        :raises ConfigurationError: if something else is among the windows.
-        """
+        task received manifests, which do not name it."""
         uris = {each.get("asset_uri") if isinstance(each, dict) else None for each in flat_windows(self.windows)}
         return uris.pop() if len(uris) == 1 else None
 
     @property
     def window_manifests(self) -> list[str]:
-        """The URLs of the windows' manifests.
-
-        :raises ConfigurationError: if something else is among the windows.
-        """
+        """The URLs of the windows' manifests."""
         return list(all_manifests(self.windows)[0])
 
     def with_hash_key(self, config: WindowsConfig) -> WindowsConfig:
-        """Return the config with the key of its hashes. Without ``hash_conn_id`` the driver has it from elsewhere.
-
-        :raises ConfigurationError: if the connection does not exist, or its password is no key.
-        """
+        """Return the config with the key of its hashes. Without ``hash_conn_id`` the driver has it from elsewhere."""
         if not self.hash_conn_id or not config.hash_fields:
             return config
         config = replace(config, hash_key=hash_key(self.hash_conn_id))
@@ -106,10 +94,7 @@ def config_of_run(config: Config, output_url: str, context: Context) -> Config:
 
 
 def check_output(output_url: Any) -> None:
-    """Check where tables are to be.
-
-    :raises ConfigurationError: if it is empty, carries a password, or has a character that no table's folder may have.
-    """
+    """Check that the folder of the tables is set, and has neither a password nor an unsafe character."""
     if not isinstance(output_url, str) or not output_url.strip():
         raise ConfigurationError("output_url is empty. Set the URL of the folder for the tables.")
     if has_credentials(output_url):
@@ -121,10 +106,7 @@ def check_output(output_url: Any) -> None:
 
 
 def hash_key(hash_conn_id: str | None) -> str | None:
-    """Return the password of an Airflow connection, ``None`` where none is named, or it has none.
-
-    :raises ConfigurationError: if the connection does not exist.
-    """
+    """Return the password of an Airflow connection, ``None`` where none is named, or it has none."""
     if not hash_conn_id:
         return None
     from airflow.sdk import Connection
@@ -140,16 +122,3 @@ def hash_key(hash_conn_id: str | None) -> str | None:
         ) from None
     password: str | None = connection.password
     return password
-
-
-@contextmanager
-def key_in_environment(key: str | None) -> Iterator[None]:
-    """Set the key in the environment of the processes that are started meanwhile. ``ps`` would show an argument."""
-    if not key:
-        yield
-        return
-    os.environ[HASH_KEY_VARIABLE] = key
-    try:
-        yield
-    finally:
-        del os.environ[HASH_KEY_VARIABLE]

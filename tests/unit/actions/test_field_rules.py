@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.tables.table_job import hash_key, key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import hash_key
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
@@ -43,8 +43,6 @@ def test_the_key_is_in_the_environment_while_the_driver_starts(monkeypatch: pyte
     (argument,), key = submitted(hash_conn_id="key")
     assert (KEY in argument, key) == (False, KEY)
     assert HASH_KEY_VARIABLE not in os.environ
-    with key_in_environment(None):
-        assert HASH_KEY_VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize("password", ["", "short"])
