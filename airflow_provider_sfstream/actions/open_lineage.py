@@ -199,7 +199,7 @@ def _streams(windows: Any, *, has_ended: bool) -> list[InputDataset]:
 
 def _total(results: Iterable[Mapping[str, Any]], count: str) -> int | None:
     """Return the sum of a count over results; ``None`` if one of them does not have it."""
-    counts = [result.get(count) for result in results]
+    counts: list[Any] = [result.get(count) for result in results]
     return None if None in counts else sum(counts)
 
 

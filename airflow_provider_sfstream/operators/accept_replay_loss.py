@@ -75,7 +75,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
                 )
         accepted: dict[str, JsonValue] = {
             "after": hex_of(gap.after),
-            "since": gap.since and gap.since.isoformat(),
+            "since": None if gap.since is None else gap.since.isoformat(),
             "detected_at": gap.detected_at.isoformat(),
             "reason": gap.reason,
             "uncertain": gap.uncertain,

@@ -187,7 +187,8 @@ class SalesforceEventSensor(BaseSensorOperator):
         from airflow_provider_sfstream.streams.watch.poll import poll
 
         with ExitStack() as stack:
-            source = client = stack.enter_context(self._hook(topic).get_conn())
+            client: Any = stack.enter_context(self._hook(topic).get_conn())
+            source: Any = client
             if self.managed_subscription is not None:
                 subscription = ManagedSubscription(self.managed_subscription)
                 source = stack.enter_context(ManagedSource(client, subscription, commits=False))
