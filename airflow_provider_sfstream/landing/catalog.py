@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
 from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
+from airflow_provider_sfstream.landing.pruned import PRUNED_DOCUMENT, read_pruned
 from airflow_provider_sfstream.landing.storage import (
     abort_uploads,
     list_folder,
@@ -305,7 +305,7 @@ class LandingCatalog:
         stream_folder = "/".join(self.landing.path_of(url).split("/")[:-6])
         try:
             text = self._filesystem.cat_file(f"{stream_folder}/{PRUNED}")
-            return f" ({PrunedWindows.from_json(text, url)})"
+            return f" ({PRUNED_DOCUMENT.from_json(text, url)})"
         except (OSError, ManifestError):  # the record only explains an error that is raised anyway
             return ""
 

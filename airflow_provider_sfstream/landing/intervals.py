@@ -8,10 +8,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.documents import document_errors, from_document, to_document
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors, write_once
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span, Stream
 
@@ -57,19 +58,7 @@ class IntervalRecord:
 
     def to_json(self) -> str:
         """Return the document. Equal records have equal documents."""
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "stream": vars(self.stream),
-            "run": {**vars(self.run), "run_after": self.run.run_after.isoformat()},
-            "interval": _span_to_document(self.interval),
-            "windows": [vars(window) for window in self.windows],
-            "missing": [_span_to_document(span) for span in self.missing],
-            "confirmed_at": self.confirmed_at and self.confirmed_at.isoformat(),
-            "created_at": self.created_at.isoformat(),
-            "provider_version": self.provider_version,
-        }
-        return json.dumps(document, indent=1, sort_keys=True)
+        return json.dumps({"format": FORMAT, "version": VERSION, **to_document(self)}, indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str) -> IntervalRecord:
@@ -77,31 +66,20 @@ class IntervalRecord:
 
         :raises ManifestError: if the document is broken, not an interval record, or of an unsupported version.
         """
-        try:
+        with document_errors(name, "interval record", f", or it is another document. {_REMEDY}"):
             document = json.loads(text)
-            if not isinstance(document, dict) or document.get("format") != FORMAT:
+            if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
                 raise ManifestError(f"{name} is not an interval record of this package. {_REMEDY}")
-            if document.get("version") != VERSION:
+            version = document.pop("version", None)
+            if version != VERSION:
                 raise ManifestError(
-                    f"{name} is an interval record of version {document.get('version')!r}; this package reads version "
-                    f"{VERSION}. Upgrade airflow-provider-sfstream in the environment that reads it."
+                    f"{name} is an interval record of version {version!r}; this package reads version {VERSION}. "
+                    "Upgrade airflow-provider-sfstream in the environment that reads it."
                 )
-            run = document["run"]
-            return cls(
-                stream=Stream(**document["stream"]),
-                run=RunIdentity(**{**run, "run_after": datetime.fromisoformat(run["run_after"])}),
-                interval=_span_from_document(document["interval"]),
-                windows=tuple(_window_from_document(window) for window in document["windows"]),
-                missing=tuple(_span_from_document(span) for span in document["missing"]),
-                confirmed_at=datetime.fromisoformat(document["confirmed_at"]),
-                created_at=datetime.fromisoformat(document["created_at"]),
-                provider_version=document["provider_version"],
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError, RecursionError) as error:
-            raise ManifestError(
-                f"{name} is not a readable interval record ({type(error).__name__}: {error}). It was changed after it "
-                f"was written, or it is another document. {_REMEDY}"
-            ) from error
+            record = from_document(cls, document)
+            if record.confirmed_at is None:
+                raise ValueError("confirmed_at is missing")
+            return record
 
 
 _REMEDY = (
@@ -168,20 +146,3 @@ def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, int
             f"or moved. {_REMEDY}"
         )
     return record
-
-
-def _window_from_document(document: dict[str, Any]) -> RecordedWindow:
-    window = RecordedWindow(**document)
-    if window.origin not in ("landed", "bus"):
-        raise ValueError(f"invalid origin of a window: {window.origin!r}")
-    if not isinstance(window.window_id, str) or not isinstance(window.manifest_url, str):
-        raise TypeError("window_id and manifest_url must be strings")
-    return window
-
-
-def _span_to_document(span: Span) -> dict[str, str]:
-    return {"start": span.start.isoformat(), "end": span.end.isoformat()}
-
-
-def _span_from_document(document: dict[str, str]) -> Span:
-    return Span(datetime.fromisoformat(document["start"]), datetime.fromisoformat(document["end"]))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import logging
 import secrets
 import sys
@@ -28,20 +27,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.documents import StoredDocument
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.landing.row_groups import SCHEMA, PartWriter
-from airflow_provider_sfstream.landing.storage import is_local, replace_file, storage_errors, sync_folder
+from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
 log = logging.getLogger(__name__)
-
-FORMAT, VERSION = "sfstream-erasure", 1
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,7 @@ class Erasure:
         """
         erasure_id = window_id_for(run, "live", b"erasure")
         path = landing.erasure_path(erasure_id)
-        with storage_errors(f"{path} could not be read", "Check the storage connection"):
-            text = landing.filesystem.cat_file(path) if landing.filesystem.exists(path) else None
-        existing = None if text is None else cls.from_json(text, path)
+        existing = ERASURE_DOCUMENT.read(landing.filesystem, path)
         salt = secrets.token_hex(32) if existing is None else existing.salt
         hashes = {hmac.new(bytes.fromhex(salt), record_id.encode(), hashlib.sha256).hexdigest() for record_id in ids}
         erasure = cls(
@@ -98,42 +94,17 @@ class Erasure:
 
     def write(self, landing: Landing) -> None:
         """Write the document, which replaces the earlier one."""
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            **vars(self),
-            "began_at": self.began_at.isoformat(),
-            "finished_at": None if self.finished_at is None else self.finished_at.isoformat(),
-        }
-        with storage_errors("The record of an erasure could not be written"):
-            text = json.dumps(document, indent=1, sort_keys=True)
-            replace_file(landing.filesystem, landing.erasure_path(self.erasure_id), text.encode())
+        path = landing.erasure_path(self.erasure_id)
+        ERASURE_DOCUMENT.write(landing.filesystem, path, self, "The record of an erasure")
 
-    @classmethod
-    def from_json(cls, text: str | bytes, name: str) -> Erasure:
-        """Return the record read from the file ``name``.
 
-        :raises ManifestError: if it is broken, no record of an erasure, or of an unsupported version.
-        """
-        try:
-            document: dict[str, Any] = json.loads(text)
-            if document.pop("format") != FORMAT or document.pop("version") != VERSION:
-                raise ValueError(f"expected format {FORMAT}, version {VERSION}")
-            finished_at = document["finished_at"]
-            return cls(
-                **{
-                    **document,
-                    "began_at": datetime.fromisoformat(document["began_at"]),
-                    "finished_at": None if finished_at is None else datetime.fromisoformat(finished_at),
-                    "hashes": tuple(document["hashes"]),
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ManifestError(
-                f"{name} is not a readable record of an erasure ({type(error).__name__}: {error}). It was changed "
-                "after it was written. Nothing was erased. Move the file to another folder, do not delete it, and run "
-                "the task again."
-            ) from error
+ERASURE_DOCUMENT = StoredDocument(
+    Erasure,
+    format="sfstream-erasure",
+    version=1,
+    noun="record of an erasure",
+    remedy=". Nothing was erased. Move the file to another folder, do not delete it, and run the task again.",
+)
 
 
 def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:

@@ -6,7 +6,6 @@ and so that the next removal completes an interrupted one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,15 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.exceptions import LandingError, ManifestError
+from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
+from airflow_provider_sfstream.landing.documents import StoredDocument
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
-from airflow_provider_sfstream.landing.storage import is_local, read_if_there, replace_file, storage_errors, sync_folder
+from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.landing.window_bounds import level_of
 from airflow_provider_sfstream.salesforce.streams import Stream
-
-VERSION = 1
-FORMAT = "sfstream-pruned"
 
 
 @dataclass(frozen=True)
@@ -53,44 +50,15 @@ class PrunedWindows:
         """Return the record after the removal of all announced windows."""
         return replace(self, removing=())
 
-    def to_json(self) -> str:
-        """Return the document."""
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            **vars(self),
-            "stream": vars(self.stream),
-            "finished_before": self.finished_before.isoformat(),
-            "pruned_at": self.pruned_at.isoformat(),
-            "removing": list(self.removing),
-        }
-        return json.dumps(document, indent=1, sort_keys=True)
 
-    @classmethod
-    def from_json(cls, text: str | bytes, name: str) -> PrunedWindows:
-        """Return the record read from the file ``name``.
-
-        :raises ManifestError: if it is broken, another document, or of an unsupported version.
-        """
-        try:
-            document: dict[str, Any] = json.loads(text)
-            if document.pop("format") != FORMAT or document.pop("version") != VERSION:
-                raise ValueError(f"expected format {FORMAT}, version {VERSION}")
-            return cls(
-                **{
-                    **document,
-                    "stream": Stream(**document["stream"]),
-                    "finished_before": datetime.fromisoformat(document["finished_before"]),
-                    "pruned_at": datetime.fromisoformat(document["pruned_at"]),
-                    "removing": tuple(document["removing"]),
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ManifestError(
-                f"{name} is not a readable record of pruned windows ({type(error).__name__}: {error}). It was changed "
-                "after it was written, or a newer version of this package wrote it. No window was changed. Restore or "
-                "remove the file; without it, errors no longer report that missing windows were pruned."
-            ) from error
+PRUNED_DOCUMENT = StoredDocument(
+    PrunedWindows,
+    format="sfstream-pruned",
+    version=1,
+    noun="record of pruned windows",
+    remedy=", or a newer version of this package wrote it. No window was changed. Restore or remove the file; without "
+    "it, errors no longer report that missing windows were pruned.",
+)
 
 
 def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
@@ -99,9 +67,7 @@ def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
     :raises ManifestError: if the record is broken.
     :raises LandingError: if the storage could not be read.
     """
-    path = landing.pruned_path(stream)
-    text = read_if_there(landing.filesystem, path)
-    return None if text is None else PrunedWindows.from_json(text, path)
+    return PRUNED_DOCUMENT.read(landing.filesystem, landing.pruned_path(stream))
 
 
 def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:
@@ -109,8 +75,8 @@ def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:
 
     :raises LandingError: if it could not be written.
     """
-    with storage_errors(f"The record of pruned windows of {pruned.stream} could not be written"):
-        replace_file(landing.filesystem, landing.pruned_path(pruned.stream), pruned.to_json().encode())
+    what = f"The record of pruned windows of {pruned.stream}"
+    PRUNED_DOCUMENT.write(landing.filesystem, landing.pruned_path(pruned.stream), pruned, what)
 
 
 def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 
@@ -78,10 +79,15 @@ class Bounds:
     def from_manifest(cls, manifest: Manifest) -> Bounds:
         """Return the bounds of one window."""
         window = manifest.window
-        due, end = window.run.run_after, end_of(window)
+        due, hull, end = window.run.run_after, hull_of(window), end_of(window)
         # A worker's clock may be hours slow; the scheduler's and Salesforce's times of the window correct that.
         finished = max(manifest.finished_at, due, window.contact_at or due)
-        return cls(finished, (due, due), hull_of(window), None if end is None else (end, end))
+        return cls(
+            finished=_utc(finished),
+            due=(_utc(due), _utc(due)),
+            hull=None if hull is None else (hull[0] and _utc(hull[0]), _utc(hull[1])),
+            ends=None if end is None else (_utc(end), _utc(end)),
+        )
 
     @classmethod
     def around(cls, bounds: Iterable[Bounds]) -> Bounds:
@@ -91,30 +97,6 @@ class Bounds:
     def meet(self, start: datetime, end: datetime) -> bool:
         """Return whether :func:`overlaps` may accept one of the windows for ``[start, end)``."""
         return self.hull is not None and self.hull[1] >= start and (self.hull[0] is None or self.hull[0] < end)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the bounds as a JSON object."""
-        return {
-            "finished": _text(self.finished),
-            "due": [_text(time) for time in self.due],
-            "hull": None if self.hull is None else [time and _text(time) for time in self.hull],
-            "ends": None if self.ends is None else [_text(time) for time in self.ends],
-        }
-
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Bounds:
-        """Return the bounds in the result of :meth:`to_document`.
-
-        :raises ValueError: for anything else; also ``KeyError`` and ``TypeError``.
-        """
-        first_due, last_due = document["due"]
-        hull, ends = document["hull"], document["ends"]
-        return cls(
-            _time(document["finished"]),
-            (_time(first_due), _time(last_due)),
-            None if hull is None else (None if hull[0] is None else _time(hull[0]), _time(hull[1])),
-            None if ends is None else (_time(ends[0]), _time(ends[1])),
-        )
 
 
 def _common_bounds(first: Bounds, second: Bounds) -> Bounds:
@@ -135,15 +117,8 @@ def _common_hull(hulls: list[Hull]) -> Hull | None:
     return min(begins) if len(begins) == len(hulls) else None, max(end for _, end in hulls)
 
 
-def _text(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat()
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"the time {text!r} has no time zone")
-    return time
+def _utc(time: datetime) -> datetime:
+    return time.astimezone(UTC)
 
 
 FORMAT, VERSION = "sfstream-window-index", 1
@@ -185,10 +160,8 @@ class ChainSegment:
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "stream": vars(self.stream),
-            "level": self.level,
-            "parts": [{"newest": part.newest, **part.bounds.to_document()} for part in self.parts],
-            "before": self.before,
+            **to_document(self),
+            "parts": [{"newest": part.newest, **to_document(part.bounds)} for part in self.parts],
         }
         return json.dumps({**content, "sha256": _digest(content)}, indent=1, sort_keys=True)
 
@@ -203,11 +176,12 @@ class ChainSegment:
             digest = content.pop("sha256")
             if (content["format"], content["version"], digest) != (FORMAT, VERSION, _digest(content)):
                 raise ValueError(f"expected an unchanged document of format {FORMAT}, version {VERSION}")
-            parts = tuple(Part(part["newest"], Bounds.from_document(part)) for part in content["parts"])
-            if not parts:
+            del content["format"], content["version"]
+            content["parts"] = [{"newest": part.pop("newest"), "bounds": part} for part in content["parts"]]
+            if not content["parts"]:
                 raise ValueError("the segment has no parts")
-            return cls(Stream(**content["stream"]), content["level"], parts, content["before"])
-        except (KeyError, TypeError, AttributeError, IndexError, RecursionError, SalesforceStreamError) as error:
+            return from_document(cls, content)
+        except (KeyError, TypeError, AttributeError, RecursionError, SalesforceStreamError) as error:
             raise ValueError(f"a field is missing or has a wrong type ({type(error).__name__}: {error})") from error
 
 

@@ -45,8 +45,8 @@ from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retenti
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.landing.recorded_position import RecordedPosition
     from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+    from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPosition
 
 log = logging.getLogger(__name__)
 

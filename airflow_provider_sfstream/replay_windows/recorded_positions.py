@@ -1,5 +1,9 @@
 """Advances of a replay store, compared with the last recorded position in the landing.
 
+``recorded.json``, in the folder of its stream, is replaced after each advance: data files, manifest, position,
+``recorded.json``. It is therefore never ahead of the position that it was written for, and a store whose position
+precedes it was restored from a backup, or is another store.
+
 Guarantees, with every store:
 
 - The next drain detects a store whose position was moved back (a backup, another store, the late write of a task that
@@ -21,13 +25,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError
-from airflow_provider_sfstream.landing.recorded_position import RecordedPosition, read_recorded, write_recorded
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError, PositionConflictError
+from airflow_provider_sfstream.landing.documents import StoredDocument
 from airflow_provider_sfstream.replay_stores.base import conflict_message
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 
@@ -38,6 +43,58 @@ LONGEST_LINK = 100
 
 _ROUNDS = 5
 """Maximum number of times to record windows again before another writer is reported: each round is one late write."""
+
+
+@dataclass(frozen=True)
+class RecordedPosition:
+    """A position of a stream that a replay store had at ``recorded_at``.
+
+    :param window_id: the live window of the position; ``None`` if the position had been set by hand.
+    :param fence: the fence of the position.
+    :param replay_id: the replay ID of the position.
+    :param recorded_at: time when the position was moved to it, by the clock of the worker.
+    """
+
+    stream: Stream
+    window_id: str | None
+    fence: int
+    replay_id: bytes | None
+    recorded_at: datetime
+
+
+_DOCUMENT = StoredDocument(
+    RecordedPosition,
+    format="sfstream-recorded-position",
+    version=1,
+    noun="record of a position",
+    remedy=", or a newer version of this package wrote it. The replay store was not changed. Restore or remove the "
+    "file; without it, a store that was restored from a backup is not detected.",
+)
+
+
+def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
+    """Return the last recorded position of ``stream``, ``None`` if the landing has none.
+
+    :raises ManifestError: if the document is broken.
+    :raises LandingError: if the storage could not be read.
+    """
+    path = landing.recorded_path(stream)
+    recorded = _DOCUMENT.read(landing.filesystem, path)
+    if recorded is not None and recorded.stream != stream:
+        raise ManifestError(
+            f"{path} belongs to another stream, {recorded.stream}. It was copied or moved. The replay store was not "
+            "changed. Remove the file."
+        )
+    return recorded
+
+
+def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
+    """Store ``recorded``, which replaces the position before.
+
+    :raises LandingError: if it could not be written.
+    """
+    what = f"The last recorded position of {recorded.stream}"
+    _DOCUMENT.write(landing.filesystem, landing.recorded_path(recorded.stream), recorded, what)
 
 
 @dataclass(frozen=True)

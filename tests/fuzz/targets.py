@@ -21,7 +21,7 @@ from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.intervals import IntervalRecord
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.pruned import PrunedWindows
+from airflow_provider_sfstream.landing.pruned import PRUNED_DOCUMENT
 from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
@@ -188,7 +188,7 @@ def documents(text: bytes) -> int:
         (lambda: Manifest.from_json(text, url), ()),
         (lambda: _inside(LandedWindow.from_json(text.decode(errors="replace"), url)), ()),
         (lambda: IntervalRecord.from_json(text, "interval"), ()),
-        (lambda: PrunedWindows.from_json(text, "pruned.json"), ()),
+        (lambda: PRUNED_DOCUMENT.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
         (lambda: TableSchema.from_json(text.decode(errors="replace"), "schema"), ()),

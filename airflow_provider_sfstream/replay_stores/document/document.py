@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_sfstream.exceptions import InvalidReplayIdError
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.replay_stores.base import Position, PositionReset
-from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
 
 FORMAT = "sfstream-replay-position"
@@ -37,20 +37,13 @@ class PositionDocument:
 
     def to_json(self) -> str:
         """Return the document as JSON text, in the form that the Airflow UI shows."""
-        position = self.position
+        position = to_document(self.position)
         document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "stream": asdict(self.stream),
-            "position": _hex(position.replay_id),
-            "fence": position.fence,
-            "window_id": position.window_id,
-            "run": None if self.run is None else {**asdict(self.run), "run_after": self.run.run_after.isoformat()},
-            "updated_at": _iso(position.updated_at),
-            "updated_by": position.updated_by,
-            "contact_at": _iso(position.contact_at),
-            "confirmed_at": _iso(position.confirmed_at),
-            "gaps": [_gap_to_document(gap) for gap in self.gaps],
+            **_header(FORMAT, self.stream),
+            "position": position.pop("replay_id"),
+            **position,
+            "run": to_document(self.run),
+            "gaps": to_document(self.gaps),
             "resets": [_reset_to_document(recorded) for recorded in self.resets],
         }
         return json.dumps(document, indent=1)
@@ -62,37 +55,31 @@ class PositionDocument:
         :raises ValueError: if it is not a document of this package, has another version or stream, or was edited to an
             invalid position; the message names the fault.
         """
-        document = _parsed(text, FORMAT, stream)
-        try:
+        with _field_errors():
+            document = _parsed(text, FORMAT, stream)
             fence, window_id = document["fence"], document["window_id"]
             if type(fence) is not int or fence < 1:  # not isinstance(): a boolean is an int
                 raise ValueError(f"its fence is {fence!r}, not a whole number above 0")
             if not (window_id is None or (isinstance(window_id, str) and window_id)):
                 raise ValueError(f"its window_id is {window_id!r}, not text")
+            if document["updated_at"] is None:
+                raise TypeError("updated_at is null")
+            # Documents of earlier versions have no contact_at and no confirmed_at.
+            names = ("fence", "window_id", "updated_at", "updated_by")
+            times = {name: document.get(name) for name in ("contact_at", "confirmed_at")}
+            values = {"replay_id": document["position"], **{name: document[name] for name in names}, **times}
             return cls(
                 stream=stream,
-                position=Position(
-                    replay_id=_bytes(document["position"]),
-                    fence=fence,
-                    window_id=window_id,
-                    updated_at=_time(document["updated_at"]),
-                    updated_by=str(document["updated_by"]),
-                    # Documents of earlier versions do not have these fields.
-                    contact_at=_optional_time(document.get("contact_at")),
-                    confirmed_at=_optional_time(document.get("confirmed_at")),
-                ),
-                run=_run_from_document(document["run"]),
-                gaps=tuple(_gap_from_document(gap) for gap in document["gaps"]),
+                position=from_document(Position, values),
+                run=None if document["run"] is None else from_document(RunIdentity, document["run"]),
+                gaps=_gaps(document),
                 resets=tuple(_reset_from_document(reset) for reset in document["resets"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"a field is missing or has the wrong type ({type(error).__name__}: {error})") from error
 
 
 def gaps_to_json(stream: Stream, gaps: tuple[Gap, ...]) -> str:
     """Return the document of the gaps that no live window recorded."""
-    entries = [_gap_to_document(gap) for gap in gaps]
-    return json.dumps({"format": GAPS_FORMAT, "version": VERSION, "stream": asdict(stream), "gaps": entries}, indent=1)
+    return json.dumps({**_header(GAPS_FORMAT, stream), "gaps": to_document(gaps)}, indent=1)
 
 
 def gaps_from_json(text: str, stream: Stream) -> tuple[Gap, ...]:
@@ -100,9 +87,22 @@ def gaps_from_json(text: str, stream: Stream) -> tuple[Gap, ...]:
 
     :raises ValueError: as :meth:`PositionDocument.from_json` does.
     """
-    document = _parsed(text, GAPS_FORMAT, stream)
+    with _field_errors():
+        return _gaps(_parsed(text, GAPS_FORMAT, stream))
+
+
+def _gaps(document: dict[str, Any]) -> tuple[Gap, ...]:
+    return tuple(from_document(Gap, gap) for gap in document["gaps"])
+
+
+def _header(format_: str, stream: Stream) -> dict[str, Any]:
+    return {"format": format_, "version": VERSION, "stream": to_document(stream)}
+
+
+@contextmanager
+def _field_errors() -> Iterator[None]:
     try:
-        return tuple(_gap_from_document(gap) for gap in document["gaps"])
+        yield
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or has the wrong type ({type(error).__name__}: {error})") from error
 
@@ -119,83 +119,18 @@ def _parsed(text: str, expected_format: str, stream: Stream) -> dict[str, Any]:
             f"its version is {document.get('version')!r}, but this package reads version {VERSION} "
             "(if a newer airflow-provider-sfstream wrote it, upgrade this worker)"
         )
-    if document.get("stream") != asdict(stream):
+    if document.get("stream") != to_document(stream):
         raise ValueError(f"it belongs to another stream, {document.get('stream')!r}")
     return document
 
 
-def _gap_to_document(gap: Gap) -> dict[str, Any]:
-    return {
-        "after": _hex(gap.after),
-        "resumed_at": _hex(gap.resumed_at),
-        "since": _iso(gap.since),
-        "detected_at": gap.detected_at.isoformat(),
-        "reason": gap.reason,
-        "uncertain": gap.uncertain,
-    }
-
-
-def _gap_from_document(document: dict[str, Any]) -> Gap:
-    return Gap(
-        after=_bytes(document["after"]),
-        resumed_at=_bytes(document["resumed_at"]),
-        since=_optional_time(document["since"]),
-        detected_at=_time(document["detected_at"]),
-        reason=str(document["reason"]),
-        uncertain=bool(document.get("uncertain", False)),
-    )
-
-
 def _reset_to_document(recorded: RecordedReset) -> dict[str, Any]:
-    return {
-        "reset_at": recorded.reset.reset_at.isoformat(),
-        "reset_by": recorded.reset.reset_by,
-        "reason": recorded.reset.reason,
-        "from": _hex(recorded.reset.from_replay_id),
-        "to": _hex(recorded.reset.to_replay_id),
-        "from_window_id": recorded.from_window_id,
-    }
+    reset = to_document(recorded.reset)
+    reset["from"], reset["to"] = reset.pop("from_replay_id"), reset.pop("to_replay_id")
+    return {**reset, "from_window_id": recorded.from_window_id}
 
 
 def _reset_from_document(document: dict[str, Any]) -> RecordedReset:
-    reset = PositionReset(
-        reset_at=_time(document["reset_at"]),
-        reset_by=str(document["reset_by"]),
-        reason=str(document["reason"]),
-        from_replay_id=_bytes(document["from"]),
-        to_replay_id=_bytes(document["to"]),
-    )
-    return RecordedReset(reset, document["from_window_id"])
-
-
-def _run_from_document(document: dict[str, Any] | None) -> RunIdentity | None:
-    return None if document is None else RunIdentity(**{**document, "run_after": _time(document["run_after"])})
-
-
-def _hex(value: bytes | None) -> str | None:
-    return None if value is None else value.hex()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    # InvalidReplayIdError is no ValueError, and its message is about arguments.
-    if text is None:
-        return None
-    try:
-        return replay_id_from_text(text)
-    except InvalidReplayIdError as error:
-        raise ValueError(f"{text!r} is not a replay ID in hex") from error
-
-
-def _iso(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()
-
-
-def _optional_time(text: str | None) -> datetime | None:
-    return None if text is None else _time(text)
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(f"its time {text!r} has no time zone")
-    return time
+    document["from_replay_id"], document["to_replay_id"] = document.pop("from"), document.pop("to")
+    from_window_id = document.pop("from_window_id")
+    return RecordedReset(from_document(PositionReset, document), from_window_id)

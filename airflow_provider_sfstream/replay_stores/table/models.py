@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import BigInteger, DateTime, Dialect, Index, LargeBinary, String, Text, TypeDecorator
 from sqlalchemy.dialects import mysql
@@ -13,7 +14,7 @@ from sqlalchemy.types import TypeEngine
 
 from airflow_provider_sfstream.replay_stores.base import Position, PositionReset
 from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
 
 MYSQL = ("mysql", "mariadb")
 """SQLAlchemy's names of MySQL and MariaDB; MariaDB has either name, depending on the URL."""
@@ -99,8 +100,8 @@ class WindowRow(StreamColumns, Base):
 
     window_id: Mapped[str] = mapped_column(Key, primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    after_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
-    through_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    after: Mapped[bytes | None] = mapped_column("after_replay_id", ReplayId)
+    through: Mapped[bytes | None] = mapped_column("through_replay_id", ReplayId)
     event_count: Mapped[int] = mapped_column(BigInteger)
     first_event_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_event_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -128,8 +129,8 @@ class GapRow(StreamColumns, Base):
     __tablename__ = "sfstream_gap"
 
     gap_key: Mapped[str] = mapped_column(Key, primary_key=True)
-    after_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
-    resumed_at_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    after: Mapped[bytes | None] = mapped_column("after_replay_id", ReplayId)
+    resumed_at: Mapped[bytes | None] = mapped_column("resumed_at_replay_id", ReplayId)
     since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     detected_at: Mapped[datetime] = mapped_column(UtcDateTime)
     reason: Mapped[str] = mapped_column(Text)
@@ -161,76 +162,42 @@ class StatusRow(Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+# The attributes of the rows have the names of the fields of the contract.
+
+
 def stream_columns(stream: Stream) -> dict[str, str]:
     """Return the first columns of every table."""
-    return {
-        "stream_key": stream.key,
-        "org_id": stream.org_id,
-        "api": stream.api,
-        "topic": stream.topic,
-        "subscription": stream.subscription,
-    }
+    return {"stream_key": stream.key, **vars(stream)}
+
+
+def _values(row: Base, type_: type[Any]) -> dict[str, Any]:
+    """Return the values of the fields of ``type_`` that are columns of the row."""
+    return {field.name: getattr(row, field.name) for field in fields(type_) if field.name not in ("run", "gap")}
 
 
 def position_from_row(row: PositionRow | None) -> Position:
     """Return the position of a row; without a row, the empty position."""
-    if row is None:
-        return Position()
-    return Position(
-        row.replay_id, row.fence, row.window_id, row.updated_at, row.updated_by, row.contact_at, row.confirmed_at
-    )
+    return Position() if row is None else Position(**_values(row, Position))
 
 
 def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, recorded_at: datetime) -> WindowRow:
     """Return the row of ``window``, with the position's ``fence`` after it (``None`` for a backfill window)."""
-    run = window.run
+    values = {**vars(window), **vars(window.run)}
+    del values["run"], values["gap"]
     return WindowRow(
         **stream_columns(stream),
-        window_id=window.window_id,
-        kind=window.kind,
-        after_replay_id=window.after,
-        through_replay_id=window.through,
-        event_count=window.event_count,
-        first_event_time=window.first_event_time,
-        last_event_time=window.last_event_time,
-        covered_from=window.covered_from,
-        covered_until=window.covered_until,
-        contact_at=window.contact_at,
-        counts_from=window.counts_from,
-        manifest_url=window.manifest_url,
-        previous_window_id=window.previous_window_id,
+        **values,
         gap_key=None if window.gap is None else gap_key(window.gap),
         fence=fence,
-        run_key=run.key,
-        dag_id=run.dag_id,
-        task_id=run.task_id,
-        run_id=run.run_id,
-        run_after=run.run_after,
-        map_index=run.map_index,
-        try_number=run.try_number,
+        run_key=window.run.key,
         recorded_at=recorded_at,
     )
 
 
 def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
     """Return the window of a row and of the gap row that it refers to."""
-    return ReplayWindow(
-        window_id=row.window_id,
-        kind=cast(WindowKind, row.kind),
-        after=row.after_replay_id,
-        through=row.through_replay_id,
-        event_count=row.event_count,
-        first_event_time=row.first_event_time,
-        last_event_time=row.last_event_time,
-        manifest_url=row.manifest_url,
-        run=RunIdentity(row.dag_id, row.task_id, row.run_id, row.run_after, row.map_index, row.try_number),
-        previous_window_id=row.previous_window_id,
-        gap=None if gap is None else gap_from_row(gap),
-        covered_from=row.covered_from,
-        covered_until=row.covered_until,
-        contact_at=row.contact_at,
-        counts_from=row.counts_from,
-    )
+    run = RunIdentity(**_values(row, RunIdentity))
+    return ReplayWindow(**_values(row, ReplayWindow), run=run, gap=None if gap is None else gap_from_row(gap))
 
 
 def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
@@ -254,26 +221,17 @@ def gap_key(gap: Gap) -> str:
 
 def gap_to_row(stream: Stream, gap: Gap) -> GapRow:
     """Return the row of ``gap``."""
-    return GapRow(
-        **stream_columns(stream),
-        gap_key=gap_key(gap),
-        after_replay_id=gap.after,
-        resumed_at_replay_id=gap.resumed_at,
-        since=gap.since,
-        detected_at=gap.detected_at,
-        reason=gap.reason,
-        uncertain=gap.uncertain,
-    )
+    return GapRow(**stream_columns(stream), gap_key=gap_key(gap), **vars(gap))
 
 
 def gap_from_row(row: GapRow) -> Gap:
     """Return the gap of a row."""
-    return Gap(row.after_replay_id, row.resumed_at_replay_id, row.since, row.detected_at, row.reason, row.uncertain)
+    return Gap(**_values(row, Gap))
 
 
 def reset_from_row(row: ResetRow) -> PositionReset:
     """Return the audit record of a row."""
-    return PositionReset(row.reset_at, row.reset_by, row.reason, row.from_replay_id, row.to_replay_id)
+    return PositionReset(**_values(row, PositionReset))
 
 
 def _utc(time: datetime | None) -> str | None:

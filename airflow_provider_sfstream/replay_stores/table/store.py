@@ -243,7 +243,7 @@ def _last(
     stream: Stream, end: InstrumentedAttribute[datetime | None], condition: ColumnElement[bool]
 ) -> Select[WindowRow, GapRow]:
     """Return the query for the window with the latest ``end`` of those that have a replay ID to continue from."""
-    query = _select(stream, and_(condition, WindowRow.through_replay_id.is_not(None)))
+    query = _select(stream, and_(condition, WindowRow.through.is_not(None)))
     order = (end.desc(), WindowRow.fence.is_(None), WindowRow.fence.desc(), WindowRow.window_id.desc())
     return query.order_by(*order).limit(1)
 
@@ -261,22 +261,13 @@ def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow
     if row is None:
         return None
     position = _position(session, stream)
-    if row.through_replay_id != window.through:
+    if row.through != window.through:
         raise PositionConflictError(conflict_message(stream, Position(window.after), position, window))
     return position
 
 
 def _compare_and_set(session: Session, stream: Stream, expected: Position, new_position: Position) -> bool:
     """Move the position in one statement if it is still ``expected``, and return whether it was."""
-    values: dict[str, Any] = {
-        "replay_id": new_position.replay_id,
-        "fence": new_position.fence,
-        "window_id": new_position.window_id,
-        "updated_at": new_position.updated_at,
-        "updated_by": new_position.updated_by,
-        "contact_at": new_position.contact_at,
-        "confirmed_at": new_position.confirmed_at,
-    }
     statement = (
         update(PositionRow)
         .where(
@@ -284,7 +275,7 @@ def _compare_and_set(session: Session, stream: Stream, expected: Position, new_p
             PositionRow.fence == expected.fence,
             PositionRow.replay_id.is_not_distinct_from(expected.replay_id),
         )
-        .values(values)
+        .values(vars(new_position))
         .execution_options(synchronize_session=False)
     )
     if cast("CursorResult[Any]", session.execute(statement)).rowcount == 1:
@@ -292,7 +283,7 @@ def _compare_and_set(session: Session, stream: Stream, expected: Position, new_p
     nothing_expected = expected.fence == 0 and expected.replay_id is None
     if not nothing_expected or session.get(PositionRow, stream.key, populate_existing=True) is not None:
         return False
-    session.add(PositionRow(**models.stream_columns(stream), **values))
+    session.add(PositionRow(**models.stream_columns(stream), **vars(new_position)))
     session.flush()
     return True
 

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.actions.object_storage_files import ObjectStorage
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.landing_erasure import Erasure
+from airflow_provider_sfstream.landing.landing_erasure import ERASURE_DOCUMENT, Erasure
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.row_groups import PartWriter
@@ -172,7 +172,7 @@ def test_erasure_leaves_no_byte_of_the_person_and_changes_nothing_else(
         assert changed == [row["ordinal"] for row in was if source.person[:15].encode() in row["payload"]]
         assert new.erased == {result["erasure_id"]: len(changed)}
         assert (new.window, new.schemas, new.fence) == (manifest.window, manifest.schemas, manifest.fence)
-    record = Erasure.from_json((lake / f"landing/erasures/{result['erasure_id']}.json").read_text(), "record")
+    record = ERASURE_DOCUMENT.from_json((lake / f"landing/erasures/{result['erasure_id']}.json").read_text(), "record")
     assert (len(record.hashes), record.entity, record.result) == (1, "Account", result)
     assert record.finished_at is not None
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayStoreLostError
-from airflow_provider_sfstream.landing import recorded_position
-from airflow_provider_sfstream.landing.recorded_position import read_recorded, write_recorded
+from airflow_provider_sfstream.landing import documents
 from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
+from airflow_provider_sfstream.replay_windows.recorded_positions import read_recorded, write_recorded
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.drained_minutes import Minutes
 from tests.support.killed import Killed, killed_at
@@ -218,7 +218,7 @@ def test_drain_killed_at_any_write_of_landing_or_store_stops_no_run(minutes: Min
     calls = [
         (minutes.under_test.catalog, "write_manifest"),
         (minutes.store, "advance"),
-        (recorded_position, "replace_file"),
+        (documents, "replace_file"),
     ]
     for after in (False, True):
         for nth in range(1, 4):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing import chain_index, window_bounds
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.window_bounds import (
@@ -445,7 +446,7 @@ def test_window_overlaps_no_time_outside_its_hull(
     bounds = Bounds(minute(0), (minute(0), minute(0)), hull_of(window), None)
 
     assert bounds.meet(start, end) or not overlaps(window, start, end)
-    assert bounds == Bounds.from_document(json.loads(json.dumps(bounds.to_document())))
+    assert bounds == from_document(Bounds, json.loads(json.dumps(to_document(bounds))))
 
 
 def test_index_document_is_readable_json(many_levels: None) -> None:

@@ -38,7 +38,7 @@ def test_mysql_keys_fit_its_limit() -> None:
 
 def test_postgresql_keeps_the_time_zone() -> None:
     assert "first_event_time TIMESTAMP WITH TIME ZONE" in ddl("sfstream_window", postgresql.dialect())
-    condition = select(WindowRow).where(WindowRow.through_replay_id.is_not_distinct_from(None))
+    condition = select(WindowRow).where(WindowRow.through.is_not_distinct_from(None))
     assert "IS NOT DISTINCT FROM" in str(condition.compile(dialect=postgresql.dialect()))
 
 

@@ -10,8 +10,6 @@ from airflow_provider_sfstream.replay_stores.table.migrations.steps import REPLA
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 
 # Not imported from the models: a revision must not change when the models change.

@@ -9,8 +9,6 @@ from airflow_provider_sfstream.replay_stores.table.migrations.steps import TIME,
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

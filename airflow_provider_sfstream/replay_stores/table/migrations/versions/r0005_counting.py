@@ -8,8 +8,6 @@ from airflow_provider_sfstream.replay_stores.table.migrations.steps import TIME,
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:

@@ -1,0 +1,210 @@
+"""JSON documents of dataclasses (bytes in hex, times in ISO 8601, durations in seconds, tuples as lists), and the small
+files of a landing that are replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from types import UnionType
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    InvalidReplayIdError,
+    LandingError,
+    ManifestError,
+    ReplayStoreError,
+)
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+
+_T = TypeVar("_T")
+
+
+def to_document(value: Any) -> Any:
+    """Return a dataclass instance, or a value of one of its fields, as a JSON value."""
+    if is_dataclass(value):
+        return {name: to_document(each) for name, each in vars(value).items()}
+    if isinstance(value, dict):
+        return {key: to_document(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_document(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value
+
+
+def from_document(type_: type[_T], document: Any) -> _T:
+    """Return the value of a type in the result of :func:`to_document`. Fields with a default may be missing.
+
+    :raises ValueError: for anything else; also ``KeyError``, ``TypeError``, ``AttributeError``, ``ConfigurationError``.
+    """
+    return cast(_T, _reader(type_)(document))
+
+
+@cache
+def _reader(type_: Any) -> Callable[[Any], Any]:
+    origin, arguments = get_origin(type_), get_args(type_)
+    if is_dataclass(type_):
+        readers = {name: _reader(hint) for name, hint in get_type_hints(type_).items()}
+        return lambda document: type_(**{name: readers[name](value) for name, value in document.items()})
+    if origin is UnionType:  # a type or None
+        read = _reader(arguments[0])
+        return lambda value: None if value is None else read(value)
+    if origin is dict:
+        read_value = _reader(arguments[1])
+        return lambda document: {key: read_value(value) for key, value in document.items()}
+    if origin is tuple and arguments[-1] is ...:
+        read_item = _reader(arguments[0])
+        return lambda items: tuple(read_item(item) for item in items)
+    if origin is tuple:
+        item_readers = [_reader(argument) for argument in arguments]
+        return lambda items: tuple(read(item) for read, item in zip(item_readers, items, strict=True))
+    if origin is Literal:
+        return lambda value: _one_of(arguments, value)
+    if type_ in (str, int, bool):
+        return lambda value: _of_type(type_, value)
+    return {datetime: _time, bytes: _replay_id, timedelta: _duration}.get(type_, lambda value: value)
+
+
+def _one_of(values: tuple[Any, ...], value: Any) -> Any:
+    if value not in values:
+        raise ValueError(f"expected one of {values}, got {value!r}")
+    return value
+
+
+def _of_type(type_: type, value: Any) -> Any:
+    if type(value) is not type_:  # not isinstance(): a boolean is an int
+        raise TypeError(f"expected {type_.__name__}, got {value!r}")
+    return value
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"the time {text!r} has no time zone")
+    return time
+
+
+def _replay_id(text: str) -> bytes:
+    try:
+        return replay_id_from_text(text)
+    except InvalidReplayIdError as error:  # its message is about arguments
+        raise ValueError(f"{text!r} is not a replay ID in hex") from error
+
+
+def _duration(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+@contextmanager
+def document_errors(name: str, noun: str, remedy: str) -> Iterator[None]:
+    """Convert the errors of reading a document to :class:`ManifestError`.
+
+    :param name: the name of the file.
+    :param remedy: the end of the message, after "It was changed after it was written".
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigurationError) as error:
+        raise ManifestError(
+            f"{name} is not a readable {noun} ({type(error).__name__}: {error}). It was changed after it was written"
+            f"{remedy}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class StoredDocument(Generic[_T]):
+    """Kind of small documents, each in one file, which a later version of the document replaces.
+
+    :param type_: the dataclass of its content.
+    :param format: name in the document, with ``version``.
+    :param noun: name in errors; ``remedy``: see :func:`document_errors`.
+    """
+
+    type_: type[_T]
+    format: str
+    version: int
+    noun: str
+    remedy: str
+
+    def read(self, filesystem: Any, path: str) -> _T | None:
+        """Return the content of a file, ``None`` if it does not exist.
+
+        :raises ManifestError: if it is broken, another document, or of an unsupported version.
+        :raises LandingError: if the storage could not be read.
+        """
+        text = read_if_there(filesystem, path)
+        return None if text is None else self.from_json(text, path)
+
+    def from_json(self, text: str | bytes, name: str) -> _T:
+        """Return the content of a document that was read from the file ``name``.
+
+        :raises ManifestError: if it is broken, another document, or of an unsupported version.
+        """
+        with document_errors(name, self.noun, self.remedy):
+            document: dict[str, Any] = json.loads(text)
+            if document.pop("format") != self.format or document.pop("version") != self.version:
+                raise ValueError(f"expected format {self.format}, version {self.version}")
+            return from_document(self.type_, document)
+
+    def write(self, filesystem: Any, path: str, content: _T, what: str) -> None:
+        """Write a file, which replaces the existing one.
+
+        :param what: the subject of the error.
+        :raises LandingError: if it could not be written.
+        """
+        document = {"format": self.format, "version": self.version, **to_document(content)}
+        with storage_errors(f"{what} could not be written"):
+            replace_file(filesystem, path, json.dumps(document, indent=1, sort_keys=True).encode())
+
+
+class PositionFiles:
+    """Files for :class:`~airflow_provider_sfstream.replay_stores.document.store.DocumentReplayStore`, in place of
+    Variables: ``{landing}/positions/{key}.json``. Neither has compare-and-set: one writer per stream.
+
+    For streams whose position Salesforce stores (managed event subscriptions): it accepts one consumer at a time.
+
+    :param landing: the landing of the windows.
+    """
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+
+    def name(self, key: str) -> str:
+        """Return the name of the file with the text of ``key``, for messages."""
+        return f"the file {self._landing.position_url(key)}"
+
+    def get(self, key: str) -> str | None:
+        """Return the text; ``None`` only if the file certainly does not exist.
+
+        :raises ReplayStoreError: if the storage cannot be read.
+        """
+        url = self._landing.position_url(key)
+        try:
+            data = read_if_there(self._landing.filesystem, self._landing.position_path(key), url)
+            with storage_errors(f"{url} could not be read"):
+                return None if data is None else data.decode()
+        except LandingError as error:
+            raise ReplayStoreError(str(error)) from error
+
+    def set(self, key: str, value: str, description: str) -> None:
+        """Create or replace the file.
+
+        :raises ReplayStoreError: if it cannot be written.
+        """
+        try:
+            with storage_errors(f"{self._landing.position_url(key)} could not be written"):
+                replace_file(self._landing.filesystem, self._landing.position_path(key), value.encode())
+        except LandingError as error:
+            raise ReplayStoreError(str(error)) from error
