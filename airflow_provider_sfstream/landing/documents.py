@@ -49,7 +49,8 @@ def from_document(type_: type[_T], document: Any) -> _T:
 
     :raises ValueError: for anything else; also ``KeyError``, ``TypeError``, ``AttributeError``, ``ConfigurationError``.
     """
-    return cast(_T, _reader(type_)(document))
+    read: Callable[[Any], _T] = _reader(cast(Any, type_))
+    return read(document)
 
 
 @cache
@@ -57,7 +58,8 @@ def _reader(type_: Any) -> Callable[[Any], Any]:
     origin, arguments = get_origin(type_), get_args(type_)
     if is_dataclass(type_):
         readers = {name: _reader(hint) for name, hint in get_type_hints(type_).items()}
-        return lambda document: type_(**{name: readers[name](value) for name, value in document.items()})
+        create = cast(Callable[..., Any], type_)
+        return lambda document: create(**{name: readers[name](value) for name, value in document.items()})
     if origin is UnionType:  # a type or None
         read = _reader(arguments[0])
         return lambda value: None if value is None else read(value)
@@ -74,7 +76,7 @@ def _reader(type_: Any) -> Callable[[Any], Any]:
         return lambda value: _one_of(arguments, value)
     if type_ in (str, int, bool):
         return lambda value: _of_type(type_, value)
-    return {datetime: _time, bytes: _replay_id, timedelta: _duration}.get(type_, lambda value: value)
+    return _READERS.get(type_, lambda value: value)
 
 
 def _one_of(values: tuple[Any, ...], value: Any) -> Any:
@@ -105,6 +107,9 @@ def _replay_id(text: str) -> bytes:
 
 def _duration(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {datetime: _time, bytes: _replay_id, timedelta: _duration}
 
 
 @contextmanager
