@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.storage import list_folder, replace_file, storage_errors
+from airflow_provider_sfstream.landing.storage import list_folder, newest_days, replace_file, storage_errors
 from airflow_provider_sfstream.landing.window_bounds import Bounds, Hull
 from airflow_provider_sfstream.salesforce.streams import Stream
 
@@ -39,10 +40,9 @@ _NAME = re.compile(r"([0-9TZ]{16}|any)_([0-9TZ]{16})_([0-9TZ]{16}|any)_([A-Za-z0
 
 @dataclass(frozen=True)
 class Entry:
-    """A backfill window that may exist, with bounds of its times in whole seconds.
+    """A backfill window that may exist, with bounds of its times in whole seconds (see :class:`Bounds`).
 
-    :param hull: the times of the window, see :func:`~airflow_provider_sfstream.landing.window_bounds.hull_of`.
-    :param end: the second in which it ended; ``None`` if it has no replay ID to resume from.
+    ``end`` is ``None`` if the window has no replay ID to resume from.
     """
 
     window_id: str
@@ -51,7 +51,6 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Return the name of its file."""
         begin, last = self.hull
         return f"{_stamp(begin)}_{_stamp(last)}_{_stamp(self.end)}_{self.window_id}.json"
 
@@ -117,7 +116,7 @@ class BackfillIndex:
         """Return the sorted IDs of the windows whose times may overlap ``[start, end)``."""
         days = self._newest_days(stream, _utc_day(start), _utc_day(end + BACKFILL_REACH))
         folders = [*(folder for _, folder in days), self._folder(stream, _LONG)]
-        entries = (entry for folder in folders for entry in self._entries(stream, folder))
+        entries = [entry for folder in folders for entry in self._entries(stream, folder)]
         return sorted({entry.window_id for entry in entries if entry.may_meet(start, end)})
 
     def ending_before(self, stream: Stream, time: datetime) -> Iterator[tuple[date | None, list[Entry]]]:
@@ -125,9 +124,9 @@ class BackfillIndex:
 
         The first item has the windows without a certain day (``None``).
         """
-        yield None, self._entries_ending_before(stream, self._folder(stream, _LONG), time)
-        for day, folder in self._newest_days(stream, date.min, _utc_day(time + BACKFILL_REACH)):
-            yield day, self._entries_ending_before(stream, folder, time)
+        days = self._newest_days(stream, date.min, _utc_day(time + BACKFILL_REACH))
+        for day, folder in chain([(None, self._folder(stream, _LONG))], days):
+            yield day, [entry for entry in self._entries(stream, folder) if entry.may_end_before(time, None)]
 
     def remove(self, stream: Stream, window_ids: Collection[str]) -> None:
         """Remove the entries of removed windows. Lists all days that have entries."""
@@ -157,32 +156,14 @@ class BackfillIndex:
         with storage_errors(f"The mark of a complete index of {stream} could not be written"):
             replace_file(self._landing.filesystem, self._folder(stream, _MARK), b'{"version": 1}')
 
-    def _entries_ending_before(self, stream: Stream, folder: str, time: datetime) -> list[Entry]:
-        return [entry for entry in self._entries(stream, folder) if entry.may_end_before(time, None)]
-
-    def _entries(self, stream: Stream, folder: str) -> Iterator[Entry]:
-        entries = (Entry.named(path.rpartition("/")[2]) for path in self._list(stream, folder))
-        return (entry for entry in entries if entry is not None)
+    def _entries(self, stream: Stream, folder: str) -> list[Entry]:
+        with storage_errors(f"The index of backfill windows of {stream} could not be listed"):
+            entries = map(Entry.named, list_folder(self._landing.filesystem, folder))
+            return [entry for entry in entries if entry is not None]
 
     def _newest_days(self, stream: Stream, first: date, last: date) -> Iterator[tuple[date, str]]:
-        """Yield each day from ``first`` to ``last`` that has a folder, with the folder, the newest first."""
-        base = self._landing.backfill_index_folder(stream)
-        for year in self._numbers(stream, base, first.year, last.year):
-            for month in self._numbers(stream, f"{base}/{year}", 1, 12):
-                if not (first.year, first.month) <= (int(year), int(month)) <= (last.year, last.month):
-                    continue
-                for number in self._numbers(stream, f"{base}/{year}/{month}", 1, 31):
-                    day = date(int(year), int(month), int(number))
-                    if first <= day <= last:
-                        yield day, f"{base}/{year}/{month}/{number}"
-
-    def _numbers(self, stream: Stream, folder: str, minimum: int, maximum: int) -> list[str]:
-        names = (path.rpartition("/")[2] for path in self._list(stream, folder))
-        return sorted((name for name in names if name.isdecimal() and minimum <= int(name) <= maximum), reverse=True)
-
-    def _list(self, stream: Stream, folder: str) -> list[str]:
         with storage_errors(f"The index of backfill windows of {stream} could not be listed"):
-            return list_folder(self._landing.filesystem, folder)
+            yield from newest_days(self._landing.filesystem, self._landing.backfill_index_folder(stream), first, last)
 
     def _folder(self, stream: Stream, name: str) -> str:
         return f"{self._landing.backfill_index_folder(stream)}/{name}"

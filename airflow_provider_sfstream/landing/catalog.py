@@ -19,6 +19,7 @@ from airflow_provider_sfstream.landing.pruned import PRUNED_DOCUMENT, read_prune
 from airflow_provider_sfstream.landing.storage import (
     abort_uploads,
     list_folder,
+    newest_days,
     read_if_there,
     replace_file,
     storage_errors,
@@ -37,7 +38,8 @@ class LandingCatalog:
     """Reader and writer of the manifests of one landing.
 
     Guarantee: a window has one manifest, however many tries write it; the content of its first writer stays.
-    ``backfills`` is the index of the backfill windows by time.
+    ``backfills`` is the index of the backfill windows by time. Every method raises :class:`LandingError` if the storage
+    cannot be used, and :class:`ManifestError` if a manifest that it reads is broken.
     """
 
     def __init__(self, landing: Landing) -> None:
@@ -46,11 +48,7 @@ class LandingCatalog:
         self._filesystem: Any = landing.filesystem
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
-        """Create the window by its manifest; return ``manifest``, or the one that an earlier try had written.
-
-        :raises LandingError: if it could not be written. The window does not exist then.
-        :raises ManifestError: if the window has a manifest that cannot be read.
-        """
+        """Create the window by its manifest; return ``manifest``, or the one that an earlier try had written."""
         window_id = manifest.window.window_id
         path = self.landing.manifest_path(manifest.stream, window_id)
         if manifest.window.kind == "backfill":
@@ -88,8 +86,7 @@ class LandingCatalog:
     def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None:
         """Return the manifest of a window, ``None`` if the window does not exist. Never lists a folder.
 
-        :raises ManifestError: if the manifest is broken, or belongs to another stream or window.
-        :raises LandingError: if the storage could not be read.
+        :raises ManifestError: also if the manifest belongs to another stream or window.
         """
         url = self.landing.manifest_url(stream, window_id)
         manifest = self._read(url)
@@ -103,8 +100,7 @@ class LandingCatalog:
     def read_manifest_url(self, url: str) -> Manifest:
         """Return the manifest at ``url``, which must be below this landing.
 
-        :raises ManifestError: if it does not exist, or is broken.
-        :raises LandingError: if the URL is outside of the landing, or the storage could not be read.
+        :raises ManifestError: also if it does not exist.
         """
         manifest = self._read(url)
         if manifest is None:
@@ -135,10 +131,7 @@ class LandingCatalog:
             )
 
     def replay_ids(self, manifest: Manifest) -> list[bytes]:
-        """Return the replay IDs of the window's events, in order. Reads one column of its files.
-
-        :raises LandingError: if a file cannot be read.
-        """
+        """Return the replay IDs of the window's events, in order. Reads one column of its files."""
         folder, replay_ids = self._folder_of(manifest), []
         for file in manifest.files:
             with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
@@ -147,18 +140,15 @@ class LandingCatalog:
         return replay_ids
 
     def remove_unlisted(self, manifest: Manifest) -> int:
-        """Remove the remains of dead tries from the window's folder; return the number of files and unfinished uploads.
-
-        :raises LandingError: if the folder cannot be read, or a file not removed.
-        """
+        """Remove the remains of dead tries from the window's folder; return the number of files and uploads."""
         listed_names = {MANIFEST, *(file.name for file in manifest.files)}
         folder = self._folder_of(manifest)
         with storage_errors(f"Files of dead tries beside {manifest.window.manifest_url} could not be removed"):
-            unlisted_paths = [path for path in self._list(folder) if path.rpartition("/")[2] not in listed_names]
-            for path in unlisted_paths:
+            unlisted_names = [name for name in self._list(folder) if name not in listed_names]
+            for name in unlisted_names:
                 with suppress(FileNotFoundError):  # its own try removed it at the same time
-                    self._filesystem.rm_file(path)
-            return len(unlisted_paths) + abort_uploads(self._filesystem, folder)
+                    self._filesystem.rm_file(f"{folder}/{name}")
+            return len(unlisted_names) + abort_uploads(self._filesystem, folder)
 
     def windows_between(
         self, stream: Stream, start_day: date, end_day: date, *, without: Iterable[str] = ()
@@ -167,15 +157,12 @@ class LandingCatalog:
 
         In the order of their IDs, which is the order of their runs. Lists folders, so that the newest windows may be
         missing on a storage with delayed listings; :meth:`chain` never misses one. Skips the windows in ``without``.
-
-        :raises ManifestError: if a manifest is broken.
-        :raises LandingError: if the storage could not be read.
         """
         manifests, skipped = [], frozenset(without)
         for offset in range((end_day - start_day).days + 1):
             folder = self.landing.day_folder(stream, start_day + timedelta(days=offset))
             with storage_errors(f"The windows of {stream} could not be listed"):
-                ids = {path.rpartition("/")[2] for path in self._list(folder)}
+                ids = set(self._list(folder))
             for window_id in sorted(ids - skipped):
                 manifest = self.read_manifest(stream, window_id)
                 if manifest is not None:
@@ -183,14 +170,11 @@ class LandingCatalog:
         return manifests
 
     def first_day(self, stream: Stream) -> date | None:
-        """Return a day (UTC) before which no window's run was due, ``None`` if there is no window. Lists folders.
-
-        :raises LandingError: if the storage could not be read.
-        """
+        """Return a day (UTC) before which no window's run was due, ``None`` if there is no window. Lists folders."""
         folder, parts = self.landing.windows_folder(stream), []
         with storage_errors(f"The windows of {stream} could not be listed"):
             for _ in ("year", "month", "day"):
-                numbers = [name for path in self._list(folder) if (name := path.rpartition("/")[2]).isdecimal()]
+                numbers = [name for name in self._list(folder) if name.isdecimal()]
                 if not numbers:
                     break
                 parts.append(min(numbers))
@@ -201,25 +185,17 @@ class LandingCatalog:
         return date(year, month, day)
 
     def streams_of(self, api: Api, topic: str, subscription: str) -> list[Stream]:
-        """Return the streams of a topic and consumer that have windows here: one for each org. Lists folders.
-
-        :raises LandingError: if the storage could not be read.
-        """
+        """Return the streams of a topic and consumer that have windows here: one for each org. Lists folders."""
         with storage_errors(f"The orgs of {topic} could not be listed"):
-            orgs = [path.rpartition("/")[2] for path in self._list(self.landing.base)]
-            streams = [Stream(org, api, topic, subscription) for org in orgs]
+            streams = [Stream(org, api, topic, subscription) for org in self._list(self.landing.base)]
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
     def streams(self) -> list[Stream]:
-        """Return every stream that has windows here. Lists folders, and reads one manifest of each stream.
-
-        :raises ManifestError: if that manifest is broken.
-        :raises LandingError: if the storage could not be read.
-        """
+        """Return every stream that has windows here. Lists folders, and reads one manifest of each stream."""
         folders = [self.landing.base]
         with storage_errors(f"The streams of {self.landing.url} could not be listed"):
             for _ in ("org", "api", "topic", "subscription"):
-                folders = [path for folder in folders for path in sorted(self._list(folder))]
+                folders = self._subfolders(folders)
             manifests = (self._any_manifest(f"{folder}/windows") for folder in folders)
             return [manifest.stream for manifest in manifests if manifest is not None]
 
@@ -227,19 +203,19 @@ class LandingCatalog:
         """Return one of the newest manifests in the windows folder of a stream; ``None`` if it has none."""
         folders = [folder]
         for _ in ("year", "month", "day", "window"):
-            folders = [path for folder in folders for path in sorted(self._list(folder))][-_SEARCHED_FOLDERS:]
+            folders = self._subfolders(folders)[-_SEARCHED_FOLDERS:]
         window_paths = (folder.removeprefix(self.landing.base) for folder in reversed(folders))
         manifests = (self._read(f"{self.landing.url}{folder}/{MANIFEST}") for folder in window_paths)
         return next((manifest for manifest in manifests if manifest is not None), None)
+
+    def _subfolders(self, folders: Iterable[str]) -> list[str]:
+        return [f"{folder}/{name}" for folder in folders for name in sorted(self._list(folder))]
 
     def newest_live(self, stream: Stream) -> Manifest | None:
         """Return the live window of the run that was due last, ``None`` if there is none.
 
         Lists the folders of days from the last one back. It also reads the manifests of backfill windows whose runs
         were due later, and no others.
-
-        :raises ManifestError: if a manifest is broken.
-        :raises LandingError: if the storage could not be read.
         """
         for window_id in self.window_ids(stream):
             manifest = self.read_manifest(stream, window_id)
@@ -248,22 +224,10 @@ class LandingCatalog:
         return None
 
     def window_ids(self, stream: Stream) -> Iterator[str]:
-        """Yield the IDs of all window folders, starting with the run that was due last. Lists folders.
-
-        :raises LandingError: if the storage could not be read.
-        """
-        return self._newest_first(stream, self.landing.windows_folder(stream), 3)
-
-    def _newest_first(self, stream: Stream, folder: str, levels: int) -> Iterator[str]:
-        """Yield the IDs of the windows in folders ``levels`` (of year, month and day) below ``folder``."""
+        """Yield the IDs of all window folders, starting with the run that was due last. Lists folders."""
         with storage_errors(f"The windows of {stream} could not be listed"):
-            names = sorted((path.rpartition("/")[2] for path in self._list(folder)), reverse=True)
-        if levels == 0:
-            yield from names
-            return
-        for name in names:
-            if name.isdecimal():
-                yield from self._newest_first(stream, f"{folder}/{name}", levels - 1)
+            for _, folder in newest_days(self._filesystem, self.landing.windows_folder(stream)):
+                yield from sorted(self._list(folder), reverse=True)
 
     def chain(self, stream: Stream, head_window_id: str) -> Iterator[Manifest]:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
@@ -272,8 +236,7 @@ class LandingCatalog:
         a window without a manifest (logged, as a warning if no window was pruned). To find windows by time, use
         :class:`~airflow_provider_sfstream.landing.landed_windows.LandedWindows`, which reads less.
 
-        :raises ManifestError: if a manifest is broken, or the links run in a circle.
-        :raises LandingError: if the storage could not be read.
+        :raises ManifestError: also if the links run in a circle.
         """
         passed_ids: set[str] = set()
         window_id: str | None = head_window_id

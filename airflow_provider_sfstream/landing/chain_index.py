@@ -17,7 +17,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
 from airflow_provider_sfstream.landing.manifest import Manifest
@@ -35,16 +35,16 @@ _EXTENSION_LIMIT = 500
 """Maximum number of windows and segments that a drain reads to extend the index; a search does the rest."""
 
 
-class Search(Protocol):
-    """Criteria of a search along the chain."""
+class Search:
+    """Criteria of a search along the chain. This one finds no window, and so writes the whole index."""
 
     def wants(self, bounds: Bounds) -> bool:
         """Return whether a window within ``bounds`` may be a result."""
-        ...
+        return False
 
     def is_past(self, bounds: Bounds) -> bool:
         """Return whether neither a window within ``bounds`` nor one before it in the chain can be a result."""
-        ...
+        return False
 
 
 class ChainIndex:
@@ -207,13 +207,10 @@ class _Walk:
 
 
 @dataclass
-class _Extension:
+class _Extension(Search):
     """Search for no window, which ends after ``limit`` windows and segments."""
 
     limit: int
-
-    def wants(self, bounds: Bounds) -> bool:
-        return False
 
     def is_past(self, bounds: Bounds) -> bool:
         self.limit -= 1

@@ -82,7 +82,7 @@ class LandedWindows:
         stamp = window_id_for(run, "live", None).partition("-")[0]  # shared by all windows of runs due at this time
         folder = landing.day_folder(stream, run.run_after.astimezone(UTC).date())
         with storage_errors(f"The windows of {stream} could not be listed"):
-            ids = sorted(path.rpartition("/")[2] for path in list_folder(landing.filesystem, folder))
+            ids = sorted(list_folder(landing.filesystem, folder))
         manifests = (self._catalog.read_manifest(stream, id_) for id_ in ids if id_.partition("-")[0] == stamp)
         return [manifest for manifest in manifests if manifest is not None and manifest.window.run.key == run.key]
 
@@ -182,7 +182,7 @@ class LandedWindows:
         backfills, is_complete = [], True
         for head in self._heads:
             with suppress(ManifestError):  # the loop below reads the broken manifest again, and logs it
-                list(self._index.windows(self._stream, head.window_id, _NoResults(), self._read_ids))
+                list(self._index.windows(self._stream, head.window_id, Search(), self._read_ids))
         for window_id in self._catalog.window_ids(self._stream):
             if window_id in self._read_ids:
                 continue
@@ -197,18 +197,8 @@ class LandedWindows:
         return backfills, is_complete
 
 
-class _NoResults:
-    """Search for no window, which writes the whole index."""
-
-    def wants(self, bounds: Bounds) -> bool:
-        return False
-
-    def is_past(self, bounds: Bounds) -> bool:
-        return False
-
-
 @dataclass(frozen=True)
-class _Overlapping:
+class _Overlapping(Search):
     """Search for the windows whose times overlap ``[start, end)``."""
 
     start: datetime
@@ -222,7 +212,7 @@ class _Overlapping:
 
 
 @dataclass(frozen=True)
-class _OfRun:
+class _OfRun(Search):
     """Search for the windows of a run, none of which was finished before ``back_to``."""
 
     run: RunIdentity
@@ -236,7 +226,7 @@ class _OfRun:
 
 
 @dataclass
-class _EndingBefore:
+class _EndingBefore(Search):
     """Search for the windows that end before ``time``, and after ``after`` if that is set."""
 
     time: datetime

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,33 @@ def never_remember_listings(filesystem: Any) -> None:
 
 
 def list_folder(filesystem: Any, folder: str) -> list[str]:
-    """Return the paths in ``folder`` from a fresh listing, without the cache."""
+    """Return the names in ``folder`` from a fresh listing, without the cache."""
     filesystem.invalidate_cache()
     try:
         paths = [str(path).rstrip("/") for path in filesystem.ls(folder, detail=False)]
     except FileNotFoundError:
         return []
-    return [path for path in paths if path != folder]  # some object stores include an empty folder in its own listing
+    # Some object stores include an empty folder in its own listing.
+    return [path.rpartition("/")[2] for path in paths if path != folder]
+
+
+def newest_days(
+    filesystem: Any, base: str, first: date = date.min, last: date = date.max
+) -> Iterator[tuple[date, str]]:
+    """Yield each day from ``first`` to ``last`` that has a folder ``{base}/yyyy/mm/dd``, with it, the newest first."""
+    for year in _numbers(filesystem, base, first.year, last.year):
+        for month in _numbers(filesystem, f"{base}/{year}", 1, 12):
+            if not (first.year, first.month) <= (int(year), int(month)) <= (last.year, last.month):
+                continue
+            for number in _numbers(filesystem, f"{base}/{year}/{month}", 1, 31):
+                day = date(int(year), int(month), int(number))
+                if first <= day <= last:
+                    yield day, f"{base}/{year}/{month}/{number}"
+
+
+def _numbers(filesystem: Any, folder: str, minimum: int, maximum: int) -> list[str]:
+    names = list_folder(filesystem, folder)
+    return sorted((name for name in names if name.isdecimal() and minimum <= int(name) <= maximum), reverse=True)
 
 
 def sync(file: Any) -> None:

@@ -81,7 +81,6 @@ class ReplayStore(Protocol):
 
     def read(self, stream: Stream) -> Position:
         """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none."""
-        ...
 
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to ``window.through``, in one step.
@@ -94,25 +93,21 @@ class ReplayStore(Protocol):
             with another end is recorded.
         :raises ConfigurationError: if ``window`` is a backfill window.
         """
-        ...
 
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
         """Record a backfill window (and its gap). Never moves the position. Recording it again changes nothing.
 
         :raises ConfigurationError: if ``window`` is a live window.
         """
-        ...
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
         """Return the recorded windows of all tries of ``run``."""
-        ...
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
         """Return the recorded windows that concern ``[start, end)``: those whose covered span intersects it, empty ones
         too, and those with an event that may count in it, because ``[counts_from, contact_at]`` intersects it. Where
         ``contact_at`` is not known, their event times decide.
         """
-        ...
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window with a ``through`` that ends last before ``time``, ``None`` if there is none.
@@ -122,15 +117,12 @@ class ReplayStore(Protocol):
         ``time``; where that is not known, at its last event, which must be earlier. Of windows with the same end a live
         one is returned, and of several live or several backfill windows the last in the order of lists.
         """
-        ...
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
         """Record a gap outside of any window. Recording an equal gap again changes nothing."""
-        ...
 
     def gaps(self, stream: Stream) -> list[Gap]:
         """Return the recorded gaps, by the time they were detected. A store may keep only the most recent ones."""
-        ...
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
         """Set the position unconditionally (``None``: no position), and record user, time, reason and both replay IDs.
@@ -139,11 +131,9 @@ class ReplayStore(Protocol):
 
         :raises ConfigurationError: if ``replay_id`` is invalid, or ``reason`` or ``updated_by`` is empty.
         """
-        ...
 
     def resets(self, stream: Stream) -> list[PositionReset]:
         """Return the audit records of resets, oldest first. A store may keep only the most recent ones."""
-        ...
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
         """Delete the records of windows whose files the caller deletes next. Gaps, resets and the position stay.
@@ -153,18 +143,13 @@ class ReplayStore(Protocol):
 
         :raises ConfigurationError: if the position refers to one of them.
         """
-        ...
 
     def close(self) -> None:
         """Close the connections of the store. The store may be used again afterwards."""
-        ...
 
 
 def require_not_at_position(stream: Stream, position: Position, window_ids: Collection[str]) -> None:
-    """Raise if the window that the next one will refer to would be deleted.
-
-    :raises ConfigurationError: if it is among ``window_ids``.
-    """
+    """Raise :class:`ConfigurationError` if the window that the next one will refer to would be deleted."""
     if position.window_id in window_ids:
         raise ConfigurationError(
             f"{stream}: the position refers to window {position.window_id}, so its record cannot be deleted. "
@@ -173,10 +158,7 @@ def require_not_at_position(stream: Stream, position: Position, window_ids: Coll
 
 
 def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None:
-    """Raise if a window is of the other kind, before anything is written.
-
-    :raises ConfigurationError: if ``window`` is not of ``kind``.
-    """
+    """Raise :class:`ConfigurationError` if a window is of the other kind, before anything is written."""
     if window.kind != kind:
         remedy = "record_backfill" if window.kind == "backfill" else "advance"
         raise ConfigurationError(
@@ -199,11 +181,7 @@ def conflict_message(stream: Stream, expected: Position, current: Position, wind
 
 
 def require_reset(stream: Stream, replay_id: bytes | None, reason: str, updated_by: str) -> None:
-    """Raise if a reset lacks the facts of its audit record, or its replay ID is invalid.
-
-    :raises InvalidReplayIdError: if ``replay_id`` is empty or too long.
-    :raises ConfigurationError: if ``reason`` or ``updated_by`` is empty.
-    """
+    """Raise :class:`ConfigurationError` if a reset lacks the facts of its audit record, or its replay ID is invalid."""
     if replay_id is not None and not 0 < len(replay_id) <= LONGEST:
         raise InvalidReplayIdError(
             f"{stream}: invalid replay ID for the reset: expected 1 to {LONGEST} bytes, got {len(replay_id)}. "

@@ -18,15 +18,12 @@ class Variables(Protocol):
 
     def name(self, key: str) -> str:
         """Return the name of the place of ``key``, for messages: ``the Variable 'key'``."""
-        ...
 
     def get(self, key: str) -> str | None:
         """Return the value; ``None`` only if the Variable certainly does not exist."""
-        ...
 
     def set(self, key: str, value: str, description: str) -> None:
         """Create or replace the Variable."""
-        ...
 
 
 class AirflowVariables:
@@ -45,7 +42,6 @@ class AirflowVariables:
         self._must_be_certain = must_be_certain
 
     def name(self, key: str) -> str:
-        """Return the name of the place of ``key``, for messages."""
         return f"the Variable {key!r}"
 
     def get(self, key: str) -> str | None:
@@ -86,10 +82,6 @@ class AirflowVariables:
         return keys
 
     def set(self, key: str, value: str, description: str) -> None:
-        """Create or replace the Variable.
-
-        :raises ReplayStoreError: if it cannot be written.
-        """
         with _variable_errors("write", key):
             set_variable(key, value, description)
 

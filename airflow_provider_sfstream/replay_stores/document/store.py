@@ -102,17 +102,9 @@ class DocumentReplayStore:
         return readable[: _LONGEST_KEY - len(ending) - len(_GAPS_SUFFIX)] + ending
 
     def read(self, stream: Stream) -> Position:
-        """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none.
-
-        :raises ReplayStoreCorruptError: if the Variable has other content; the message names the fault and the remedy.
-        """
         return self._load(stream).position
 
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
-        """Record a live ``window`` and move the position from ``expected`` to its end, in one write.
-
-        :raises PositionConflictError: if the position is no longer ``expected``, or another writer was detected.
-        """
         require_kind(stream, window, "live")
         document = self._load(stream)
         current = document.position
@@ -165,19 +157,15 @@ class DocumentReplayStore:
             self.record_gap(stream, window.gap)
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows of all tries of ``run``."""
         return self._windows(stream, self._load(stream)).of_run(run)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows that cover a part of ``[start, end)`` or may contain an event of it."""
         return self._windows(stream, self._load(stream)).overlapping(start, end)
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
-        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
         return self._windows(stream, self._load(stream)).before(time)
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
-        """Record a gap outside of any live window. Recording an equal gap again changes nothing."""
         key = self.key(stream) + _GAPS_SUFFIX
         gaps = self._other_gaps(stream)
         if gap not in gaps:
@@ -189,10 +177,7 @@ class DocumentReplayStore:
         return sorted(gaps, key=lambda gap: gap.detected_at)
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position unconditionally (``None``: no position), also where the Variable is corrupt.
-
-        The Variable also stores the most recent audit records (see :data:`RESETS_KEPT`); dropping one is logged.
-        """
+        """Set the position unconditionally, also where the Variable is corrupt."""
         require_reset(stream, replay_id, reason, updated_by)
         now = self._clock()
         try:

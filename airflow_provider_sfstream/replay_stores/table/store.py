@@ -65,14 +65,9 @@ class TableReplayStore:
         return f"TableReplayStore({describe(self._engine.url)})"
 
     def read(self, stream: Stream) -> Position:
-        """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none."""
         return self._read(lambda session: models.position_from_row(session.get(PositionRow, stream.key)))
 
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
-        """Record a live ``window`` and move the position from ``expected`` to its end, in one transaction.
-
-        :raises PositionConflictError: if the position is no longer ``expected``; the message names the writer.
-        """
         require_kind(stream, window, "live")
 
         def step(session: Session) -> Position:
@@ -92,7 +87,6 @@ class TableReplayStore:
         return self._write(stream, step)
 
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
-        """Record a backfill window (and its gap). Never moves the position. Recording it again changes nothing."""
         require_kind(stream, window, "backfill")
 
         def step(session: Session) -> None:
@@ -102,11 +96,9 @@ class TableReplayStore:
         self._write(stream, step)
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows of all tries of ``run``."""
         return self._windows(stream, WindowRow.run_key == run.key)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows that cover a part of ``[start, end)`` or may contain an event of it."""
         covered = and_(
             WindowRow.covered_from < end,
             WindowRow.covered_until > start,
@@ -120,7 +112,6 @@ class TableReplayStore:
         return self._windows(stream, or_(covered, has_event))
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
-        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
         # Two queries, so that each reads only the end of an index range.
         by_contact = _last(stream, WindowRow.contact_at, WindowRow.contact_at <= time)
         no_contact = and_(WindowRow.contact_at.is_(None), WindowRow.last_event_time < time)
@@ -133,16 +124,13 @@ class TableReplayStore:
         return self._read(step)
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
-        """Record a gap outside of any window. Recording an equal gap again changes nothing."""
         self._write(stream, lambda session: _add_gap(session, stream, gap))
 
     def gaps(self, stream: Stream) -> list[Gap]:
-        """Return all recorded gaps, by the time they were detected."""
         query = select(GapRow).where(GapRow.stream_key == stream.key).order_by(GapRow.detected_at, GapRow.gap_key)
         return self._read(lambda session: [models.gap_from_row(row) for row in session.scalars(query)])
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position unconditionally (``None``: no position), with an audit row in the same transaction."""
         require_reset(stream, replay_id, reason, updated_by)
 
         def step(session: Session) -> Position:
@@ -169,7 +157,6 @@ class TableReplayStore:
         return self._write(stream, step)
 
     def resets(self, stream: Stream) -> list[PositionReset]:
-        """Return all audit records of resets, oldest first."""
         query = select(ResetRow).where(ResetRow.stream_key == stream.key).order_by(ResetRow.fence)
         return self._read(lambda session: [models.reset_from_row(row) for row in session.scalars(query)])
 
@@ -186,7 +173,6 @@ class TableReplayStore:
         self._write(stream, step)
 
     def close(self) -> None:
-        """Close the connections. The store may be used again afterwards."""
         self._engine.dispose()
 
     def _windows(self, stream: Stream, condition: ColumnElement[bool]) -> list[ReplayWindow]:
