@@ -61,7 +61,6 @@ class ChainIndex:
 
         :param read: receives the IDs of all windows whose manifest was read.
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
-        :raises LandingError: if a manifest could not be read.
         """
         return _Walk(self, self._catalog, stream, search, set() if read is None else read).windows(head)
 

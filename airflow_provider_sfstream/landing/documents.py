@@ -144,11 +144,7 @@ class StoredDocument(Generic[_T]):
     remedy: str
 
     def read(self, filesystem: Any, path: str) -> _T | None:
-        """Return the content of a file, ``None`` if it does not exist.
-
-        :raises ManifestError: if it is broken, another document, or of an unsupported version.
-        :raises LandingError: if the storage could not be read.
-        """
+        """Return the content of a file, ``None`` if it does not exist."""
         text = read_if_there(filesystem, path)
         return None if text is None else self.from_json(text, path)
 
@@ -164,11 +160,7 @@ class StoredDocument(Generic[_T]):
             return from_document(self.type_, document)
 
     def write(self, filesystem: Any, path: str, content: _T, what: str) -> None:
-        """Write a file, which replaces the existing one.
-
-        :param what: the subject of the error.
-        :raises LandingError: if it could not be written.
-        """
+        """Write a file, which replaces the existing one. ``what`` is the subject of the error."""
         document = {"format": self.format, "version": self.version, **to_document(content)}
         with storage_errors(f"{what} could not be written"):
             replace_file(filesystem, path, json.dumps(document, indent=1, sort_keys=True).encode())
@@ -187,14 +179,9 @@ class PositionFiles:
         self._landing = landing
 
     def name(self, key: str) -> str:
-        """Return the name of the file with the text of ``key``, for messages."""
         return f"the file {self._landing.position_url(key)}"
 
     def get(self, key: str) -> str | None:
-        """Return the text; ``None`` only if the file certainly does not exist.
-
-        :raises ReplayStoreError: if the storage cannot be read.
-        """
         url = self._landing.position_url(key)
         try:
             data = read_if_there(self._landing.filesystem, self._landing.position_path(key), url)
@@ -204,10 +191,6 @@ class PositionFiles:
             raise ReplayStoreError(str(error)) from error
 
     def set(self, key: str, value: str, description: str) -> None:
-        """Create or replace the file.
-
-        :raises ReplayStoreError: if it cannot be written.
-        """
         try:
             with storage_errors(f"{self._landing.position_url(key)} could not be written"):
                 replace_file(self._landing.filesystem, self._landing.position_path(key), value.encode())

@@ -53,7 +53,6 @@ class IntervalRecord:
 
     @property
     def interval_id(self) -> str:
-        """Return the ID of the record."""
         return interval_id_for(self.run, self.interval)
 
     def to_json(self) -> str:
@@ -62,10 +61,7 @@ class IntervalRecord:
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str) -> IntervalRecord:
-        """Return the record read from the file ``name``.
-
-        :raises ManifestError: if the document is broken, not an interval record, or of an unsupported version.
-        """
+        """Return the record read from the file ``name``; raise :class:`ManifestError` if it is no valid record."""
         with document_errors(name, "interval record", f", or it is another document. {_REMEDY}"):
             document = json.loads(text)
             if not isinstance(document, dict) or document.pop("format", None) != FORMAT:

@@ -63,12 +63,7 @@ class Erasure:
 
     @classmethod
     def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
-        """Write the record of an erasure, or continue the one of an earlier try of the run.
-
-        :param ids: record IDs of 18 characters.
-        :raises ManifestError: if there is a record that cannot be read.
-        :raises LandingError: if it could not be written. Nothing was erased.
-        """
+        """Write the record of an erasure of IDs of 18 characters, or continue that of an earlier try of the run."""
         erasure_id = window_id_for(run, "live", b"erasure")
         path = landing.erasure_path(erasure_id)
         existing = ERASURE_DOCUMENT.read(landing.filesystem, path)
@@ -86,10 +81,7 @@ class Erasure:
         return erasure
 
     def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
-        """Record that all records are erased.
-
-        :raises LandingError: if it could not be written. The next try has no record to erase, and writes it.
-        """
+        """Record that all records are erased."""
         replace(self, finished_at=now, result=result).write(landing)
 
     def write(self, landing: Landing) -> None:
@@ -108,11 +100,7 @@ ERASURE_DOCUMENT = StoredDocument(
 
 
 def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
-    """Return the streams of the landing that can have change events of an object: its own, and those of channels.
-
-    :raises ConfigurationError: if windows of a stream are being pruned. Nothing was erased.
-    :raises LandingError: if the storage could not be read.
-    """
+    """Return the streams that can have change events of an object: its own, and those of channels. None is pruned."""
     streams = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
     for stream in streams:
         pruned = read_pruned(catalog.landing, stream)
@@ -168,10 +156,7 @@ class WindowErasure:
 
 
 def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> WindowErasure:
-    """Erase records from a window, and remove the files from its folder that no manifest names.
-
-    :raises LandingError: if the storage could not be read or written. A repeated call completes the erasure.
-    """
+    """Erase records from a window, and remove the files from its folder that no manifest names."""
     counts = WindowErasure()
     with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
         window = _Window(catalog, manifest, ids, counts)

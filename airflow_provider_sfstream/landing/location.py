@@ -50,6 +50,9 @@ _UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 class Landing:
     """Storage that windows are written to.
 
+    The methods that name the file of an ID raise :class:`ConfigurationError` if the ID has unsafe characters, or does
+    not begin with a date.
+
     :param filesystem: An fsspec filesystem, with the credentials it needs.
     :param base: The folder that contains all files of the landing, as a path of the filesystem.
     :param url: The same folder as a URL, for readers of manifests. It must contain no credentials.
@@ -95,10 +98,6 @@ class Landing:
         return f"{self.windows_folder(stream)}/{day:%Y/%m/%d}"
 
     def window_folder(self, stream: Stream, window_id: str) -> str:
-        """Return the folder of one window.
-
-        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
-        """
         return f"{self.day_folder(stream, _day_of(window_id, 'window ID'))}/{window_id}"
 
     def manifest_path(self, stream: Stream, window_id: str) -> str:
@@ -109,52 +108,35 @@ class Landing:
         return self.url + self.manifest_path(stream, window_id).removeprefix(self.base)
 
     def interval_path(self, stream: Stream, interval_id: str) -> str:
-        """Return the path of the record of a run's result for an interval, by the day the interval begins (UTC).
-
-        :raises ConfigurationError: if ``interval_id`` does not begin with a date, or has unsafe characters.
-        """
+        """Return the path of the record of a run's result for an interval, by the day the interval begins (UTC)."""
         day = _day_of(interval_id, "interval ID")
         return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
 
     def pruned_path(self, stream: Stream) -> str:
-        """Return the path of the record of the stream's pruned windows."""
         return f"{self.stream_folder(stream)}/{PRUNED}"
 
     def chain_index_path(self, stream: Stream, window_id: str, level: int) -> str:
-        """Return the path of the index document of the segment of a level that begins at a live window.
-
-        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has unsafe characters.
-        """
+        """Return the path of the index document of the segment of a level that begins at a live window."""
         day = _day_of(window_id, "window ID")
         return f"{self.stream_folder(stream)}/index/chain/{day:%Y/%m/%d}/{window_id}.{level}.json"
 
     def backfill_index_folder(self, stream: Stream) -> str:
-        """Return the folder of the index of the stream's backfill windows."""
         return f"{self.stream_folder(stream)}/index/backfills"
 
     def recorded_path(self, stream: Stream) -> str:
-        """Return the path of the last recorded position of the stream."""
         return f"{self.stream_folder(stream)}/{RECORDED}"
 
     def erasure_path(self, erasure_id: str) -> str:
-        """Return the path of the record of an erasure.
-
-        :raises ConfigurationError: if ``erasure_id`` does not begin with a date, or has unsafe characters.
-        """
         _day_of(erasure_id, "erasure ID")
         return f"{self.base}/erasures/{erasure_id}.json"
 
     def position_path(self, key: str) -> str:
-        """Return the path of the record of a stream's position, for a replay store that stores it in the landing.
-
-        :raises ConfigurationError: if ``key`` has unsafe characters.
-        """
+        """Return the path of the record of a stream's position, for a replay store that stores it in the landing."""
         if not re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]{0,254}", key):
             raise ConfigurationError(f"{key!r} is not a valid file name in the landing. Nothing was read or moved.")
         return f"{self.base}/positions/{key}.json"
 
     def position_url(self, key: str) -> str:
-        """Return the URL of that record."""
         return self.url + self.position_path(key).removeprefix(self.base)
 
     def schema_path(self, stream: Stream, schema_id: str) -> str:
@@ -210,10 +192,6 @@ def _schema_file(schema_id: str) -> str:
 
 
 def _day_of(dated_id: str, kind: str) -> date:
-    """Return the day that an ID begins with.
-
-    :raises ConfigurationError: if it does not begin with a date, or has unsafe characters.
-    """
     match = _DATED_ID.fullmatch(dated_id)
     try:
         return datetime.strptime(match[1] if match else "", "%Y%m%d").date()  # noqa: DTZ007 (a day, not a time)
@@ -231,9 +209,7 @@ def check_owner(folder: str, url: str) -> None:
     an access control list must let this user write to it: a shared folder of a group, a mounted volume. Root may write
     to any folder, so that for root only the mode counts: the owner of a folder can replace its landed files.
 
-    :param folder: the local path.
-    :param url: URL of the landing, for the error.
-    :raises ConfigurationError: if it is refused; it names the folder, its owner and the remedy.
+    :param folder: the local path; ``url``: that of the landing, for the error.
     """
     if folder.startswith("~"):
         raise ConfigurationError(

@@ -86,10 +86,7 @@ class Manifest:
     erased: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a window whose files do not hold its events, whether it is read or about to be published.
-
-        :raises ManifestError: if the numbers of rows and events differ.
-        """
+        """Refuse a window whose files do not hold its events, whether it is read or about to be published."""
         rows = sum(file.rows for file in self.files)
         if rows != self.window.event_count:
             raise ManifestError(
@@ -112,10 +109,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str | bytes, url: str) -> Manifest:
-        """Return the manifest read from ``url``.
-
-        :raises ManifestError: if the document is broken, not a manifest, or of an unsupported version.
-        """
+        """Return the manifest read from ``url``; raise :class:`ManifestError` if it is no valid manifest."""
         with document_errors(url, "manifest", ", or it is another document. The window's data files were not changed."):
             document = json.loads(text)
             if not isinstance(document, dict) or document.get("format") != FORMAT:

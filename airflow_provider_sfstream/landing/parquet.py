@@ -73,7 +73,6 @@ class ParquetWindowWriter:
     :param payload_encoding: Encoding of the payloads, which determines how event times are read.
     :param row_group_rows: Rows, and ``row_group_bytes`` payload bytes, after which a row group is written.
     :param part_bytes: Size in bytes of a part after which the next row group begins another part.
-    :raises ConfigurationError: if ``attempt`` or ``window_id`` is not valid in a path.
     """
 
     def __init__(
@@ -112,10 +111,7 @@ class ParquetWindowWriter:
         self._thread: threading.Thread | None = None
 
     def append(self, batch: EventBatch) -> None:
-        """Accept a batch. It is stored when :meth:`finish` has returned; either call may raise a storage fault.
-
-        :raises LandingError: if writing failed. Nothing of the window is published.
-        """
+        """Accept a batch. It is stored when :meth:`finish` has returned; either call may raise a storage fault."""
         self._raise_failure()
         for schema_id in set(batch.schema_ids):
             if self._has_no_schema(schema_id):
@@ -131,10 +127,7 @@ class ParquetWindowWriter:
             self._queue.put(self._take_row_group())
 
     def finish(self) -> WrittenWindow:
-        """Write the remaining events and the schemas, and return the result. The manifest may be written next.
-
-        :raises LandingError: if writing failed. Nothing of the window is published.
-        """
+        """Write the remaining events and the schemas, and return the result. The manifest may be written next."""
         without_schema = {id_: count for id_, count in self._without_schema.items() if self._has_no_schema(id_)}
         self._stop_thread()
         if len(self._row_group):
@@ -181,7 +174,6 @@ class ParquetWindowWriter:
         return schema is None
 
     def _take_row_group(self) -> RowGroup:
-        """Return the current row group, and begin the next one."""
         group = self._row_group
         self._event_times.settle()
         self._event_count += len(group)
@@ -190,7 +182,6 @@ class ParquetWindowWriter:
         return group
 
     def _write_groups(self) -> None:
-        """Write row groups until the end marker."""
         _lower_priority()
         while (group := self._queue.get()) is not None:
             self._write_group(group)

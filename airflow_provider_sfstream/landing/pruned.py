@@ -24,13 +24,9 @@ from airflow_provider_sfstream.salesforce.streams import Stream
 
 @dataclass(frozen=True)
 class PrunedWindows:
-    """Pruned windows of a stream.
+    """Pruned windows of a stream: their number over all prunes, and the time and the run that removed the last of them.
 
-    :param finished_before: every one of them was finished before this time.
-    :param pruned_at: time when the last of them were removed.
-    :param pruned_by: the task run that removed them.
-    :param windows: number of windows pruned so far, over all prunes.
-    :param removing: IDs of windows whose removal has begun and may not be complete.
+    Every one was finished before ``finished_before``. The removal of those in ``removing`` may not be complete.
     """
 
     stream: Stream
@@ -62,19 +58,12 @@ PRUNED_DOCUMENT = StoredDocument(
 
 
 def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
-    """Return the record of pruned windows of ``stream``, ``None`` if no window was ever pruned.
-
-    :raises ManifestError: if the record is broken.
-    :raises LandingError: if the storage could not be read.
-    """
+    """Return the record of pruned windows of ``stream``, ``None`` if no window was ever pruned."""
     return PRUNED_DOCUMENT.read(landing.filesystem, landing.pruned_path(stream))
 
 
 def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:
-    """Write the record of pruned windows, which replaces the earlier one.
-
-    :raises LandingError: if it could not be written.
-    """
+    """Write the record of pruned windows, which replaces the earlier one."""
     what = f"The record of pruned windows of {pruned.stream}"
     PRUNED_DOCUMENT.write(landing.filesystem, landing.pruned_path(pruned.stream), pruned, what)
 

@@ -66,8 +66,8 @@ class Bounds:
 
     :param finished: end of the last of them: the latest of the worker's, scheduler's and Salesforce's times.
     :param due: the first and the last time that a run of them was due.
-    :param hull: bounds of their times, see :func:`hull_of`; ``None``: no time.
-    :param ends: the first and the last time that one of them ended, see :func:`end_of`; ``None``: none did.
+    :param hull: bounds of their times, see :func:`hull_of`.
+    :param ends: the first and the last time that one of them ended, see :func:`end_of`.
     """
 
     finished: datetime
@@ -77,7 +77,6 @@ class Bounds:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Bounds:
-        """Return the bounds of one window."""
         window = manifest.window
         due, hull, end = window.run.run_after, hull_of(window), end_of(window)
         # A worker's clock may be hours slow; the scheduler's and Salesforce's times of the window correct that.
@@ -167,10 +166,7 @@ class ChainSegment:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ChainSegment:
-        """Return the segment in a document.
-
-        :raises ValueError: if the document is incomplete, or another document.
-        """
+        """Return the segment in a document; raise ``ValueError`` if it is incomplete, or another document."""
         try:
             content: dict[str, Any] = json.loads(text)
             digest = content.pop("sha256")

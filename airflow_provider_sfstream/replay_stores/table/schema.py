@@ -58,10 +58,7 @@ def upgrade(engine: Engine) -> str:
 
 
 def require_current(engine: Engine) -> None:
-    """Check the tables without changing them.
-
-    :raises ReplayStoreError: if the tables are missing or of another revision than this package works with.
-    """
+    """Raise :class:`ReplayStoreError` if the tables are missing, or not of the revision of this package."""
     revision = current(engine)
     if revision != head():
         _reject_newer(engine, revision)
