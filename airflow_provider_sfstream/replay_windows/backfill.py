@@ -29,9 +29,8 @@ _AGES_OUT_WITHIN = timedelta(hours=1)
 class Backfill:
     """Drains of one run for an interval. The live position is not moved.
 
-    :param limits: limits of each drain.
-    :param reuse: whether to adopt windows that an earlier try of the run landed.
-    :param windows: returns the recorded windows around the interval.
+    With ``reuse``, windows are adopted that an earlier try of the run landed. ``windows`` returns the recorded windows
+    around the interval.
     """
 
     landed: LandedStream
@@ -54,7 +53,7 @@ class Backfill:
     def _land(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
         """Land all events after ``part.after``: an event that counts in the part may be anywhere after that.
 
-        :param is_broken: whether the stream was found to have lost events: then the window covers no time of the part.
+        The window of a stream that ``is_broken``, because it lost events, covers no time of the part.
         """
         window_id = self._window_id(part, part.span.start if self.reuse else self.now())
         manifest = self.landed.manifest(window_id)

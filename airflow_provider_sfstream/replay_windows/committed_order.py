@@ -22,7 +22,6 @@ def newest_committed(catalog: LandingCatalog, stream: Stream, position: str | No
 
     :param position: the window that the replay store's position is on, if known. Without it the newest window counts
         only after another window follows it.
-    :raises LandingError: if the storage could not be read.
     """
     if position is not None:
         return position
@@ -44,7 +43,6 @@ def windows_after(
     :param recorded: returns all live windows of the replay store, in the order in which they were recorded. A position
         that was set back by hand breaks the chain; only the store has the windows before it that count.
     :raises ManifestError: if a window between is missing, or the windows between are unknown.
-    :raises LandingError: if the storage could not be read.
     """
     manifests: list[Manifest] = []
     link: str | None = head

@@ -73,7 +73,6 @@ def drain_window(
     :raises PositionConflictError: another run moved the position meanwhile; this run's files are never read.
     :raises ReplayStoreLostError: the store lacks windows that were recorded; nothing was read from Salesforce.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
-    :raises SalesforceStreamError: any other error of the package; the position was not moved.
     """
     run, catalog = request.run, landed.catalog
     before = landed.position()
@@ -103,10 +102,9 @@ def drain_window(
 
 
 def _refuse_if_retried(landed: LandedStream, run: RunIdentity) -> None:
-    """Stop a try that still runs although a later try of its run has recorded a window. Call it after the position was
-    read.
+    """Stop a try that still runs although a later try of its run has recorded a window.
 
-    :raises PositionConflictError: if a later try has recorded one.
+    Call it after the position was read.
     """
     recorded = landed.recorded_window(run)
     if recorded is not None and recorded.run.try_number > run.try_number:
@@ -216,8 +214,7 @@ def _with_confirmation(limits: DrainLimits, position: Position, now: datetime, r
     """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after the
     last confirmation; without one, in the first drain of each third of the retention (a day in UTC for 72 hours).
 
-    A position that is neither moved nor confirmed can no longer be read after the retention, even if no event was
-    published.
+    A position that is neither moved nor confirmed can no longer be read after the retention.
     """
     updated_at, third = position.updated_at, retention.total_seconds() / 3
     if position.replay_id is None or updated_at is None:

@@ -20,7 +20,13 @@ from typing import Literal
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.exceptions import IntervalNotEndedError, ReplayIdLostError
-from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
+from airflow_provider_sfstream.landing.intervals import (
+    IntervalRecord,
+    Origin,
+    RecordedWindow,
+    read_interval,
+    write_interval,
+)
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.replay_windows.backfill import Backfill
@@ -94,7 +100,7 @@ class IntervalWindow:
     """A window to read, and whether it was ``landed`` before this run or drained from the ``bus`` for it."""
 
     manifest: Manifest
-    origin: Literal["landed", "bus"]
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,6 @@ def drain_interval(
     :raises ReplayIdLostError: part of the interval can no longer be read, and ``on_expired`` is ``"fail"``; or the live
         position cannot, and ``on_invalid_replay`` is ``"fail"``. Nothing was recorded.
     :raises ReplayStoreLostError: the store has no record of the stream, but the landing has windows of it.
-    :raises SalesforceStreamError: any other error of the package.
     """
     catalog = landed.catalog
 
@@ -211,7 +216,7 @@ class _IntervalSearch:
             return True
         return may_count_in(self.request.interval, manifest)
 
-    def _origin(self, window: ReplayWindow) -> Literal["landed", "bus"]:
+    def _origin(self, window: ReplayWindow) -> Origin:
         return "bus" if window.run.key == self.request.run.key else "landed"
 
     def _drain_live(self) -> None:
@@ -280,7 +285,6 @@ class _IntervalSearch:
         return replace(plan, drains=full_plan.drains, unconfirmed=())
 
     def _require_accepted(self, plan: IntervalPlan) -> IntervalPlan:
-        """Return ``plan``, if its missing spans are accepted."""
         if plan.missing and self.request.on_expired == "fail":
             raise ReplayIdLostError(self._lost_message(plan))
         return plan

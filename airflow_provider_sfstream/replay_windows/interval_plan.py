@@ -89,8 +89,8 @@ def plan_interval(
     A drain begins at the nearest position that is known to precede it and should still be readable, see
     :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; otherwise at the earliest event.
 
-    :param windows: all recorded windows of the stream, also empty ones, that may cover a part of the interval, hold an
-        event that counts in it, or name a position before it. Other windows do not change the result.
+    :param windows: the recorded windows that may cover a part of the interval, hold an event that counts in it, or name
+        a position before it. Other windows do not change the result.
     :param horizon: events published before it can no longer be read: now minus the retention.
     :param live: whether the run continues with the live windows, so that it drains no span that they will cover.
     :param breaks: spans in which the stream may have lost events, see :meth:`LandedStream.breaks`.
@@ -121,10 +121,8 @@ def _drain(part: Span, position: KnownPosition | None) -> BusDrain:
 def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
     """Return the minimum number of events that Salesforce will deliver for ``drains``, according to the landing.
 
-    A drain reads to the end of the stream, and so reads the events of later live windows again. The estimate counts
-    only landed events.
-
-    :param windows: the stream's windows from the first of the spans on.
+    A drain reads to the end of the stream, and so reads the events of later live windows again. ``windows`` are the
+    stream's windows from the first of the spans on.
     """
     live = {window.window_id: window for window in windows if window.kind == "live"}
 

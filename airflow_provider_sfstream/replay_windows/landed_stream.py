@@ -128,7 +128,6 @@ class LandedStream:
                 self.store.record_gap(self.stream, gap)
 
     def position(self) -> Position:
-        """Return the recorded position."""
         return self.store.read(self.stream)
 
     def manifest(self, window_id: str | None) -> Manifest | None:
@@ -191,11 +190,7 @@ class LandedStream:
         return position
 
     def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
-        """Refuse a store whose position was moved back before the last recorded window.
-
-        :param position: the position of a store that has one, read after ``recorded``.
-        :raises ReplayStoreLostError: if its position was moved back.
-        """
+        """Refuse a store whose ``position``, read after ``recorded``, was moved back before that."""
         if recorded is None or position.fence == 0 or not self._recorded.is_before(position, recorded):
             return
         location = "set by hand" if position.window_id is None else f"window {position.window_id}"
@@ -230,17 +225,11 @@ class LandedStream:
         return window_id, self.manifest(window_id)
 
     def already_drained(self, run: RunIdentity, position: Position) -> bool:
-        """Return whether an earlier try of ``run`` landed its window: then a drain returns it and reads no event.
-
-        It is recorded, or finished from ``position`` and not recorded yet.
-        """
+        """Return whether an earlier try of ``run`` landed its window: then a drain returns it and reads no event."""
         return self.recorded_window(run) is not None or self.finished(run, position)[1] is not None
 
     def advance(self, position: Position, window: ReplayWindow) -> Position:
-        """Record a live ``window``, move the position over it, and return the position, whose chain has the window.
-
-        :raises PositionConflictError: the position is no longer ``position``, or another writer replaced it.
-        """
+        """Record a live ``window``, move the position over it, and return the position, whose chain has the window."""
         return self._recorded.advance(position, window)
 
     @property

@@ -66,10 +66,7 @@ class NewWindow:
 def land_window(
     new: NewWindow, *, source: EventSource | ConfirmedEnd, catalog: LandingCatalog, now: Callable[[], datetime]
 ) -> Manifest:
-    """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
-
-    :raises SalesforceStreamError: if the drain or the landing fails. The window does not exist then.
-    """
+    """Drain ``new`` and return its manifest, or the one that another try of the run wrote first."""
     stream, previous = new.stream, None if new.previous is None else new.previous.window
     schemas = StreamSchemas(source)
     started_at = now()
@@ -190,15 +187,7 @@ def _missing_schemas(
 
 @dataclass(frozen=True)
 class EndedDrain:
-    """A drain that has ended.
-
-    :param after: the start of the drain.
-    :param retention: the time that Salesforce retains the events of the topic.
-    :param begins_at: a time that ``after`` is known to precede, if it was chosen for that.
-    :param published_from: a time before which no event after ``after`` was published, if known.
-    :param unbroken_since: the newest gap or reset of the stream: the earliest retained event may have been published
-        after it.
-    """
+    """A drain that has ended: its result, and those fields of :class:`NewWindow` that determine the covered span."""
 
     after: bytes | StartFrom
     result: DrainResult
@@ -235,10 +224,8 @@ def covered_span(drained: EndedDrain, previous: ReplayWindow | None) -> tuple[da
 def counts_from(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
     """Return the time before which no event of the window counts, ``None`` if it is not known.
 
-    No event of the window was published before the end of what the windows before it covered.
-
-    :param previous: the window that ended where this one begins, if known. Its times are ignored if they are ahead of
-        Salesforce's clock.
+    No event of the window was published before the end of what ``previous`` covered: the window that ended where this
+    one begins.
     """
     if drained.published_from is not None:
         return drained.published_from

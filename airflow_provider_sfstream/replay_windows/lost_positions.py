@@ -51,7 +51,6 @@ def accept_loss(
 
     :param start_from: ``"earliest"``: the oldest event that Salesforce still retains; ``"latest"``: new events.
     :raises ConfigurationError: there is no position, it can still be read, or no reason is given. Nothing was recorded.
-    :raises SalesforceStreamError: the check failed. Nothing was recorded.
     """
     stream, position = landed.stream, landed.position()
     if not reason.strip():
@@ -163,10 +162,7 @@ class AgedPosition:
         return f"nothing is known to be lost; {quiet_time} without an event, and Salesforce last answered {answer_age}"
 
     def new_gap(self, landed: LandedStream) -> Gap | None:
-        """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained.
-
-        :raises SalesforceStreamError: if the replay store cannot be read.
-        """
+        """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained."""
         detection_times = [gap.detected_at for gap in landed.store.gaps(landed.stream) if self._is_recorded_as(gap)]
         if detection_times and self.latest_now - max(detection_times) < landed.retention - _MARGIN:
             return None
@@ -204,8 +200,6 @@ def aged_position(
     ``None`` also if the age is not known: if windows are missing, or Salesforce's time was not measured.
 
     :param previous: the window that ended at the position.
-    :raises LandingError: if an earlier manifest cannot be read.
-    :raises SalesforceStreamError: if Salesforce's time could not be requested.
     """
     contact_at = None if previous is None else previous.window.contact_at
     received_by, last = contact_at, previous

@@ -65,10 +65,7 @@ class CommittedWindows:
         return record_id if isinstance(record_id, str) else None
 
     def record(self, window_id: str, replay_id: bytes, subscription_id: str | None = None) -> None:
-        """Record that Salesforce has acknowledged the end of a window.
-
-        :param subscription_id: record ID of the managed subscription; ``None`` if it was not read.
-        """
+        """Record that Salesforce has acknowledged the end of a window. ``None`` keeps the subscription's ID."""
         document = {"stream": str(self._stream), "window_id": window_id, "replay_id": replay_id.hex()}
         record_id = subscription_id or self.subscription_id()
         if record_id is not None:
@@ -114,7 +111,6 @@ def drain_managed_window(
     :param subscription_id: record ID of the managed subscription, if it could be read.
     :raises CommitError: Salesforce did not accept the commit. The window is recorded, and none of its events is lost or
         will be landed again.
-    :raises SalesforceStreamError: like :func:`drain_window`.
     """
     request = replace(request, limits=_with_time_limit(request.limits))
     outcome = drain_window(landed, request, source=source, now=now)

@@ -114,7 +114,6 @@ def prune_stream(
 
     :param pruned_by: name of the pruning run, for readers that miss a window.
     :raises ConfigurationError: if the position, or a consumer, is on a window that is not in this landing.
-    :raises SalesforceStreamError: if landing or store cannot be used. The next run removes the announced windows.
     """
     check_age(request.older_than)
     stream = request.stream

@@ -47,12 +47,9 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class RecordedPosition:
-    """A position of a stream that a replay store had at ``recorded_at``.
+    """A position that a replay store had at ``recorded_at``, by the clock of the worker.
 
-    :param window_id: the live window of the position; ``None`` if the position had been set by hand.
-    :param fence: the fence of the position.
-    :param replay_id: the replay ID of the position.
-    :param recorded_at: time when the position was moved to it, by the clock of the worker.
+    ``window_id`` is ``None`` if the position had been set by hand.
     """
 
     stream: Stream
@@ -73,11 +70,7 @@ _DOCUMENT = StoredDocument(
 
 
 def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
-    """Return the last recorded position of ``stream``, ``None`` if the landing has none.
-
-    :raises ManifestError: if the document is broken.
-    :raises LandingError: if the storage could not be read.
-    """
+    """Return the last recorded position of ``stream``, ``None`` if the landing has none."""
     path = landing.recorded_path(stream)
     recorded = _DOCUMENT.read(landing.filesystem, path)
     if recorded is not None and recorded.stream != stream:
@@ -89,10 +82,7 @@ def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
 
 
 def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
-    """Store ``recorded``, which replaces the position before.
-
-    :raises LandingError: if it could not be written.
-    """
+    """Store ``recorded``, which replaces the position before."""
     what = f"The last recorded position of {recorded.stream}"
     _DOCUMENT.write(landing.filesystem, landing.recorded_path(recorded.stream), recorded, what)
 
@@ -106,10 +96,7 @@ class RecordedPositions:
     store: ReplayStore
 
     def last(self) -> RecordedPosition | None:
-        """Return the last recorded position in the landing, for comparison with a position that is read later.
-
-        :raises LandingError: if it cannot be read.
-        """
+        """Return the last recorded position in the landing, for comparison with a position that is read later."""
         return read_recorded(self.catalog.landing, self.stream)
 
     def is_before(self, position: Position, recorded: RecordedPosition | None) -> bool:
@@ -117,8 +104,6 @@ class RecordedPositions:
 
         Reads nothing if both are the same, which is the case between two runs. False if the recorded window is missing
         from the landing, or if a user set the position by hand since.
-
-        :raises SalesforceStreamError: if the landing or the store cannot be read.
         """
         if recorded is None or recorded.window_id == position.window_id is not None:
             return False

@@ -50,7 +50,6 @@ def restore_from_landing(
         position, the last recorded position in the landing decides.
     :raises ConfigurationError: if the landing does not show which windows count. Nothing was recorded.
     :raises PositionConflictError: if the position moved meanwhile.
-    :raises SalesforceStreamError: if store or landing cannot be used; windows recorded until then stay.
     """
     before = store.read(stream)
     manifests = _manifests(stream, catalog, now)
@@ -131,7 +130,6 @@ def _manifests(stream: Stream, catalog: LandingCatalog, now: datetime) -> list[M
 
 
 def _up_to(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:
-    """Return the windows up to ``last_window_id``."""
     if last_window_id is None:
         return ordered
     ids = [manifest.window.window_id for manifest in ordered]
