@@ -7,7 +7,7 @@ import os
 import posixpath
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
@@ -155,23 +155,28 @@ def write_once(filesystem: Any, path: str, data: bytes) -> bool:
     filesystem has neither, it checks that the file is missing, and then writes it: two writers within that moment would
     both get ``True``.
     """
-    folder = posixpath.dirname(path)
-    make_folder(filesystem, folder)
+    make_folder(filesystem, posixpath.dirname(path))
     if not is_local(filesystem):
         return _create(filesystem, path, data)
-    temporary = Path(folder) / f".{posixpath.basename(path)}.{secrets.token_hex(8)}"
+    try:
+        _write_local(Path(path), data, _link)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write_local(path: Path, data: bytes, publish: Callable[[Path, Path], object]) -> None:
+    """Write a temporary file, and let ``publish`` name it ``path``; both survive a power cut."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with temporary.open("xb") as file:
             file.write(data)
             sync(file)
-        _link(temporary, Path(path))
-    except FileExistsError:
-        return False
+        publish(temporary, path)
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    sync_folder(folder)
-    return True
+    sync_folder(str(path.parent))
 
 
 def _create(filesystem: Any, path: str, data: bytes) -> bool:
@@ -235,21 +240,11 @@ def replace_file(filesystem: Any, path: str, data: bytes) -> None:
 
     Local files: a temporary file, then a rename. Elsewhere: one write, which object stores publish atomically.
     """
-    folder = posixpath.dirname(path)
-    make_folder(filesystem, folder)
-    if not is_local(filesystem):
+    make_folder(filesystem, posixpath.dirname(path))
+    if is_local(filesystem):
+        _write_local(Path(path), data, Path.replace)
+    else:
         filesystem.pipe_file(path, data)
-        return
-    temporary = Path(folder) / f".{posixpath.basename(path)}.{secrets.token_hex(8)}"
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            sync(file)
-        temporary.replace(path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-    sync_folder(folder)
 
 
 def _link(source: Path, target: Path) -> None:
