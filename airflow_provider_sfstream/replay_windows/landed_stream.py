@@ -36,16 +36,14 @@ from airflow_provider_sfstream.salesforce.streams import (
     ReplayWindow,
     RunIdentity,
     Span,
-    Stream,
     span_between,
     window_id_for,
 )
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+    from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPosition
 
 log = logging.getLogger(__name__)
@@ -55,15 +53,12 @@ CLOCKS_DIFFER = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class LandedStream:
+class LandedStream(RecordedPositions):
     """A stream, its landing, and the store of its position.
 
     Every method raises :class:`SalesforceStreamError` if the replay store or the landing cannot be read.
     """
 
-    stream: Stream
-    catalog: LandingCatalog
-    store: ReplayStore
     look_up_retention: Callable[[], timedelta | None] | None = None
     """Callable that reads the retention from the definition of the events; returns ``None`` if it is unavailable."""
 
@@ -191,7 +186,7 @@ class LandedStream:
 
     def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
         """Refuse a store whose ``position``, read after ``recorded``, was moved back before that."""
-        if recorded is None or position.fence == 0 or not self._recorded.is_before(position, recorded):
+        if recorded is None or position.fence == 0 or not self.is_before(position, recorded):
             return
         location = "set by hand" if position.window_id is None else f"window {position.window_id}"
         raise ReplayStoreLostError(
@@ -202,10 +197,6 @@ class LandedStream:
             "RestoreReplayPositionOperator. To drain again from an earlier position on purpose, run "
             "ResetReplayPositionOperator."
         )
-
-    def last_recorded(self) -> RecordedPosition | None:
-        """Return the last recorded position in the landing. Read it before the position to compare it with."""
-        return self._recorded.last()
 
     def newest_unknown(self, position: Position) -> Manifest | None:
         """Return the newest live window in the landing of a stream without a record in the store, read as ``position``.
@@ -227,11 +218,3 @@ class LandedStream:
     def already_drained(self, run: RunIdentity, position: Position) -> bool:
         """Return whether an earlier try of ``run`` landed its window: then a drain returns it and reads no event."""
         return self.recorded_window(run) is not None or self.finished(run, position)[1] is not None
-
-    def advance(self, position: Position, window: ReplayWindow) -> Position:
-        """Record a live ``window``, move the position over it, and return the position, whose chain has the window."""
-        return self._recorded.advance(position, window)
-
-    @property
-    def _recorded(self) -> RecordedPositions:
-        return RecordedPositions(self.stream, self.catalog, self.store)

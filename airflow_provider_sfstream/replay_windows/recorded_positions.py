@@ -95,7 +95,7 @@ class RecordedPositions:
     catalog: LandingCatalog
     store: ReplayStore
 
-    def last(self) -> RecordedPosition | None:
+    def last_recorded(self) -> RecordedPosition | None:
         """Return the last recorded position in the landing, for comparison with a position that is read later."""
         return read_recorded(self.catalog.landing, self.stream)
 
@@ -140,11 +140,11 @@ class RecordedPositions:
             current = self.store.read(self.stream)
         if current.window_id != window.window_id and not self._is_recorded(window):
             if current.fence >= new_position.fence:
-                self.write(current)
+                self.write_last_recorded(current)
             raise PositionConflictError(conflict_message(self.stream, expected, current, window))
         return current
 
-    def write(self, position: Position) -> None:
+    def write_last_recorded(self, position: Position) -> None:
         """Store ``position`` as the last recorded one. A failure is logged: the store has the position."""
         recorded_at = position.updated_at or datetime.now(UTC)
         recorded = RecordedPosition(self.stream, position.window_id, position.fence, position.replay_id, recorded_at)
@@ -161,14 +161,14 @@ class RecordedPositions:
         """
         current = new_position
         for _ in range(_ROUNDS):
-            recorded = self.last()
+            recorded = self.last_recorded()
             if recorded is not None and recorded.fence > new_position.fence:
                 later_windows = self._between(new_position, recorded.window_id)
                 if later_windows:
                     new_position = self._repeat(new_position, later_windows)
                     continue
             if recorded is None or (recorded.window_id, recorded.fence) != (new_position.window_id, new_position.fence):
-                self.write(new_position)
+                self.write_last_recorded(new_position)
             current = self.store.read(self.stream)
             later_windows = self._between(current, new_position.window_id) if current.fence < new_position.fence else []
             if not later_windows:

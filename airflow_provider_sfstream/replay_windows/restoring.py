@@ -55,7 +55,7 @@ def restore_from_landing(
     manifests = _manifests(stream, catalog, now)
     live = [manifest for manifest in manifests if manifest.window.kind == "live"]
     recorded = RecordedPositions(stream, catalog, store)
-    last_recorded = recorded.last() if last_window_id is None else None
+    last_recorded = recorded.last_recorded() if last_window_id is None else None
     certain = (before.window_id, None if last_recorded is None else last_recorded.window_id, last_window_id)
     ordered = _up_to(in_order(live, *certain), last_window_id, stream)
     missing = _windows_after(before, ordered, _cause(store, stream, before), stream)
@@ -70,7 +70,7 @@ def restore_from_landing(
     for window in backfills:
         store.record_backfill(stream, window)
     if position.fence > 0:
-        recorded.write(position)
+        recorded.write_last_recorded(position)
     return RestoreResult(before, position, len(missing), len(backfills))
 
 
