@@ -100,15 +100,7 @@ def land_window(
         landed = writer.finish()
     finished_at = now()
     after = new.after if isinstance(new.after, bytes) else None
-    ended_drain = EndedDrain(
-        new.after,
-        result,
-        new.retention,
-        new.begins_at,
-        new.published_from,
-        unbroken_since=result.contact_at if new.is_broken else new.unbroken_since,
-    )
-    covered_from, covered_until = covered_span(ended_drain, previous) if is_proven else (None, None)
+    covered_from, covered_until = covered_span(new, result, previous) if is_proven else (None, None)
     window = ReplayWindow(
         window_id=new.window_id,
         kind=new.kind,
@@ -124,7 +116,7 @@ def land_window(
         covered_from=covered_from,
         covered_until=covered_until,
         contact_at=result.contact_at,
-        counts_from=counts_from(ended_drain, previous),
+        counts_from=counts_from(new, result, previous),
     )
     return catalog.write_manifest(
         Manifest(
@@ -185,25 +177,9 @@ def _missing_schemas(
     return missing
 
 
-@dataclass(frozen=True)
-class EndedDrain:
-    """A drain that has ended: its result, and those fields of :class:`NewWindow` that determine the covered span."""
-
-    after: bytes | StartFrom
-    result: DrainResult
-    retention: timedelta
-    begins_at: datetime | None = None
-    published_from: datetime | None = None
-    unbroken_since: datetime | None = None
-
-    @property
-    def retained_from(self) -> datetime | None:
-        """Return the time since which Salesforce retained all events at its last answer, except of a broken stream."""
-        contact_at = self.result.contact_at
-        return None if contact_at is None else contact_at - self.retention
-
-
-def covered_span(drained: EndedDrain, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
+def covered_span(
+    new: NewWindow, result: DrainResult, previous: ReplayWindow | None
+) -> tuple[datetime | None, datetime | None]:
     """Return ``covered_from`` and ``covered_until`` of the window that was drained; see :class:`ReplayWindow`.
 
     The span ends at the moment for which the end of the stream was confirmed; without confirmation, at the end of the
@@ -214,40 +190,43 @@ def covered_span(drained: EndedDrain, previous: ReplayWindow | None) -> tuple[da
     :param previous: the window that ended where this one begins, if known. Its times are ignored if they are ahead of
         Salesforce's clock.
     """
-    until, contact_at = drained.result.confirmed_at, drained.result.contact_at
-    before = None if previous is None or drained.result.gap is not None else previous.covered_until
+    until, contact_at = result.confirmed_at, result.contact_at
+    before = None if previous is None or result.gap is not None else previous.covered_until
     if before is not None and (contact_at is None or before <= contact_at):
         until = before if until is None else max(until, before)
-    return _begin(drained, previous), until
+    return _begin(new, result, previous), until
 
 
-def counts_from(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
+def counts_from(new: NewWindow, result: DrainResult, previous: ReplayWindow | None) -> datetime | None:
     """Return the time before which no event of the window counts, ``None`` if it is not known.
 
     No event of the window was published before the end of what ``previous`` covered: the window that ended where this
     one begins.
     """
-    if drained.published_from is not None:
-        return drained.published_from
+    if new.published_from is not None:
+        return new.published_from
     if previous is not None:
-        contact_at = drained.result.contact_at
+        contact_at = result.contact_at
         times = [time for time in (previous.counts_from, previous.covered_until) if time is not None]
         return max((time for time in times if contact_at is None or time <= contact_at), default=None)
     # From the earliest event on it is not known: Salesforce may retain events longer than documented.
-    return drained.result.began_at if drained.after is StartFrom.LATEST else None
+    return result.began_at if new.after is StartFrom.LATEST else None
 
 
-def _begin(drained: EndedDrain, previous: ReplayWindow | None) -> datetime | None:
-    if drained.result.pinned_at is not None:
-        return drained.result.pinned_at
-    if drained.result.gap is not None:
-        return drained.result.gap.detected_at
-    if drained.begins_at is not None:
-        return drained.begins_at
-    if drained.after is StartFrom.EARLIEST:
+def _begin(new: NewWindow, result: DrainResult, previous: ReplayWindow | None) -> datetime | None:
+    if result.pinned_at is not None:
+        return result.pinned_at
+    if result.gap is not None:
+        return result.gap.detected_at
+    if new.begins_at is not None:
+        return new.begins_at
+    if new.after is StartFrom.EARLIEST:
         # An event that ages out before the request arrives is not read; the last answer proves that it has arrived.
-        times = [time for time in (drained.retained_from, drained.unbroken_since) if time is not None]
-        return None if drained.retained_from is None else max(times)
+        if result.contact_at is None:
+            return None
+        unbroken_since = result.contact_at if new.is_broken else new.unbroken_since
+        retained_from = result.contact_at - new.retention
+        return retained_from if unbroken_since is None else max(retained_from, unbroken_since)
     if previous is None:
         return None
     # A start at the latest event may be later than the moment for which its end was confirmed.

@@ -7,15 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_sfstream.replay_windows.landing import EndedDrain, counts_from, covered_span
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity
-from airflow_provider_sfstream.streams.drain.limits import StopReason
+from airflow_provider_sfstream.replay_windows.landing import NewWindow, counts_from, covered_span
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 AFTER = b"\1"
+STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")
+RUN = RunIdentity("orders", "drain", "run-1", NOON)
 GAP = Gap(after=AFTER, resumed_at=None, since=NOON - 9 * MINUTE, detected_at=NOON + MINUTE, reason="test")
 
 
@@ -33,22 +35,29 @@ def drained(
     begins: int | None = None,
     unbroken: int | None = None,
     contact: int | None = 5,
-) -> EndedDrain:
+    published: int | None = None,
+) -> tuple[NewWindow, DrainResult]:
     """Return a drain that began at 12:00 with its last contact at 12:05. Times are minutes after noon."""
     reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
-    return EndedDrain(
-        after=after,
-        result=DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON),
+    new = NewWindow(
+        STREAM,
+        RUN,
+        "w",
+        "live",
+        after,
+        DrainLimits(),
+        "fail",
         retention=timedelta(hours=hours),
         begins_at=at(begins),
+        published_from=at(published),
         unbroken_since=at(unbroken),
     )
+    return new, DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON)
 
 
 def window(until: int | None, begin: int | None = None) -> ReplayWindow:
-    run = RunIdentity("orders", "drain", "run-1", NOON)
     span = {"covered_from": at(begin), "covered_until": at(until)}
-    return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", run, **span)
+    return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", RUN, **span)
 
 
 def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
@@ -84,9 +93,9 @@ def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
     ],
 )
 def test_covered_span_follows_from_the_drain_and_the_previous_window(
-    ended: EndedDrain, previous: ReplayWindow | None, span: tuple[float | None, ...]
+    ended: tuple[NewWindow, DrainResult], previous: ReplayWindow | None, span: tuple[float | None, ...]
 ) -> None:
-    assert minutes(covered_span(ended, previous)) == span
+    assert minutes(covered_span(*ended, previous)) == span
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,7 @@ def test_covered_span_follows_from_the_drain_and_the_previous_window(
         (drained(), replace(window(-30), counts_from=at(-70)), -30),
         (drained(), window(None), None),
         (drained(), None, None),
-        (replace(drained(), published_from=at(-9)), window(-30), -9),
+        (drained(published=-9), window(-30), -9),
         (drained(StartFrom.EARLIEST), None, None),
         (drained(StartFrom.EARLIEST, contact=None), None, None),
         (drained(StartFrom.LATEST, pinned=2), None, 0),
@@ -109,15 +118,15 @@ def test_covered_span_follows_from_the_drain_and_the_previous_window(
     ],
 )
 def test_events_count_from_the_end_of_the_previous_window(
-    ended: EndedDrain, previous: ReplayWindow | None, minute: float | None
+    ended: tuple[NewWindow, DrainResult], previous: ReplayWindow | None, minute: float | None
 ) -> None:
-    assert minutes((counts_from(ended, previous),)) == (minute,)
+    assert minutes((counts_from(*ended, previous),)) == (minute,)
 
 
 def test_chain_of_windows_has_no_uncovered_time() -> None:
-    first = covered_span(drained(StartFrom.EARLIEST, confirmed=0), None)
+    first = covered_span(*drained(StartFrom.EARLIEST, confirmed=0), None)
     before = replace(window(None), covered_from=first[0], covered_until=first[1])
-    idle = covered_span(drained(), before)
+    idle = covered_span(*drained(), before)
     assert idle == (first[1], first[1])
-    second = covered_span(drained(confirmed=60), replace(before, covered_from=idle[0], covered_until=idle[1]))
+    second = covered_span(*drained(confirmed=60), replace(before, covered_from=idle[0], covered_until=idle[1]))
     assert second == (first[1], NOON + 60 * MINUTE)
