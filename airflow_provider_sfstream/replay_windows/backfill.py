@@ -57,7 +57,7 @@ class Backfill:
         """
         window_id = self._window_id(part, part.span.start if self.reuse else self.now())
         manifest = self.landed.manifest(window_id)
-        if manifest is not None and self._is_recorded(manifest.window):
+        if manifest is not None and self.landed.is_recorded(manifest.window):
             # It is recorded, but the plan drains the part again, because its coverage was not confirmed.
             window_id, manifest = self._window_id(part, self.now()), None
         if manifest is not None:
@@ -123,7 +123,3 @@ class Backfill:
     def _window_id(self, part: BusDrain, start: datetime) -> str:
         # Several parts of an interval can begin after one position: the time distinguishes their windows.
         return window_id_for(self.run, "backfill", part.after, int(start.timestamp() * 1_000))
-
-    def _is_recorded(self, window: ReplayWindow) -> bool:
-        recorded = self.store.windows_of_run(self.stream, self.run)
-        return any(earlier.window_id == window.window_id for earlier in recorded)

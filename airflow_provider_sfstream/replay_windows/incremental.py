@@ -133,7 +133,7 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     landed = LandedStream(stream, catalog, store)
     recorded_last = landed.last_recorded()
     current = store.read(stream)
-    if any(recorded.window_id == window.window_id for recorded in store.windows_of_run(stream, window.run)):
+    if landed.is_recorded(window):
         log.info("Window %s is already recorded; the position of %s is not moved.", window.window_id, stream)
         return current
     # The ID depends on the replay ID and the fence that the window was drained from. Neither is enough alone: a

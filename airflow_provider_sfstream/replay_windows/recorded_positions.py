@@ -117,7 +117,7 @@ class RecordedPositions:
             return False
         if (recorded.window_id, recorded.fence) == (position.window_id, position.fence):
             return False
-        if recorded.window_id is not None and not self._is_landed(recorded.window_id):
+        if recorded.window_id and self.catalog.read_manifest(self.stream, recorded.window_id) is None:
             return False
         return not any(reset.reset_at > recorded.recorded_at for reset in self.store.resets(self.stream)[-1:])
 
@@ -138,7 +138,7 @@ class RecordedPositions:
                 error,
             )
             current = self.store.read(self.stream)
-        if current.window_id != window.window_id and not self._is_recorded(window):
+        if current.window_id != window.window_id and not self.is_recorded(window):
             if current.fence >= new_position.fence:
                 self.write_last_recorded(current)
             raise PositionConflictError(conflict_message(self.stream, expected, current, window))
@@ -202,9 +202,7 @@ class RecordedPositions:
         """Yield the newest windows of the chain that ends with ``head``, newest first."""
         return islice(() if head is None else self.catalog.chain(self.stream, head), LONGEST_LINK)
 
-    def _is_landed(self, window_id: str) -> bool:
-        return self.catalog.read_manifest(self.stream, window_id) is not None
-
-    def _is_recorded(self, window: ReplayWindow) -> bool:
+    def is_recorded(self, window: ReplayWindow) -> bool:
+        """Return whether the store has recorded a window, of any kind."""
         recorded = self.store.windows_of_run(self.stream, window.run)
         return any(earlier.window_id == window.window_id for earlier in recorded)
