@@ -30,7 +30,7 @@ _PRIMITIVES = {
 _DAY = 86_400_000
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999
 """Milliseconds since the epoch of the years 1 to 9999: a time outside is corrupt, and few readers support it."""
-_PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+_PYTHON_TYPES: dict[str, type] = {
     "boolean": bool,
     "int": int,
     "long": int,

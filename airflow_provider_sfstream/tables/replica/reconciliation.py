@@ -155,7 +155,7 @@ def _judged(plan: _Comparison) -> Rows:
                 blocks.add(batch)
             for number in blocks.file_groups():
                 for part, tables in ranges_of(plan.file_groups[number], number, blocks, plan.most_bytes):
-                    images = each_once(combined(plan.images, [plan.images.empty_table(), *tables]))
+                    images = each_once(combined(plan.images, tables))
                     for ids, verdicts in _verdicts(plan, part, images):
                         yield from _verdict_rows(ids, verdicts)
                 blocks.forget(number)

@@ -169,7 +169,7 @@ def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Sh
     # A block without rows, so that the file group has a size even if no record differs.
     differing_blocks.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
     for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
-        images = each_once(combined(plan.incoming, [plan.incoming.empty_table(), *tables]))
+        images = each_once(combined(plan.incoming, tables))
         for rows in _stored_rows(plan, part, ["Id", *names]):
             matching = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
             stored = rows.take(pc.index_in(matching["Id"], value_set=rows["Id"]))
@@ -214,8 +214,7 @@ class _Range:
     ) -> None:
         self._plan, self._file_group, self._output, self._history = plan, file_group, output, history
         order = ["Id", "_sequence"] if plan.are_changes else []
-        rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
-        incoming.clear()
+        rows = combined(plan.incoming, incoming, order)
         deletes: Deletes = plan.merge.deletes if isinstance(plan.merge, ChangesMerge) else "soft"
         rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
         self._latest = _latest(rows)

@@ -1,8 +1,7 @@
 """Executor functions of the ``replica`` job: Arrow batches of landed change events in, change rows out.
 
 Each change of each record (``recordIds`` is exploded) becomes one change row with the layout of
-:data:`~airflow_provider_sfstream.tables.rows.replica_columns.CHANGE_ENVELOPE`. Requires pyarrow, numpy and fastavro,
-uses pyruhvro if installed, and no other dependency of this package.
+:data:`~airflow_provider_sfstream.tables.rows.replica_columns.CHANGE_ENVELOPE`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from airflow_provider_sfstream.tables.rows.change_decoding import (
     lengths,
     transaction_keys,
 )
-from airflow_provider_sfstream.tables.rows.change_fold import set_array
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     Rows,
@@ -153,7 +151,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
     wildcard_events = np.setdiff1d(events[is_wildcard], np.flatnonzero(is_overflow_event))
     for reason, rows in (("overflow", np.flatnonzero(is_overflow_event)), ("all_records", wildcard_events)):
         counted.update((reason, *_position_of(changes, sequences, int(row))) for row in rows)
-    by_event = _by_event(plan, changes, sequences)
+    by_event = record_batch(changes.values | {"_sequence": sequences}, plan.arrow_schema(), len(changes.landed))
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[with_row], prepend=-1) > 0
     for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event)):
@@ -185,22 +183,8 @@ def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return total
 
 
-def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) -> pa.RecordBatch:
-    """Return one change row for each event, without a record ID."""
-    values = changes.values | {
-        "_sequence": sequences,
-        "_operation": changes.operations,
-        "_dirty_reason": changes.reasons,
-        "_set": set_array(changes.bits),
-        "_replay_id": changes.landed.column("replay_id"),
-        "_commit_time": changes.commit_times,
-        "_transaction_key": changes.transaction_keys,
-    }
-    return record_batch(values, plan.arrow_schema(), len(changes.landed))
-
-
 def _position_of(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
-    milliseconds = changes.commit_times[row].cast(pa.int64()).as_py() // 1000
+    milliseconds = changes.values["_commit_time"][row].cast(pa.int64()).as_py() // 1000
     return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
 
 

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents,
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
+from airflow_provider_sfstream.tables.rows.change_fold import set_array
 from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
 from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns
@@ -39,20 +40,13 @@ class DecodedChanges:
     """Decoded changes: each attribute has one element for each event.
 
     :param landed: the landed rows.
-    :param types: ``changeType``; ``record_ids``, ``transaction_keys`` and ``commit_times`` are also from the header.
-    :param operations: operations of change rows; ``reasons``: why a row is dirty, null except for a gap.
-    :param bits: 64-bit words, as in ``_set``.
-    :param values: by column of the table; only columns of this schema.
+    :param types: ``changeType``; ``record_ids`` are also from the header.
+    :param values: columns of change rows, except ``Id`` and ``_sequence``; only columns of this schema.
     """
 
     landed: pa.RecordBatch
     types: pa.Array
     record_ids: pa.ListArray
-    transaction_keys: pa.Array
-    commit_times: pa.Array
-    operations: pa.Array
-    reasons: pa.Array
-    bits: npt.NDArray[np.int64]
     values: dict[str, pa.Array]
 
 
@@ -122,22 +116,18 @@ class ChangeDecoder:
         values = self._values(decoded)
         for column, nulled in set_columns.nulled.items():
             values[column] = _with_nulls(values[column], patches[nulled])
-        changes = DecodedChanges(
-            landed=landed,
-            types=types,
-            record_ids=record_ids,
-            transaction_keys=header["transactionKey"],
-            commit_times=decoded.event_times,
-            operations=pa.array(_OPERATIONS, pa.string()).take(pa.array(operations)),
-            reasons=pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
-            bits=bits,
-            values={
-                name: stored(array, protection, self._rules)
-                for name, array, protection in zip(self._names, values, self._hidden, strict=True)
-                if name is not None
-            },
-        )
-        return changes, unreadable
+        columns = {
+            "_operation": pa.array(_OPERATIONS, pa.string()).take(pa.array(operations)),
+            "_dirty_reason": pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
+            "_set": set_array(bits),
+            "_replay_id": landed["replay_id"],
+            "_commit_time": decoded.event_times,
+            "_transaction_key": header["transactionKey"],
+        }
+        for name, array, protection in zip(self._names, values, self._hidden, strict=True):
+            if name is not None:
+                columns[name] = stored(array, protection, self._rules)
+        return DecodedChanges(landed, types, record_ids, columns), unreadable
 
     def _values(self, decoded: DecodedEvents) -> list[pa.Array]:
         parts: dict[int, list[pa.Array]] = {}

@@ -26,57 +26,57 @@ def folded_schema(columns: Columns) -> pa.Schema:
 
 def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return one folded row for each record of these change rows, which are sorted by ``Id`` and ``_sequence``."""
-    rows, schema = _as_folded(changes, columns), folded_schema(columns)
-    if not len(rows):
-        return rows
-    groups = _Groups(rows, deletes)
-    values: dict[str, pa.Array] = {"Id": rows.column("Id").take(pa.array(groups.starts))}
-    values["_sequence"] = rows.column("_sequence").take(pa.array(groups.ends))
-    values["_replaces"] = pa.array(groups.first_applied > groups.starts)
-    values["_dirty_reason"] = rows.column("_dirty_reason").take(pa.array(groups.last_applied))
-    commit_times = rows.column("_commit_time")
-    is_new = is_valid(commit_times)
-    first, gap = groups.first_values(commit_times, is_new), commit_times.take(pa.array(groups.last_applied))
-    values["_dirty_since"] = pa.compute.if_else(values["_dirty_reason"].is_valid(), gap, first)
+    schema = folded_schema(columns)
+    if not len(changes):
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    full, delete, gap, seen = (has_operation(changes, name) for name in ("full", "delete", "gap", "seen"))
+    groups = _Groups(changes, gap, delete & (deletes == "hard"))
+    is_new = is_valid(changes["_commit_time"]) & ~seen
+    gap_reasons = pa.compute.if_else(pa.array(gap), pa.compute.coalesce(changes["_dirty_reason"], "gap"), None)
+    values = {
+        "Id": changes["Id"].take(pa.array(groups.starts)),
+        "_sequence": changes["_sequence"].take(pa.array(groups.ends)),
+        "_replaces": pa.array(groups.first_applied > groups.starts),
+        "_full": pa.array(np.logical_or.reduceat(full & groups.applied, groups.starts)),
+        "_deleted": groups.last_values(pa.array(delete), full | delete),
+        "_dirty_reason": gap_reasons.take(pa.array(groups.last_applied)),
+        "_commit_time": groups.latest(changes["_commit_time"], is_new),
+    }
+    first_times = groups.first_values(changes["_commit_time"], is_new)
+    gap_times = changes["_commit_time"].take(pa.array(groups.last_applied))
+    values["_dirty_since"] = pa.compute.if_else(values["_dirty_reason"].is_valid(), gap_times, first_times)
     for name in ("_replay_id", "_transaction_key"):
-        values[name] = groups.last_values(rows.column(name), is_new)
-    values["_commit_time"] = groups.latest(commit_times)
-    full = rows.column("_full").to_numpy(zero_copy_only=False) & groups.applied
-    values["_full"] = pa.array(np.logical_or.reduceat(full, groups.starts))
-    values["_deleted"] = groups.last_values(rows.column("_deleted"), is_valid(rows.column("_deleted")))
-    words = set_words(rows.column("_set"), len(columns)) * groups.applied[:, np.newaxis]
+        values[name] = groups.last_values(changes[name], is_new)
+    words = set_words(changes["_set"], len(columns))
+    words[~groups.applied | gap | seen] = 0
     values["_set"] = set_array(np.bitwise_or.reduceat(words, groups.starts, axis=0))
     for number, name in enumerate(columns):
-        values[name] = groups.last_values(rows.column(name), sets_column(words, number))
-    return pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
+        values[name] = groups.last_values(changes[name], sets_column(words, number))
+    return record_batch(values, schema, len(groups.starts))
 
 
 class _Groups:
-    """Row ranges of each record, and the rows in them that apply.
+    """Row ranges of each record, and the rows in them that apply: those up to the first gap, after the last hard delete
+    that another row follows."""
 
-    The rows up to the first gap apply. With hard deletes, they start after the last delete that another row follows.
-    """
-
-    def __init__(self, rows: pa.RecordBatch, deletes: Deletes) -> None:
+    def __init__(self, rows: pa.RecordBatch, gap: Numbers, hard_delete: Numbers) -> None:
         count = len(rows)
         self.starts = record_starts(rows)
         self.ends = np.append(self.starts[1:], count) - 1
         lengths = self.ends - self.starts + 1
         self._places = np.arange(count)
-        gaps = np.where(is_valid(rows.column("_dirty_reason")), self._places, count)
-        self.last_applied = np.minimum(np.minimum.reduceat(gaps, self.starts), self.ends)
-        self.first_applied = self.starts
-        if deletes == "hard":
-            starts = life_starts(self.starts, is_true(rows.column("_deleted")))
-            self.first_applied = starts[np.searchsorted(starts, self.last_applied, "right") - 1]
+        first_gaps = np.minimum.reduceat(np.where(gap, self._places, count), self.starts)
+        self.last_applied = np.minimum(first_gaps, self.ends)
+        starts = life_starts(self.starts, hard_delete)
+        self.first_applied = starts[np.searchsorted(starts, self.last_applied, "right") - 1]
         after, through = np.repeat(self.first_applied, lengths), np.repeat(self.last_applied, lengths)
         self.applied = (after <= self._places) & (self._places <= through)
 
-    def latest(self, times: pa.Array) -> pa.Array:
-        """Return, for each record, the latest time in its applied rows; null if there is none."""
+    def latest(self, times: pa.Array, chosen: Numbers) -> pa.Array:
+        """Return, for each record, the latest time in its applied rows that are ``chosen``; null if there is none."""
         never = np.iinfo(np.int64).min
         numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
-        latest = np.maximum.reduceat(np.where(self.applied, numbers, never), self.starts)
+        latest = np.maximum.reduceat(np.where(chosen & self.applied, numbers, never), self.starts)
         return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
 
     def first_values(self, column: pa.Array, chosen: Numbers) -> pa.Array:
@@ -94,28 +94,9 @@ class _Groups:
         return column.take(pa.array(places, mask=places < 0))
 
 
-def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Return each change row as a folded row."""
-    operations = changes.column("_operation")
-    gap, full, delete, seen = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete", "seen"))
-    nulls = pa.nulls(len(changes))
-    words = set_words(changes.column("_set"), len(columns))
-    words[pa.compute.or_(gap, seen).to_numpy(zero_copy_only=False)] = 0
-    reason = pa.compute.coalesce(changes.column("_dirty_reason"), pa.scalar("gap"))
-    origin = {
-        name: pa.compute.if_else(seen, pa.scalar(None, changes.column(name).type), changes.column(name))
-        for name in ("_replay_id", "_commit_time", "_transaction_key")
-    }
-    values = {name: changes.column(name) for name in changes.schema.names} | {
-        **origin,
-        "_replaces": nulls,
-        "_full": full,
-        "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nulls.cast(pa.bool_())),
-        "_dirty_since": nulls,
-        "_dirty_reason": pa.compute.if_else(gap, reason, nulls),
-        "_set": set_array(words),
-    }
-    return record_batch(values, folded_schema(columns), len(changes))
+def has_operation(rows: pa.RecordBatch, operation: str) -> Numbers:
+    """Return a mask of the change rows with this operation."""
+    return is_true(pa.compute.equal(rows["_operation"], operation))
 
 
 def set_words(sets: pa.Array, columns: int) -> Numbers:

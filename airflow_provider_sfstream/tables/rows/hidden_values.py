@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.privacy.field_rules import MASK, Coverage, FieldRules, Treatment
-from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, Value, members_of
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, members_of
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_o
 def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each member that ``members_of`` returns for a schema."""
     return tuple(
-        hidden(member.value.type, (member.field,), coverage, is_opaque=_is_json(member.value))
+        hidden(member.value.type, (member.field,), coverage, is_opaque=member.value.conversion == "json")
         for member in members_of(json.loads(schema_json))
     )
 
@@ -77,9 +77,8 @@ def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     for column in replica_columns(schema):
         member = members[column.member]
         part = () if column.inside is None else (member.value.members[column.inside].name,)
-        protections.append(
-            hidden(column.type, (member.field, *part), coverage, is_opaque=bool(part) or _is_json(member.value))
-        )
+        is_opaque = bool(part) or member.value.conversion == "json"
+        protections.append(hidden(column.type, (member.field, *part), coverage, is_opaque=is_opaque))
     return tuple(protections)
 
 
@@ -172,10 +171,6 @@ _SUFFIX = re.compile(
 def field_of(column: str) -> str:
     """Return the field of a column whose name may also contain the type."""
     return _SUFFIX.sub("", column)
-
-
-def _is_json(value: Value) -> bool:
-    return value.conversion == "json"
 
 
 def _entity(name: str) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, arrow_type, as_table, record_batch
-from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, is_true
 from airflow_provider_sfstream.tables.rows.change_fold import (
+    has_operation,
     life_starts,
     record_starts,
     set_array,
@@ -25,9 +25,7 @@ from airflow_provider_sfstream.tables.rows.change_fold import (
     sets_column,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import is_stopped, is_unknown, later
-
-Columns = dict[str, ColumnType]
+from airflow_provider_sfstream.tables.rows.merging import Columns, is_stopped, is_unknown, later
 
 STEP_ENVELOPE: Columns = {
     "Id": "string",
@@ -158,7 +156,7 @@ def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def states_after(steps: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return, as bases, the state of the record after each step that applies."""
     steps = _applied(steps)
-    base, full, delete, gap = (_is(steps, name) for name in ("base", "full", "delete", "gap"))
+    base, full, delete, gap = (has_operation(steps, name) for name in ("base", "full", "delete", "gap"))
     starts = record_starts(steps)
     if deletes == "hard":
         starts = life_starts(starts, delete | is_true(steps.column("_deleted")))
@@ -191,13 +189,13 @@ def _applied(steps: pa.RecordBatch) -> pa.RecordBatch:
     """
     count, starts = len(steps), record_starts(steps)
     lengths = np.diff(np.append(starts, count))
-    base, places = _is(steps, "base"), np.arange(count)
+    base, places = has_operation(steps, "base"), np.arange(count)
     no_sequence = np.iinfo(np.int64).min
     sequences = _numpy(pc.fill_null(steps.column("_sequence"), no_sequence))
     of_base = np.repeat(np.where(base, sequences, no_sequence)[starts], lengths)
     stopped = np.repeat((base & _numpy(is_stopped(steps.column("_dirty_reason"))))[starts], lengths)
-    unseen = ~base & (sequences > of_base) & ~stopped & ~_is(steps, "seen")
-    gaps = np.where(unseen & _is(steps, "gap"), places, count)
+    unseen = ~base & (sequences > of_base) & ~stopped & ~has_operation(steps, "seen")
+    gaps = np.where(unseen & has_operation(steps, "gap"), places, count)
     first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
     applied = np.flatnonzero(base | (unseen & (places <= first_gap)))
     # The first step of each record applies, so the steps before the next applied one belong to the same record.
@@ -246,10 +244,6 @@ def _ended_versions(states: pa.RecordBatch, columns: Columns, deletes: Deletes) 
         is_ended &= ~is_true(states.column("_deleted"))
     places = np.flatnonzero(is_ended)
     return _versions(states.take(pa.array(places)), _begins(states).take(pa.array(places + 1)), columns)
-
-
-def _is(steps: pa.RecordBatch, operation: str) -> Numbers:
-    return is_true(pc.equal(steps.column("_operation"), operation))
 
 
 def _numpy(column: pa.Array) -> Numbers:

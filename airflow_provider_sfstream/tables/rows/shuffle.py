@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Generic, Self, TypeVar
 
@@ -24,13 +23,10 @@ _MEMORY_LIMIT = 16 << 20
 
 
 class Spool(Generic[Key]):
-    """Context manager of a temporary file; the file has no name, and is deleted when it is closed or the process ends.
+    """Context manager of a temporary file without a name, deleted when it is closed or the process ends."""
 
-    :param folder: folder of the file; ``None``: the system's folder for temporary files.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 (closed by the context manager)
+    def __init__(self) -> None:
+        self._file = TemporaryFile()  # noqa: SIM115 (closed by the context manager)
         self._places: dict[Key, list[tuple[int, int]]] = {}
 
     def __enter__(self) -> Self:
@@ -213,6 +209,7 @@ def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = (
     :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
     """
     places = None
+    tables.insert(0, schema.empty_table())
     if order:
         keys = pa.concat_tables([table.select(list(order)) for table in tables])
         places = pc.sort_indices(keys, [(name, "ascending") for name in order])
