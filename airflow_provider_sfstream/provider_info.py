@@ -242,19 +242,8 @@ _FIELDS: dict[str, Any] = {
 }
 """All fields, in the order of the form: first those that most connections need, then by login."""
 
-_SHARED_FIELDS = frozenset(
-    {
-        "consumer_key",
-        "consumer_secret",
-        "domain",
-        "private_key",
-        "private_key_file_path",
-        "security_token",
-        "organization_id",
-        "instance",
-        "instance_url",
-        "proxies",
-        "version",
-    }
+_SHARED_FIELDS = (
+    *("consumer_key", "consumer_secret", "domain", "private_key", "private_key_file_path", "security_token"),
+    *("organization_id", "instance", "instance_url", "proxies", "version"),
 )
 """Fields that Airflow's Salesforce provider has too, except its ``client_id``, which this package does not read."""

@@ -107,7 +107,9 @@ def redacted(text: str) -> str:
     shown = _SIGNATURE.sub(rf"\1{HIDDEN}", shown)
     for form in tuple(_longest_first):  # without the lock: a signal handler may create an error
         if form in shown:
-            shown = re.sub(_word_pattern(form), HIDDEN, shown) if _is_word(form) else shown.replace(form, HIDDEN)
+            is_word = len(form) <= _WORD and form.isidentifier()
+            word = rf"(?<![A-Za-z0-9_]){form}(?![A-Za-z0-9_])"
+            shown = re.sub(word, HIDDEN, shown) if is_word else shown.replace(form, HIDDEN)
     return _CONTROL.sub(_escaped, shown)
 
 
@@ -154,14 +156,6 @@ def _forms_of(secret: str) -> frozenset[str]:
         if len(interior) >= 2 * _SHORTEST or not offset:
             forms |= {interior, interior.replace("+", "-").replace("/", "_")}
     return frozenset(form for form in forms if len(form) >= _SHORTEST)
-
-
-def _is_word(form: str) -> bool:
-    return len(form) <= _WORD and form.isidentifier()
-
-
-def _word_pattern(word: str) -> str:
-    return rf"(?<![A-Za-z0-9_]){word}(?![A-Za-z0-9_])"
 
 
 def _escaped(match: re.Match[str]) -> str:

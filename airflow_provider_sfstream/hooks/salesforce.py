@@ -30,18 +30,8 @@ LEGACY_PREFIX = "extra__salesforce__"
 """Prefix of the extra fields that old versions of Airflow stored."""
 
 _LOGIN_FIELDS = (
-    "security_token",
-    "domain",
-    "consumer_key",
-    "consumer_secret",
-    "private_key",
-    "private_key_file_path",
-    "instance",
-    "instance_url",
-    "auth_flow",
-    "login_url",
-    "refresh_token",
-    "access_token",
+    *("security_token", "domain", "consumer_key", "consumer_secret", "private_key", "private_key_file_path"),
+    *("instance", "instance_url", "auth_flow", "login_url", "refresh_token", "access_token"),
 )
 
 
@@ -50,7 +40,8 @@ class SalesforceSettings:
     """Checked fields of a connection. ``proxies`` and ``pubsub_endpoint`` may hold passwords: the repr shows the
     endpoint without user information, and no proxies.
 
-    ``version`` is the API version as written, for the Streaming API to check: the Pub/Sub API has none.
+    ``version`` is the API version as written, maybe as a number, for the Streaming API to check: the Pub/Sub API has
+    none.
     """
 
     credentials: Credentials
@@ -83,7 +74,7 @@ class SalesforceSettings:
                 tls_ca=_text(extra, "tls_ca"),
                 allow_insecure=allow_insecure,
                 proxies=_proxies(_field(extra, "proxies")),
-                version=_version(extra),
+                version=None if (version := _field(extra, "version")) is None else str(version),
                 timers=Timers.from_fields({name: _field(extra, name) for name in TIMERS}),
             )
         except ConfigurationError as error:
@@ -257,12 +248,6 @@ def _text(extra: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name} must be a text. Nothing was contacted.")
     return value
-
-
-def _version(extra: Mapping[str, Any]) -> str | None:
-    """Return the API version, which JSON may hold as a number too."""
-    value = _field(extra, "version")
-    return None if value is None else str(value)
 
 
 def _boolean(name: str, value: Any) -> bool:

@@ -24,7 +24,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -126,7 +126,8 @@ class FieldRules:
 
     def to_document(self) -> dict[str, Any]:
         """Return the rules in JSON form, without the key."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "key"}
+        names = {how: list(getattr(self, how)) for how in get_args(Treatment)}
+        return {**names, "key_id": self.key_id}
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> FieldRules:
@@ -204,10 +205,6 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
         if name.lower() in _NEEDED:
             raise ConfigurationError(f"{argument}: {name} identifies rows; omit it. Nothing was written.")
     return tuple(dict.fromkeys(value or ()))
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _prefixes(name: str) -> Iterator[str]:

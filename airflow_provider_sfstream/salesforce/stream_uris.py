@@ -130,18 +130,18 @@ def _split(text: str) -> SplitResult:
         parts = urlsplit(text)
     except ValueError:  # its message can contain a password
         raise _refused(text, "it is malformed") from None
-    if parts.scheme != SCHEME:
-        raise _refused(text, f"it does not begin with {SCHEME}://")
-    if "@" in parts.netloc:
-        raise _refused(
-            text, "it must not contain a user name or password: credentials belong in the Airflow connection"
-        )
-    if not parts.netloc:
-        raise _refused(text, "it has no connection ID")
-    if re.search(r"[:\[\]]", parts.netloc):
-        raise _refused(text, "it must not contain a port. Write ':' in a connection id as %3A")
-    if parts.fragment or text.endswith("#"):
-        raise _refused(text, "it must not contain a fragment")
+    user = "it must not contain a user name or password: credentials belong in the Airflow connection"
+    port = "it must not contain a port. Write ':' in a connection id as %3A"
+    checks = (
+        (parts.scheme == SCHEME, f"it does not begin with {SCHEME}://"),
+        ("@" not in parts.netloc, user),
+        (parts.netloc, "it has no connection ID"),
+        (not re.search(r"[:\[\]]", parts.netloc), port),
+        (not parts.fragment and not text.endswith("#"), "it must not contain a fragment"),
+    )
+    for is_valid, reason in checks:
+        if not is_valid:
+            raise _refused(text, reason)
     return parts
 
 

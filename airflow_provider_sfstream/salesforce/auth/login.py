@@ -95,7 +95,12 @@ async def log_in(
                 f"{token_url(credentials)} answered without an access token or instance URL. Check that domain or "
                 "login_url is a Salesforce login host."
             )
-        instance_url = _checked_instance(instance_url, token_url(credentials), allow_insecure)
+        try:
+            instance_url = checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
+        except ConfigurationError as error:
+            raise AuthenticationError(
+                f"{token_url(credentials)} returned an invalid instance_url. The token was not sent to it. {error}"
+            ) from None
     org_id, user_id = _identity(identity, token_url(credentials))
     if not org_id:
         # The identity URL contains the ids; a token from the connection has no identity URL.
@@ -104,16 +109,6 @@ async def log_in(
         response = await send(httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"}))
         org_id, user_id = _user(response, from_connection=isinstance(credentials, GivenAccessToken))
     return AccessToken(value, instance_url, org_id, user_id)
-
-
-def _checked_instance(instance_url: str, address: str, allow_insecure: bool) -> str:
-    """Return the origin that the token may be sent to."""
-    try:
-        return checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
-    except ConfigurationError as error:
-        raise AuthenticationError(
-            f"{address} returned an invalid instance_url. The token was not sent to it. {error}"
-        ) from None
 
 
 def token_url(credentials: Credentials) -> str:

@@ -23,8 +23,14 @@ def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
     :param proxies: proxy URL by scheme (``http``, ``https``); with precedence over ``HTTPS_PROXY`` and similar
         variables of the environment, from which ``NO_PROXY`` excludes hosts.
     """
-    proxy = _proxy_for(url, proxies)
-    return None if proxy is None else checked_proxy(proxy)
+    parts = urlsplit(url)
+    if parts.scheme in proxies:
+        return checked_proxy(proxies[parts.scheme])
+    environment = getproxies()
+    proxy = environment.get(parts.scheme) or environment.get("all")
+    if not proxy or not parts.hostname or proxy_bypass(parts.netloc):
+        return None
+    return checked_proxy(proxy if "://" in proxy else f"http://{proxy}")
 
 
 def checked_proxy(url: object) -> str:
@@ -78,20 +84,8 @@ def _unsupported(proxy: str, where: str) -> ConfigurationError:
     )
 
 
-def _proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
-    parts = urlsplit(url)
-    if parts.scheme in proxies:
-        return proxies[parts.scheme]
-    environment = getproxies()
-    proxy = environment.get(parts.scheme) or environment.get("all")
-    if not proxy or not parts.hostname or proxy_bypass(parts.netloc):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
 STEP_TIMEOUT = 5.0
 """Seconds for TCP and for TLS, each."""
-
 
 NONE: Mapping[str, str] = MappingProxyType({})
 

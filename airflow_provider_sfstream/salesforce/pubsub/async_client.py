@@ -15,8 +15,7 @@ from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
-from airflow_provider_sfstream.salesforce.credit import Credit
-from airflow_provider_sfstream.salesforce.events import AsyncResponses, StartFrom
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, Credit, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
     PubSubConnection,

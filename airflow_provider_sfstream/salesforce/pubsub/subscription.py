@@ -18,9 +18,8 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
-from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
-from airflow_provider_sfstream.salesforce.events import EventBatch, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, Responses, StartFrom
 from airflow_provider_sfstream.salesforce.pubsub.channel import call_metadata, error_from_call
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     FetchRequest,

@@ -74,12 +74,10 @@ class EventTopicClient(ToolingRecordsClient):
                 yield EventTopic(topic_of(f"{row['DeveloperName']}__chn", kind), "custom channel")
 
     def _named(self, entity: str, prefix: str, events: str) -> Iterator[EventTopic]:
-        for row in self._rows(f"SELECT Name FROM {entity}", f"the org's records of {entity}"):  # noqa: S608
+        soql = f"SELECT Name FROM {entity}"  # noqa: S608
+        answer = self.request("GET", "query", what=f"the org's records of {entity}", parameters={"q": soql})
+        for row in answer.get("records", ()):
             yield EventTopic(f"{prefix}{row['Name']}", events)
-
-    def _rows(self, soql: str, what: str) -> Iterator[dict[str, Any]]:
-        answer = self.request("GET", "query", what=what, parameters={"q": soql})
-        yield from answer.get("records", ())
 
 
 class EventDefinitionClient(ToolingRecordsClient):

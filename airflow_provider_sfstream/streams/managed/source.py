@@ -6,10 +6,10 @@ from contextlib import aclosing, closing
 from typing import Any, Self
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, ServiceUnavailableError
-from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
     AsyncResponses,
+    Credit,
     EventBatch,
     PayloadEncoding,
     Responses,

@@ -24,7 +24,6 @@ _BESIDE = (
     "landing/storage.py",
     "landing/window_bounds.py",
     "privacy/__init__.py",
-    "privacy/compound_fields.py",
     "privacy/field_rules.py",
     "redaction.py",
     "replay_windows/__init__.py",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.salesforce.credit import MOST_OUTSTANDING, Credit
+from airflow_provider_sfstream.salesforce.events import MOST_OUTSTANDING, Credit
 
 
 @given(limit=st.none() | st.integers(1, 1_000), arrivals=st.lists(st.integers(0, 100), max_size=60))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
-from airflow_provider_sfstream.salesforce.credit import Credit
-from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource
 

@@ -39,7 +39,7 @@ def test_zip_has_only_modules_that_executors_need(tmp_path: Path) -> None:
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/tables/" not in name)
     salesforce = [f"salesforce/{name}.py" for name in NEEDED]
-    privacy = ["privacy/__init__.py", "privacy/compound_fields.py", "privacy/field_rules.py"]
+    privacy = ["privacy/__init__.py", "privacy/field_rules.py"]
     landing = [f"landing/{name}.py" for name in ("__init__", *_LANDING)]
     source = ["__init__.py", "landed.py", "readers.py"]
     order = ["replay_windows/__init__.py", "replay_windows/committed_order.py"]
