@@ -156,6 +156,10 @@ class ContactError(ServiceUnavailableError):
     """Salesforce did not answer. The state of the stream is unknown, and no position was moved."""
 
 
+class StartNotPinnedError(ServiceUnavailableError):
+    """A drain from ``"latest"`` ended before Salesforce sent a replay ID that pins its start; nothing was recorded."""
+
+
 class ThrottledError(ServiceUnavailableError):
     """The service requires fewer or slower requests; resume after a longer pause."""
 

@@ -44,15 +44,18 @@ def peek(
     max_events: Annotated[int, typer.Option(help="Maximum number of events; each counts as delivered.", min=1)] = 10,
     max_seconds: Annotated[float, typer.Option(help="Maximum wait in seconds.", min=0.1)] = 60.0,
     idle_timeout: Annotated[float, typer.Option(help="End after this many seconds without an event.", min=0.1)] = 10.0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue without limits until Ctrl-C.")] = False,
 ) -> None:
     """Show events of a topic, decoded, as one line of JSON each. No position moves, nothing is landed."""
-    from airflow_provider_sfstream.cli.records import peeked_rows
+    from airflow_provider_sfstream.cli.records import FOLLOWING, peeked_rows
+    from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
-    with progress(f"Reading {topic}"):
-        rows = list(peeked_rows(topic, api, salesforce_conn_id, start_from, max_events, max_seconds, idle_timeout))
-    for row in rows:
+    limits = DrainLimits(max_events=max_events, max_seconds=max_seconds, idle_timeout=idle_timeout)
+    count = 0
+    for row in peeked_rows(topic, api, salesforce_conn_id, start_from, FOLLOWING if follow else limits, follow=follow):
         show_line(row)
-    if not rows:
+        count += 1
+    if not count:
         typer.echo(f"Received no event of {topic}.", err=True)
 
 
@@ -65,6 +68,7 @@ def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
         "topic": "Topic",
         "subscription": "Subscription",
         "replay_id": "Replay ID",
+        "replay_store": "Replay store",
         "updated_at": "Updated",
         "contact_at": "Salesforce answered",
         "confirmed_at": "End confirmed",
@@ -174,18 +178,22 @@ def status(
     with create_session() as session:
         loaded = read_statuses(session)
         dags = existing_dags(all_dag_ids(loaded.statuses), session)
-    document = overview(loaded.statuses, datetime.now(UTC), dag_id, existing_dags=dags)
+    now = datetime.now(UTC)
+    document = overview(loaded.statuses, now, dag_id, existing_dags=dags)
     if loaded.unreadable:
         typer.echo(f"{loaded.unreadable} statuses cannot be read and are not shown.", err=True)
     if as_json:
         show_json(document)
         return
-    from airflow_provider_sfstream.cli.records import STATUS_COLUMNS, status_row
+    from airflow_provider_sfstream.cli.records import status_columns, status_row
 
     if document["banner"]:
         typer.echo("{text}. {note}\n".format(**document["banner"]))
-    none = "No task has stored a status of a stream."
-    show_rows([status_row(stream) for stream in document["streams"]], STATUS_COLUMNS, as_json=False, none=none)
+    rows = [status_row(stream, now) for stream in document["streams"]]
+    show_rows(rows, status_columns(rows), as_json=False, none="No task has stored a status of a stream.")
+    for row in rows:
+        for concern in row["concerns"]:
+            typer.echo(f"{row['topic']}: {concern['text']}.")
 
 
 COMMANDS = (topics, peek, positions, windows, gaps, decode, preflight, status)

@@ -26,6 +26,9 @@ ApiOption = Annotated[Api | None, typer.Option(help="The stream's API, as in the
 LandingConnId = Annotated[str | None, typer.Option(help="Airflow connection of the landing.", show_default=False)]
 _LANDING_URL = typer.Option(help="URL of the landing.", envvar="SFSTREAM_LANDING_URL", show_default=False)
 _STORE = typer.Option(help="The replay store, as in the drain.", envvar="SFSTREAM_REPLAY_STORE")
+_ANY_STORE = typer.Option(
+    help="Only positions of this replay store; default: of each.", envvar="SFSTREAM_REPLAY_STORE", show_default=False
+)
 _TOPICS = typer.Argument(help="Topics, such as /event/Order__e.", show_default=False)
 
 
@@ -51,7 +54,6 @@ class RecordedStreamOptions(_StreamOptions):
 class _LandingOptions(_StreamOptions):
     landing_url: Annotated[str, _LANDING_URL]
     landing_conn_id: LandingConnId = None
-    replay_store: Annotated[ReplayStoreKind, _STORE] = "variable"
 
 
 @dataclass(kw_only=True)
@@ -59,13 +61,15 @@ class LandedStreamOptions(_LandingOptions):
     """A stream, its landing, and the store that has its position."""
 
     topic: TopicArgument
+    replay_store: Annotated[ReplayStoreKind, _STORE] = "variable"
 
 
 @dataclass(kw_only=True)
 class LandedStreamsOptions(_LandingOptions):
-    """Streams of one landing and one store."""
+    """Streams of one landing, and the store that has their positions, or all stores."""
 
     topics: Annotated[list[str] | None, _TOPICS] = None
+    replay_store: Annotated[ReplayStoreKind | None, _ANY_STORE] = None
 
 
 @dataclass(kw_only=True)
@@ -73,6 +77,7 @@ class PreflightOptions(_LandingOptions):
     """Options of later drains and Spark jobs."""
 
     topics: Annotated[list[str], _TOPICS]
+    replay_store: Annotated[ReplayStoreKind, _STORE] = "variable"
     spark_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of Spark; empty: no Spark jobs.")] = (
         "spark_default"
     )

@@ -31,10 +31,13 @@ class InvalidUseError(Exception):
     """Invalid combination of options, or a question without a terminal. Nothing was changed."""
 
 
+LEVEL_STYLES = {"bad": "red", "warning": "yellow", "good": "green"}
+
+
 def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, none: str) -> None:
     """Show rows as a table, or completely as JSON.
 
-    :param columns: title of each shown column, by the key in the rows.
+    :param columns: title of each shown column, by the key in the rows; the column ``level`` is in colour.
     :param none: text instead of an empty table.
     """
     if as_json:
@@ -45,12 +48,14 @@ def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool,
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in columns.values():
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in columns))
+        style = LEVEL_STYLES.get(row.get("level", ""), "")
+        table.add_row(*(Text(_cell(row.get(key)), style if key == "level" else "") for key in columns))
     console = Console()
     if not console.is_terminal:  # a pipe or a file has no width at which lines should be folded
         console = Console(width=10_000)

@@ -25,6 +25,7 @@ from airflow_provider_sfstream.exceptions import (
     LandingError,
     SalesforceStreamError,
     ServiceUnavailableError,
+    StartNotPinnedError,
     SubscriptionBusyError,
 )
 from airflow_provider_sfstream.salesforce.event_time import to_datetime
@@ -130,7 +131,7 @@ class Drain:
         end = self.end if stop is StopReason.CAUGHT_UP else None
         contact_times = [cursor.contact_at, None if end is None else end.answered_at]
         if not cursor.is_pinned:
-            raise ServiceUnavailableError(
+            raise StartNotPinnedError(
                 f"{self.topic}: the drain ended ({stop}) before it received a replay ID that pins its start. "
                 "Nothing was recorded, because the next run could start later and skip events. "
                 f"Increase max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."

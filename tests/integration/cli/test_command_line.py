@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -120,6 +122,29 @@ def test_peek_shows_decoded_events_and_moves_nothing(org: SharedOrg, run: Run, t
     assert (quiet.stdout, "Received no event" in quiet.stderr) == ("", True)
 
 
+def test_peek_of_new_events_on_a_quiet_topic_receives_none(org: SharedOrg, run: Run) -> None:
+    org.publish(org.topic, [{"Number__c": 1.0}])
+    org.knobs(keepalive_seconds=60)  # Salesforce sends nothing at all in time
+    quiet = run("peek", org.topic, "--start-from", "latest", "--max-seconds", "2", "--idle-timeout", "0.3")
+    assert (quiet.stdout, "Received no event" in quiet.stderr) == ("", True)
+
+
+def test_peek_follows_a_topic_until_it_is_interrupted(org: SharedOrg) -> None:
+    with subprocess.Popen(
+        command("peek", org.topic, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        numbers = []
+        for number in range(3):  # each event is published after the one before was printed
+            org.publish(org.topic, [{"Number__c": float(number)}])
+            numbers.append(json.loads(process.stdout.readline())["Number__c"])
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert numbers == [0.0, 1.0, 2.0]
+    assert "Traceback" not in errors
+    assert process.returncode == 130
+
+
 def test_peek_reads_the_streaming_api_too(org: SharedOrg, run: Run) -> None:
     org.publish(org.topic, [{"Number__c": 7.0}])
     [row] = lines(run("peek", org.topic, "--api", "streaming", "--max-events", "1"))
@@ -138,6 +163,9 @@ def test_positions_windows_gaps_and_events_of_a_drained_stream_are_shown(
     assert (position["topic"], position["replay_id"]) == (org.topic, second["through"])
     assert position == json.loads(run("positions", org.topic, "--json").stdout)[0]
     assert second["through"] in run("positions").stdout
+    assert position["replay_store"] == "table"
+    [missing] = json.loads(run("positions", "--json", "--replay-store", "landing").stdout)
+    assert (missing["replay_store"], missing["replay_id"]) == ("landing", None)
 
     windows = json.loads(run("windows", org.topic, "--since", "9999d", "--json").stdout)
     assert [each["window_id"] for each in windows] == [first["window_id"], second["window_id"]]
@@ -153,7 +181,9 @@ def test_positions_windows_gaps_and_events_of_a_drained_stream_are_shown(
     assert [row["Number__c"] for row in lines(run("decode", *manifests))] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_status_lists_streams_and_filters_by_dag(org: SharedOrg, run: Run, tmp_path: Path) -> None:
+def test_status_lists_streams_and_filters_by_dag(
+    org: SharedOrg, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drain(org, tmp_path, range(3))
     [stream] = json.loads(run("status", "--json").stdout)["streams"]
     assert (stream["topic"], sum(stream["hours"])) == (org.topic, 3)
@@ -162,6 +192,11 @@ def test_status_lists_streams_and_filters_by_dag(org: SharedOrg, run: Run, tmp_p
     assert "No stream loses events before" in table
     assert org.topic in table
     assert org.topic not in run("status", "--dag-id", "another").stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("_TYPER_FORCE_DISABLE_TERMINAL", "1")
+    [row] = (line for line in run("status").stdout.splitlines() if stream["level"] in line)
+    assert re.search(rf"{org.topic} .*\d (s|min) ago", row)
 
 
 def test_forget_deletes_only_the_status_of_one_stream(
@@ -353,4 +388,11 @@ def test_airflow_sfstream_uses_variables_and_connections_of_airflow(org: SharedO
     assert json.loads(ran(*command("reset", org.topic, *options))) == {"before": None, "after": "0007"}
     assert json.loads(ran(*command("reset", org.topic, *options)))["before"] == "0007"
     assert "sfstream_position" in ran(*airflow, "variables", "list")
+    positions = command("positions", org.topic, "--landing-url", str(tmp_path / "landing"), "--json")
+    [in_variables] = json.loads(ran(*positions))  # every store is searched
+    assert (in_variables["replay_store"], in_variables["replay_id"]) == ("variable", "0007")
+    table = {"conn_type": "sqlite", "host": str(tmp_path / "replay.db")}
+    ran(*airflow, "connections", "add", "sfstream_replay_store", "--conn-json", json.dumps(table))
+    store_of(tmp_path).reset(stream_of(org), b"\x00\x08", reason="why", updated_by="test")
+    assert [row["replay_store"] for row in json.loads(ran(*positions))] == ["variable", "table"]
     wait_until(lambda: org.open_streams() == 0, what="the end of the streams")
