@@ -56,8 +56,6 @@ _OWN = ".erased-"
 class EventLogErasure:
     """Erasure of an object's records from the tables of an event log, below one folder.
 
-    :param files: files below the folder.
-    :param entity: the object.
     :param job: name of the job, for the tables' history.
     :raises ConfigurationError: if a table cannot be searched, because its events do not name their records. Nothing was
         erased.
@@ -113,7 +111,6 @@ class EventLogErasure:
 class ReplicaErasure:
     """Erasure of an object's records from the replica below one folder.
 
-    :param files: files below the folder.
     :param entity: the object, and the name of its table.
     :param job: name of the job, for the replica's snapshot.
     :raises ConfigurationError: if there is no replica, or its table has no IDs of its records. Nothing was erased.
@@ -228,10 +225,8 @@ class ReplicaErasure:
             self._files.delete(f"{folder}/{refresh_id}/{self._entity}.json")
 
     def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
-        """Rewrite the quarantine's files that have payloads of the records; return the number of changed events.
-
-        :param busy: list to which the files are added that a job may be writing.
-        """
+        """Rewrite the quarantine's files that have payloads of the records, and add those that a job may be writing to
+        ``busy``; return the number of changed events."""
         if REPLICA_QUARANTINE not in self._files.folders(self._base):
             return 0
         filesystem, changed = self._location.below(REPLICA_QUARANTINE).filesystem(), 0

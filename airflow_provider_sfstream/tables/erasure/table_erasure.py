@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.topics import can_carry_changes
-from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 
@@ -45,7 +45,6 @@ _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 class TableErasure:
     """Rows to erase from one Delta table.
 
-    :param name: name of the table, for the log.
     :param rows: returns the number of changed rows of a batch, and the rows that remain.
     :param is_searched: returns whether ``rows`` finds the records by a column.
     :param progress: the progress marks that each commit of the table advances.
@@ -70,18 +69,30 @@ class TableErasure:
         :raises PositionConflictError: if another job has changed the table meanwhile.
         """
         version = self._table.version(progress=self._progress, bounds=False)
-        added, removed, rows = self._rewritten(version)
+        removed = [path for path in version.files if self._has_records(path)]
+        added: list[TableFile] = []
+        changed = 0
+        for path in removed:
+            partition = {name: str(version.files[path][f"partition.{name}"]) for name in self._partition_by}
+            rows, file = self._rewrite_file(path, partition)
+            changed += rows
+            added += [file] if file is not None else []
         if removed:
             number = self._table.commit(version, pa.schema([]), added, removed, self._partition_by)
-            log.info("%s: committed version %d, with the records erased from %d rows.", self._name, number, rows)
-        return rows
+            log.info("%s: committed version %d, with the records erased from %d rows.", self._name, number, changed)
+        return changed
 
     def clean(self) -> tuple[int, list[str]]:
         """Remove the records from older versions and from the log; return the number of removed files, and the paths of
         files that stay because a job may be about to commit them."""
         added_once, removed_once = self._logged_paths()
         live = self._table.version(bounds=False).files
-        dead = {path: moment for path, moment in self._parquet_files() if path not in live}
+        dead = {
+            file.path: file.mtime
+            for file in self._filesystem.get_file_info(fs.FileSelector("", recursive=True))
+            if file.is_file and file.path.endswith(".parquet") and not file.path.startswith(f"{_LOG}/")
+            if file.path not in live
+        }
         removable, young = list[str](), list[str]()
         for path, moment in dead.items():
             is_logged = path in added_once | removed_once
@@ -95,36 +106,22 @@ class TableErasure:
             self._filesystem.delete_file(path)
         return len(removable), [f"{self._name}/{path}" for path in young]
 
-    def _rewritten(self, version: TableVersion) -> tuple[list[TableFile], list[str], int]:
-        """Write new files for those that have rows of the records; return the new files, the paths of the old ones, and
-        the number of changed rows."""
-        added: list[TableFile] = []
-        removed: list[str] = []
-        changed = 0
-        for path, file in version.files.items():
-            if not self._has_records(path):
-                continue
-            removed.append(path)
-            values = {name: str(file[f"partition.{name}"]) for name in self._partition_by}
-            writer: TableFileWriter | None = None
-            try:
-                for count, remaining in self._batches(path):
-                    changed += count
-                    if len(remaining):
-                        writer = writer or self._writer(path, remaining.schema)
-                        writer.append(remaining)
-                if writer is not None:
-                    added.append(writer.close(values))
-            except BaseException:
-                if writer is not None:
-                    writer.abandon()
-                raise
-        return added, removed, changed
-
-    def _writer(self, path: str, schema: pa.Schema) -> TableFileWriter:
-        """Return the writer of a new file in the folder of an existing file: the folder of its partition."""
-        folder = path[: path.rfind("/") + 1]
-        return TableFileWriter(self._filesystem, f"{folder}{_OWN}{uuid.uuid4().hex}.parquet", schema)
+    def _rewrite_file(self, path: str, partition: dict[str, str]) -> tuple[int, TableFile | None]:
+        """Write a file without the records in the folder of a file, which is that of its partition; return the number
+        of changed rows, and the file, ``None`` if no row remains."""
+        new_path, changed = f"{path[: path.rfind('/') + 1]}{_OWN}{uuid.uuid4().hex}.parquet", 0
+        writer: TableFileWriter | None = None
+        try:
+            for count, remaining in self._batches(path):
+                changed += count
+                if len(remaining):
+                    writer = writer or TableFileWriter(self._filesystem, new_path, remaining.schema)
+                    writer.append(remaining)
+            return changed, None if writer is None else writer.close(partition)
+        except BaseException:
+            if writer is not None:
+                writer.abandon()
+            raise
 
     def _batches(self, path: str, *, narrow: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield, for each batch of a file, the number of changed rows, and its rows without the records.
@@ -143,11 +140,6 @@ class TableErasure:
             return any(changed for changed, _ in self._batches(path, narrow=True))
         except pa.ArrowInvalid:
             return True
-
-    def _parquet_files(self) -> Iterator[tuple[str, datetime]]:
-        for file in self._filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-            if file.is_file and file.path.endswith(".parquet") and not file.path.startswith(f"{_LOG}/"):
-                yield file.path, file.mtime
 
     def _entries(self) -> list[tuple[int, str, str]]:
         """Return number, kind and path of each entry of the log and each checkpoint."""
@@ -180,11 +172,7 @@ class TableErasure:
 
 
 def check_not_busy(base: str, files: Sequence[str]) -> None:
-    """Check that no file with records remains below a folder.
-
-    :param files: the paths that :meth:`TableErasure.clean` returned.
-    :raises PositionConflictError: if there are any.
-    """
+    """Raise a ``PositionConflictError`` if files with records, as :meth:`TableErasure.clean` returns, remain."""
     if files:
         raise PositionConflictError(
             f"{base}: {len(files)} files that no version of a table has, the first {files[0]}, contain the records or "
@@ -255,11 +243,13 @@ def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tup
 
 
 def _record_ids(text: str | None) -> Any:
+    """Return the record IDs of a header in JSON; ``None`` if it has none."""
     header = json.loads(text) if text else None
     return header.get("recordIds") if isinstance(header, dict) else None
 
 
 def _with_ids(headers: pa.StructArray, values: list[Any]) -> pa.StructArray:
+    """Return headers with other record IDs."""
     fields = list(headers.type)
     members = [
         pa.array(values, field.type) if field.name == "recordIds" else headers.field(number)
