@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -117,14 +117,15 @@ class TableFetch:
 
     def _all(self, fields: Mapping[str, str]) -> Iterator[Line]:
         requested_fields = list(fields.values())
-        if self._is_large(requested_fields):
-            records = self._client.bulk_query(
-                self._plan.name, requested_fields, page_records=self._limits.bulk_page_records
-            )
-        else:
-            records = self._client.query(self._plan.name, requested_fields)
-        for record in records:
+        for record in self._query(requested_fields, is_large=self._is_large(requested_fields)):
             yield self._line(record, fields)
+
+    def _query(self, fields: list[str], ids: Sequence[str] = (), *, is_large: bool) -> Iterable[Record]:
+        """Return the records with some IDs, or all, through the Bulk API if they are many."""
+        if is_large:
+            page_records = self._limits.bulk_page_records
+            return self._client.bulk_query(self._plan.name, fields, ids, page_records=page_records)
+        return self._client.query(self._plan.name, fields, ids)
 
     def _is_large(self, requested_fields: list[str]) -> bool:
         name = self._plan.name
@@ -152,13 +153,7 @@ class TableFetch:
             )
         for chunk in soql.chunks(self._files.dirty_rows(self._plan.table.dirty_list), size):
             sequences = dict(chunk)
-            if uses_bulk_api:
-                records = self._client.bulk_query(
-                    name, requested_fields, list(sequences), page_records=self._limits.bulk_page_records
-                )
-            else:
-                records = self._client.query(name, requested_fields, list(sequences))
-            for record in records:
+            for record in self._query(requested_fields, list(sequences), is_large=uses_bulk_api):
                 line = self._line(record, fields)
                 if line["Id"] not in sequences:
                     raise self._invalid_response(f"the record {line['Id']} was returned twice, or was not requested")
@@ -222,17 +217,12 @@ class TableFetch:
 class RefreshFiles:
     """Folder of one refresh, and the lists of dirty rows beside it.
 
-    :param output_url: folder of the replica.
     :param open_path: returns the ``ObjectStoragePath`` of a URL below it.
-    :param lines_per_file: number of records in one file.
     """
 
-    def __init__(
-        self, output_url: str, open_path: Callable[[str], Any], refresh_id: str, *, lines_per_file: int = LINES_PER_FILE
-    ) -> None:
+    def __init__(self, output_url: str, open_path: Callable[[str], Any], refresh_id: str) -> None:
         self._output = output_url.rstrip("/")
         self._path = open_path
-        self._lines_per_file = lines_per_file
         self._folder = f"{self._output}/{FOLDER}/{refresh_id}"
         self.refresh_id = refresh_id
         self.url = f"{self._folder}/{FILE_NAME}"
@@ -290,7 +280,7 @@ class RefreshFiles:
             with path.open("w", encoding="ascii") as file:
                 file.write(first)
                 for written, line in enumerate(lines, 1):
-                    if written == self._lines_per_file:
+                    if written == LINES_PER_FILE:
                         return line
                     file.write(line)
         return None

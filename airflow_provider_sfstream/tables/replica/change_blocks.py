@@ -85,13 +85,7 @@ def apply_changes(
 
 @dataclass(frozen=True)
 class ChangesPlan:
-    """Plan for reading the change events of one run.
-
-    :param tables: plan of each table, by name.
-    :param span: sequence number of the last event before the events to apply, and of the last event to apply.
-    :param refused: reason why a schema cannot be used, by schema ID.
-    :param windows: windows of the run, as the quarantine names them.
-    """
+    """Plan for reading the change events of one run: the plans of its tables, and parts of :class:`LandedChanges`."""
 
     tables: Mapping[str, ChangePlan]
     span: tuple[int, int]
@@ -159,10 +153,7 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
 
 
 def _sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
-    """Return IDs of records that a random sample of the landed events of a table changes.
-
-    :param fraction: share of the landed rows to sample.
-    """
+    """Return IDs of records that a random sample, of this share of the landed rows of a table, changes."""
     table_number = list(run.tables).index(table)
 
     def sample(batches: Batches) -> Batches:

@@ -154,10 +154,7 @@ def _is_outside(group: pq.RowGroupMetaData, file_group: FileGroup) -> bool:
 def ranges_of(
     file_group: FileGroup, number: int, blocks: ShuffleBlocks, most_bytes: int
 ) -> Iterator[tuple[FileGroup, list[pa.Table]]]:
-    """Yield a file group with its incoming rows, or one ID range after another if these exceed ``most_bytes``.
-
-    :param number: number of the file group.
-    """
+    """Yield a file group with its incoming rows, or one ID range after another if these exceed ``most_bytes``."""
     count = -(-blocks.size(number) // most_bytes)
     ids = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)] if count > 1 else []
     ends = divided_ids(distinct(ids), count) if count > 1 else []

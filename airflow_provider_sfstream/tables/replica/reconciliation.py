@@ -96,7 +96,7 @@ def reconcile(
         "table": name,
         "as_of": None if moment is None else (_EPOCH + timedelta(microseconds=moment)).isoformat(),
         "columns": list(refresh.columns),
-        "records": _totals(id_ranges),
+        "records": {verdict: sum(each[verdict] for each in id_ranges) for verdict in get_args(Verdict)},
         "ranges": id_ranges,
     }
     report_path = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
@@ -119,8 +119,7 @@ class _Comparison:
         ``_deleted``, and the columns to compare.
     :param images: schema of the fetched records.
     :param columns: columns to compare, besides whether a record is deleted.
-    :param applied_sequence: sequence number of the last event applied when the fetch began. A row that has seen a later
-        event is not compared.
+    :param applied_sequence: as in the refresh. A row that has seen a later event is not compared.
     :param moment: time of the last change in the table (microseconds since the epoch); ``None``: it has no change.
     :param deletes: with ``"hard"``, a deleted record has no row.
     """
@@ -173,14 +172,6 @@ def _ranges(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             counts = counts_by_prefix.setdefault(prefix, {"id_prefix": prefix} | dict.fromkeys(get_args(Verdict), 0))
             counts[line["verdict"]] += line["count"]
     return [counts_by_prefix[prefix] for prefix in sorted(counts_by_prefix)]
-
-
-def _totals(found: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the number of records for each verdict in all ranges."""
-    counts = dict.fromkeys(get_args(Verdict), 0)
-    for id_range in found:
-        counts |= {verdict: counts[verdict] + id_range[verdict] for verdict in counts}
-    return counts
 
 
 def _verdicts(plan: _Comparison, file_group: FileGroup, images: pa.RecordBatch) -> Iterator[tuple[pa.Array, pa.Array]]:

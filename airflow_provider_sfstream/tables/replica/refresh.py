@@ -147,10 +147,7 @@ class RefreshRun:
 
 def image_schema(refresh: TableRefresh, columns: Mapping[str, ColumnType]) -> pa.Schema:
     """Return the Arrow schema of the fetched records: :data:`IMAGE_ENVELOPE`, and the fetched columns with the table's
-    types.
-
-    :param columns: the table's columns.
-    """
+    types."""
     types = {name: _ENVELOPE_TYPES[name] for name in IMAGE_ENVELOPE} | {name: columns[name] for name in refresh.columns}
     return arrow_schema(types)
 
@@ -195,8 +192,6 @@ def refresh_merge(
 def flag_after(flag: Flag | None, refresh: TableRefresh, stream: StreamState) -> Flag | None:
     """Return the flag of a refreshed table: none after a fetch of all that it requires, unless it was raised later. It
     stays for the columns that the user of the refresh may not read.
-
-    :param stream: current state of the table's stream.
     """
     if flag is None or refresh.mode in ("records", "computed"):
         return flag
@@ -244,10 +239,7 @@ def _whole_number(text: pa.Array) -> pa.Array:
 
 
 def _sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
-    """Return the IDs of a random sample of fetched records.
-
-    :param fraction: share of the records to sample.
-    """
+    """Return the IDs of a random sample of this share of the fetched records."""
 
     def sample(batches: Batches) -> Batches:
         for batch in batches:

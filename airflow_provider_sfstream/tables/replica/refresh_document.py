@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.replica.table_schemas import parsed
 
 FORMAT, VERSION = "sfstream-refresh", 1
 FOLDER = "_sfstream/replica/refresh"
@@ -66,11 +66,7 @@ class TableRefresh:
 
 @dataclass(frozen=True)
 class RefreshDocument:
-    """Document of a refresh.
-
-    :param snapshot: number of the replica's snapshot that the refresh started from.
-    :param tables: fetched records by table name.
-    """
+    """Document of a refresh: its fetched records by table, and the number of the snapshot that it started from."""
 
     refresh_id: str
     snapshot: int
@@ -86,17 +82,13 @@ class RefreshDocument:
 
         :raises ConfigurationError: if it is not a refresh of a supported version.
         """
-        try:
-            document = json.loads(text)
-            if document["format"] != FORMAT or document["version"] != VERSION:
-                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+
+        def build(document: dict[str, Any]) -> RefreshDocument:
             tables = {name: _table(each) for name, each in document["tables"].items()}
             return cls(document["refresh_id"], document["snapshot"], tables)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigurationError(
-                f"{where} is not a refresh that this version of the package can read ({error}). "
-                "Install the same version of the package on the worker and in Spark. Nothing was written."
-            ) from error
+
+        remedy = "Install the same version of the package on the worker and in Spark."
+        return parsed(text, f"{where} is not a refresh", FORMAT, (VERSION,), build, remedy)
 
 
 def _table(document: dict[str, Any]) -> TableRefresh:

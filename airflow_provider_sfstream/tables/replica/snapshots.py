@@ -18,7 +18,13 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.table_schemas import StoredMapping, StoredSchema, TableSchema
+from airflow_provider_sfstream.tables.replica.table_schemas import (
+    UPGRADE,
+    StoredMapping,
+    StoredSchema,
+    TableSchema,
+    parsed,
+)
 from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 4
@@ -222,10 +228,8 @@ class Snapshot:
         :param schema_of: returns stored schemas; ``None`` if the document has the columns of all tables.
         :raises ConfigurationError: if it is not a snapshot of a supported version.
         """
-        try:
-            document = json.loads(text)
-            if document["format"] != FORMAT or document["version"] not in _READABLE:
-                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+
+        def build(document: dict[str, Any]) -> Snapshot:
             rules = [FieldRules.of_document(each) for each in document.get("rules", ())]
             return cls(
                 document["number"],
@@ -234,17 +238,13 @@ class Snapshot:
                 {name: _table_of_document(name, each, rules, schema_of) for name, each in document["tables"].items()},
                 document["job"],
             )
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigurationError(
-                f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
-                "airflow-provider-sfstream where the job runs, or set another output_url. Nothing was written."
-            ) from error
+
+        return parsed(text, f"{where} is not a replica snapshot", FORMAT, _READABLE, build, UPGRADE)
 
 
 def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> None:
     """Check that a run treats deleted records as recorded in its tables.
 
-    :param tables: by name.
     :param deletes: the run's choice; ``None``: that of each table.
     :raises ConfigurationError: if a table records another choice. Nothing was written.
     """

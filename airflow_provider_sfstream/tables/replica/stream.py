@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from airflow_provider_sfstream.tables.replica.windows import (
     LandedChanges,
     SeenSchema,
     UnappliedWindow,
-    earliest_event_time,
     numbered,
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
@@ -133,7 +132,17 @@ class StreamRun:
             windows = [item.window for item in with_rows]
             schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
             end = self._end(with_rows, schemas, start, new_windows[-1])
-            changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
+            if end > start:
+                changes = LandedChanges(
+                    rows=rows,
+                    span=(start, end),
+                    seen=survey.seen,
+                    first_sequences=_first_sequences(with_rows),
+                    windows=tuple(windows),
+                    refused=schemas.refused,
+                    rules=self._config.rules,
+                )
+                changed = self._apply(changes, schemas, metrics)
             if end > applied:
                 applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, with_rows, end)
         changed = self._flag_breaks(changed, places, start)
@@ -178,28 +187,9 @@ class StreamRun:
         last_complete = last_whole_sequence(unapplied, schemas.usable())
         return start if last_complete is None else last_complete
 
-    def _apply(
-        self,
-        rows: Frame,
-        landed: Sequence[_Landed],
-        survey: _Survey,
-        schemas: _EventSchemas,
-        span: tuple[int, int],
-        metrics: ReplicaMetrics,
-    ) -> dict[str, TableState]:
-        """Apply the events of ``(start, end]`` to their tables; return the tables that changed."""
-        if span[1] <= span[0]:
-            return {}
-        changes = LandedChanges(
-            rows=rows,
-            span=span,
-            seen=survey.seen,
-            first_sequences=_first_sequences(landed),
-            windows=tuple(item.window for item in landed),
-            refused=schemas.refused,
-            rules=self._config.rules,
-        )
-        tables = self._tables_of(schemas, survey.seen, landed, span[0])
+    def _apply(self, changes: LandedChanges, schemas: _EventSchemas, metrics: ReplicaMetrics) -> dict[str, TableState]:
+        """Apply events to their tables; return the tables that changed."""
+        tables = self._tables_of(schemas, changes)
         self._warn_of_unmet(tables)
         applied, quarantined, without_schema = apply_changes(
             self._sink, tables, changes, self._quarantine.plan(changes)
@@ -210,12 +200,12 @@ class StreamRun:
             of_table.rows += result.rows
             of_table.deleted += result.deleted
         if without_schema:  # the table of these events is not known
-            changed = self._flag_all(changed, Flag("undecodable", changes.since(), span[1]))
+            changed = self._flag_all(changed, Flag("undecodable", changes.since(), changes.span[1]))
         metrics.quarantined += self._quarantine.finish(quarantined)
         return changed
 
     def _tables_of(
-        self, schemas: _EventSchemas, present: Iterable[str | None], landed: Sequence[_Landed], start: int
+        self, schemas: _EventSchemas, changes: LandedChanges
     ) -> dict[str, tuple[TableState, dict[str, str]]]:
         """Return the tables that events are for, each with its schemas by ID.
 
@@ -223,17 +213,21 @@ class StreamRun:
             forbid.
         """
         tables: dict[str, tuple[TableState, dict[str, str]]] = {}
-        landed_ids = set(present)
         for name, ids in schemas.tables.items():
-            used = {id_: text for id_, text in ids.items() if id_ in landed_ids}
+            used = {id_: text for id_, text in ids.items() if id_ in changes.seen}
             if not used:
                 continue
-            existing = self._snapshot.tables.get(name)
-            if existing is None:
-                flag = Flag("new", earliest_event_time(item.window for item in landed), start)
-                table = TableState(stream=self._key, flag=flag, deletes=self._config.deletes or "soft")
-            else:
-                table = self._checked(name, existing)
+            table = self._snapshot.tables.get(name)
+            if table is None:
+                flag = Flag("new", changes.since(), changes.span[0])
+                table = TableState(self._key, flag=flag, deletes=self._config.deletes or "soft")
+            if table.stream != self._key:
+                raise ConfigurationError(
+                    f"The replica table {name} belongs to the stream {table.stream}, these windows to {self._key}. "
+                    "Events of two streams have no common order: set a separate output_url for each. Nothing was "
+                    "published."
+                )
+            table = replace(table, deletes=table.deletes or self._config.deletes)
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)
@@ -252,14 +246,6 @@ class StreamRun:
                 coverages[-1].treatment_of((column,))
         if missing := unmet(self._config.rules, coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
-
-    def _checked(self, name: str, table: TableState) -> TableState:
-        if table.stream != self._key:
-            raise ConfigurationError(
-                f"The replica table {name} belongs to the stream {table.stream}, these windows to {self._key}. Events "
-                "of two streams have no common order: set a separate output_url for each. Nothing was published."
-            )
-        return replace(table, deletes=table.deletes or self._config.deletes)
 
     def _flag_breaks(
         self, changed: dict[str, TableState], places: Sequence[AppliedWindow], start: int

@@ -9,16 +9,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 
 FORMAT, VERSION = "sfstream-replica-schema", 1
+UPGRADE = "Upgrade airflow-provider-sfstream where the job runs, or set another output_url."
+Parsed = TypeVar("Parsed")
+
+
+def parsed(
+    text: str, problem: str, format_: str, versions: Collection[int], build: Callable[[Any], Parsed], remedy: str
+) -> Parsed:
+    """Return what ``build`` makes of a JSON document.
+
+    :raises ConfigurationError: if the document does not have this format and one of the versions, or is invalid.
+    """
+    try:
+        document = json.loads(text)
+        if document["format"] != format_ or document["version"] not in versions:
+            raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+        return build(document)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{problem} that this version of the package can read ({error}). {remedy} Nothing was written."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -46,16 +66,7 @@ class TableSchema:
     @classmethod
     def from_json(cls, text: str, where: str) -> TableSchema:
         """Return the columns stored at ``where``; raise a ``ConfigurationError`` if they cannot be read."""
-        try:
-            document = json.loads(text)
-            if document["format"] != FORMAT or document["version"] != VERSION:
-                raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
-            return cls.of_document(document)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigurationError(
-                f"{where} is not a replica table schema that this version of the package can read ({error}). "
-                "Upgrade airflow-provider-sfstream where the job runs, or set another output_url. Nothing was written."
-            ) from error
+        return parsed(text, f"{where} is not a replica table schema", FORMAT, (VERSION,), cls.of_document, UPGRADE)
 
 
 def hash_of(text: str) -> str:

@@ -35,8 +35,7 @@ REPLAY_ID = pa.schema([("replay_id", pa.binary())])
 def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
     """Return a function for ``mapInArrow`` that yields :data:`SEEN` of landed rows.
 
-    :param applied_id: a replay ID; an empty one matches no event.
-    :param first_sequences: sequence number of the first event of each window, by number of the window.
+    :param applied_id: the requested replay ID; an empty one matches no event.
     """
 
     def seen(batches: Batches) -> Batches:

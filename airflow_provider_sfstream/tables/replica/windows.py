@@ -58,10 +58,8 @@ def new_windows(
 ) -> list[UnappliedWindow]:
     """Return the windows to process, in the order of the stream, so that the replica has all of ``given_windows``.
 
-    :param given_windows: windows of one stream.
     :param state: progress of the replica; ``None`` if it has no window of the stream yet. It then starts with the first
         of ``given_windows``.
-    :param read: reads a manifest.
     :param older: reads the IDs of windows processed before those that the state names, in lists, the newest list first.
         Called only for a window that does not follow the last one.
     :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
@@ -166,12 +164,6 @@ def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[Appli
     return applied
 
 
-def earliest_event_time(windows: Iterable[LandedWindow]) -> str:
-    """Return the time of the first event of windows (ISO 8601, UTC); the current time if no window has a time."""
-    times = (window.first_event_time for window in windows if window.first_event_time is not None)
-    return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
-
-
 @dataclass(frozen=True)
 class SeenSchema:
     """Events of one schema: their number, and the sequence numbers of the first and the last of them."""
@@ -234,5 +226,6 @@ class LandedChanges:
         return datetime.combine(min(first for first, _ in filter(None, dates)), datetime.min.time(), UTC)
 
     def since(self) -> str:
-        """Return the time of the first event (ISO 8601, UTC)."""
-        return earliest_event_time(self.windows)
+        """Return the time of the first event (ISO 8601, UTC); the current time if no window has a time."""
+        times = (window.first_event_time for window in self.windows if window.first_event_time is not None)
+        return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()

@@ -190,7 +190,7 @@ def test_a_flagged_table_is_fetched_in_full(fetching: Fetching, accounts: dict[s
     before = len(fetching.org.requests("http"))
     fetching.tables = {"Account": fetching.table(flagged=True)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_fetch.RefreshFiles.__init__.__kwdefaults__, "lines_per_file", 10)
+        patch.setattr(_fetch, "LINES_PER_FILE", 10)
         fetching.run(bulk_threshold=bulk_threshold, bulk_page_records=9)
     table = fetching.document().tables["Account"]
     assert (table.mode, table.fetched) == ("full", len(accounts))

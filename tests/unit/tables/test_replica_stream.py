@@ -11,7 +11,7 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.stream import StreamRun, _EventSchemas
-from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow
+from airflow_provider_sfstream.tables.replica.windows import LandedChanges, SeenSchema, UnappliedWindow
 
 
 def test_table_of_another_org_is_refused() -> None:
@@ -30,7 +30,9 @@ def test_table_of_another_org_is_refused() -> None:
     snapshot = Snapshot(number=1, tables={"Account": TableState(old)})
     new = [UnappliedWindow(window)]
     run = StreamRun(nothing, nothing, snapshot, new, nothing, ReplicaConfig(output_url="file:///replica"))
+    seen = {"s1": SeenSchema(1, 1, 1)}
+    changes = LandedChanges(nothing, span=(0, 1), seen=seen, windows=(), first_sequences=(), refused={})
     with pytest.raises(ConfigurationError, match="set a separate output_url for each") as caught:
-        run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), ["s1"], [], 0)
+        run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), changes)
     assert old in str(caught.value)
     assert "00D000000000002EAA" in str(caught.value)
