@@ -14,7 +14,8 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.replica.file_groups import TARGET_BYTES, FileGroup, ends_of, file_groups_of_table
+from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table
 from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
@@ -27,7 +28,7 @@ class LocalTable:
     """Delta table below ``folder``, with its history in a second table there."""
 
     def __init__(
-        self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_BYTES, most_bytes: int = MOST_BYTES
+        self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_FILE_BYTES, most_bytes: int = MOST_BYTES
     ) -> None:
         self.log = DeltaTableLog(TableLocation(str(folder / "Account")))
         self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))

@@ -17,25 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
+from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, distinct, is_between
 from airflow_provider_sfstream.tables.rows.shuffle import ShuffleBlocks, unpacked
 from airflow_provider_sfstream.tables.rows.shuffle import blocks as send_blocks
 
 Id = TypeVar("Id", str, int)
-TARGET_BYTES = 128 << 20
-"""Target size of a file, in bytes."""
 TARGET_ROWS = 2_000_000
 """Most rows of a file, regardless of their size."""
-
-
-@dataclass(frozen=True)
-class GroupFile:
-    """File of a table, with its size in bytes."""
-
-    path: str
-    size: int
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class FileGroup:
 
     after: str | None
     through: str | None
-    files: tuple[GroupFile, ...] = ()
+    files: tuple[TableFile, ...] = ()
     is_shared: bool = False
 
 
@@ -75,7 +65,7 @@ def ends_of(file_groups: Sequence[FileGroup]) -> tuple[str, ...]:
     return tuple(file_group.through for file_group in file_groups if file_group.through is not None)
 
 
-def parts(size: float, rows: int, target: int = TARGET_BYTES) -> int:
+def parts(size: float, rows: int, target: int) -> int:
     """Return the number of files for some bytes and rows. A file above 1.5 times its target size is split."""
     by_size = round(size / target) if size > 1.5 * target else 1
     return max(1, by_size, -(-rows // TARGET_ROWS))
@@ -90,19 +80,19 @@ def quantiles(ids: Sequence[Id], count: int) -> list[Id]:
     return sorted({ids[place] for place in places if 0 <= place < len(ids) - 1})
 
 
-_Group = tuple[str | None, str | None, list[GroupFile]]
+_Group = tuple[str | None, str | None, list[TableFile]]
 
 
 def _groups(files: Mapping[str, Mapping[str, Any]]) -> list[_Group]:
     """Return overlapping files together, with their first and last ID (``None``: not known), in order."""
-    members = {path: GroupFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
+    members = {path: TableFile(path, file["size_bytes"], file["num_records"] or 0) for path, file in files.items()}
     ranges = {path: (file.get("min.Id"), file.get("max.Id")) for path, file in files.items()}
     id_ranges = [
         (first, last, path) for path, (first, last) in ranges.items() if first is not None and last is not None
     ]
     if len(id_ranges) < len(files):
         return [(None, None, list(members.values()))]
-    groups: list[tuple[str, str, list[GroupFile]]] = []
+    groups: list[tuple[str, str, list[TableFile]]] = []
     for first, last, path in sorted(id_ranges):
         if groups and first <= groups[-1][1]:
             earliest, latest, group_files = groups[-1]

@@ -19,14 +19,8 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.file_groups import (
-    TARGET_BYTES,
-    FileGroup,
-    divided_ids,
-    parts,
-    ranges_of,
-    stored_rows,
-)
+from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
+from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, divided_ids, parts, ranges_of, stored_rows
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
@@ -74,7 +68,7 @@ class RewritePlan:
     incoming: pa.Schema
     may_be_seen: bool = False
     history: HistoryPlan | None = None
-    target: int = TARGET_BYTES
+    target: int = TARGET_FILE_BYTES
     most_bytes: int = MOST_BYTES
 
     @property
@@ -217,7 +211,9 @@ class _Range:
         rows = combined(plan.incoming, incoming, order)
         deletes: Deletes = plan.merge.deletes if isinstance(plan.merge, ChangesMerge) else "soft"
         rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
-        self._latest = _latest(rows)
+        self._latest = 0
+        if "_refreshed_at" in rows.schema.names:
+            self._latest = pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py() or 0
         self._gone = 0
         self._changes = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
         self._incoming = None if plan.history is None else rows
@@ -236,7 +232,7 @@ class _Range:
             self._output.append(rows)
         self._changes = None
         fetched["gone"] += self._gone
-        fetched["latest"] = max(fetched["latest"], self._latest or 0)
+        fetched["latest"] = max(fetched["latest"], self._latest)
         self._history.end(self._incoming)
 
     def _without_seen(self, changes: pa.RecordBatch, deletes: Deletes) -> pa.RecordBatch:
@@ -290,10 +286,3 @@ class _Range:
             base = pa.RecordBatch.from_arrays([pa.nulls(len(change), each.type) for each in schema], schema=schema)
             new, dropped = self._plan.merge(base, change)
             yield new.filter(pc.invert(dropped)) if pc.any(dropped).as_py() else new
-
-
-def _latest(rows: pa.RecordBatch) -> int | None:
-    """Return the latest ``_refreshed_at`` (microseconds since the epoch); ``None`` if there is none."""
-    if "_refreshed_at" not in rows.schema.names:
-        return None
-    return pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py()  # type: ignore[no-any-return]
