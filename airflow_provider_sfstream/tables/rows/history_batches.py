@@ -26,19 +26,9 @@ from airflow_provider_sfstream.tables.rows.change_fold import (
 )
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import Columns, is_stopped, is_unknown, later
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE
 
-STEP_ENVELOPE: Columns = {
-    "Id": "string",
-    "_sequence": "long",
-    "_operation": "string",
-    "_deleted": "boolean",
-    "_dirty_reason": "string",
-    "_set": {"array": "long"},
-    "_replay_id": "binary",
-    "_commit_time": "timestamp",
-    "_transaction_key": "string",
-    "_refreshed_at": "timestamp",
-}
+STEP_ENVELOPE: Columns = CHANGE_ENVELOPE | {"_deleted": "boolean", "_refreshed_at": "timestamp"}
 """Columns of a step before the record's own. A ``base`` sets all columns; ``_deleted`` and ``_refreshed_at`` are null
 in a change."""
 
