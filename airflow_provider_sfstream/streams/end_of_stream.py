@@ -105,33 +105,27 @@ class TipProbe:
 
     A fault of this subscription does not end the drain. The next subscription of the drain opens it again, or the drain
     does while it waits. Otherwise a connection that breaks under both subscriptions would leave the end unconfirmed.
-
-    :param clock: monotonic seconds.
     """
 
     def __init__(self, source: EventSource, topic: str, clock: Callable[[], float]) -> None:
         self._source, self._topic, self._clock = source, topic, clock
         self._responses: Responses | None = None
-        self._evidence: EndOfStream | None = None
+        self._evidence = EndOfStream()
         self.opened_at: datetime | None = None
         """Lower bound of Salesforce's time when this subscription was requested; ``None`` if time was not measured."""
         self.answered_at: datetime | None = None
-        """Upper bound of Salesforce's time at the last answer of this subscription; ``None`` without an answer or a
-        measurement of the time."""
+        """Upper bound of Salesforce's time at the last answer of this subscription, if any; ``None`` as above."""
         self._server_time: ServerTime | None = None
         self._failed_at: float | None = None
 
     @property
     def is_reached(self) -> bool:
         """Return whether the drain has taken everything that was published before :attr:`opened_at`."""
-        return self._evidence is not None and self._evidence.is_reached
+        return self._evidence.is_reached
 
     def open(self, server_time: ServerTime | None) -> None:
-        """Open the subscription, unless it is open or has received its event.
-
-        :param server_time: Salesforce's time, measured with the clock of this object.
-        """
-        if self._responses is None and (self._evidence is None or not self._evidence.has_event):
+        """Open the subscription, unless it is open or has received its event."""
+        if self._responses is None and not self._evidence.has_event:
             self._evidence = EndOfStream()
             self._server_time = server_time
             self.opened_at = None if server_time is None else server_time.earliest(self._clock())
@@ -142,24 +136,22 @@ class TipProbe:
     def reopen(self, server_time: ServerTime | None) -> None:
         """Open the subscription again 5 seconds after a retriable fault, unless it had received a replay ID."""
         is_due = self._failed_at is not None and self._clock() >= self._failed_at + _REOPEN_SECONDS
-        if is_due and self._evidence is not None and not self._evidence.has_reference:
+        if is_due and not self._evidence.has_reference:
             self.open(server_time)
 
     def took(self, replay_ids: Sequence[bytes]) -> None:
         """Record events that the drain took."""
-        if self._evidence is not None:
-            self._evidence.reader_took(replay_ids)
-            self.read_available()
+        self._evidence.reader_took(replay_ids)
+        self.read_available()
 
     def answered(self, response: EventBatch) -> None:
         """Record an empty response of the drain's subscription."""
-        if self._evidence is not None:
-            self._evidence.reader_answered(response)
-            self.read_available()
+        self._evidence.reader_answered(response)
+        self.read_available()
 
     def read_available(self) -> None:
         """Read the responses that have arrived on the second subscription."""
-        while self._responses is not None and self._evidence is not None and not self._evidence.is_reached:
+        while self._responses is not None and not self._evidence.is_reached:
             try:
                 response = next(self._responses, None)
             except SalesforceStreamError as error:
@@ -178,7 +170,8 @@ class TipProbe:
     def discard(self) -> None:
         """Delete the evidence: the drain lost its position, so earlier replay IDs prove nothing."""
         self.close()
-        self._evidence, self.opened_at, self.answered_at, self._failed_at = None, None, None, None
+        self._evidence = EndOfStream()
+        self.opened_at = self.answered_at = self._failed_at = None
 
     def close(self) -> None:
         """Close the second subscription."""
@@ -210,10 +203,7 @@ async def reference(
     """Read a second subscription to ``topic`` in the background until the context exits.
 
     Yield ``None`` if no end can be confirmed: the API names no positions, or Salesforce's time was not measured. A
-    fault of the subscription is logged. A retriable one is followed by another subscription, unless a replay ID was
-    received before it.
-
-    :param server_time: Salesforce's time, measured with ``clock``.
+    retriable fault is followed by another subscription, unless a replay ID was received before it.
     """
     if server_time is None or not source.confirms_positions:
         yield None

@@ -17,7 +17,23 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 __all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "Responses", "StartFrom"]
 
 
-class EventSource(Protocol):
+class _Source(Protocol):
+    @property
+    def payload_encoding(self) -> PayloadEncoding:
+        """Return the encoding of the payloads in its batches."""
+        ...
+
+    @property
+    def confirms_positions(self) -> bool:
+        """Return whether its empty responses name a replay ID, so that the position of a quiet topic can advance."""
+        ...
+
+    def renew_session(self) -> None:
+        """Discard the access token that was refused last, so that the next call logs in again."""
+        ...
+
+
+class EventSource(_Source, Protocol):
     """Source of subscriptions to one topic: the client of the Pub/Sub API, or that of the Streaming API.
 
     ``subscribe`` yields batches in stream order, first those strictly after ``after`` when it is a replay ID. It
@@ -29,16 +45,6 @@ class EventSource(Protocol):
     decides). A fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the
     subscription.
     """
-
-    @property
-    def payload_encoding(self) -> PayloadEncoding:
-        """Return the encoding of the payloads in its batches."""
-        ...
-
-    @property
-    def confirms_positions(self) -> bool:
-        """Return whether its empty responses name a replay ID, so that the position of a quiet topic can advance."""
-        ...
 
     def subscribe(
         self,
@@ -78,10 +84,6 @@ class EventSource(Protocol):
         """Return the Avro schema JSON of ``schema_id``; ``None`` for JSON payloads, which need no schema."""
         ...
 
-    def renew_session(self) -> None:
-        """Discard the access token, so that the next call logs in again."""
-        ...
-
 
 class EventSink(Protocol):
     """Destination of drained events. ``append`` may return before it stores the batch; keeps order, bounds memory."""
@@ -89,7 +91,7 @@ class EventSink(Protocol):
     def append(self, batch: EventBatch) -> None: ...
 
 
-class AsyncEventSource(Protocol):
+class AsyncEventSource(_Source, Protocol):
     """Source of subscriptions to one topic for an event loop: the asyncio client of either API.
 
     ``subscribe`` is an async generator of responses in stream order, the first strictly after ``after`` when it is a
@@ -100,16 +102,6 @@ class AsyncEventSource(Protocol):
     fault ends it with a :class:`SalesforceStreamError`; closing it ends the subscription. Cancelling a task that waits
     for it leaks no resources.
     """
-
-    @property
-    def payload_encoding(self) -> PayloadEncoding:
-        """Return the encoding of the payloads in its batches."""
-        ...
-
-    @property
-    def confirms_positions(self) -> bool:
-        """Return whether its empty responses name a replay ID, so that the position of a quiet topic can advance."""
-        ...
 
     def subscribe(
         self, topic: str, after: bytes | StartFrom, *, limit: int | None, silence_timeout: float
@@ -124,8 +116,4 @@ class AsyncEventSource(Protocol):
 
     async def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` for JSON payloads, which need no schema."""
-        ...
-
-    def renew_session(self) -> None:
-        """Discard the access token that was refused last, so that the next call logs in again."""
         ...

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, SchemaError
 from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
+from airflow_provider_sfstream.streams.source import EventSource
 
 log = logging.getLogger(__name__)
 
@@ -18,18 +19,6 @@ MOST_FAULTS = 4
 return blocks the reading."""
 _FIRST_PAUSE = 1.0
 """Seconds without a schema request after the first of these faults; doubled with each further one."""
-
-
-class SchemaSource(Protocol):
-    """Source of schemas."""
-
-    def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``, ``None`` if there is none."""
-        ...
-
-    def renew_session(self) -> None:
-        """Discard the access token, so that the next call logs in again."""
-        ...
 
 
 class StreamSchemas:
@@ -42,7 +31,7 @@ class StreamSchemas:
     :param clock: monotonic seconds.
     """
 
-    def __init__(self, source: SchemaSource, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: EventSource | ConfirmedEnd, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._schemas: dict[str, str | None] = {}

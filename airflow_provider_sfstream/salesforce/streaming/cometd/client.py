@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl as ssl_module
-from collections.abc import MutableMapping, Sequence
+from collections.abc import MutableMapping
 from typing import Any, cast
 
 import aiosfstream
@@ -220,7 +220,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             raise ValueError(f"most={most} must be at least 1.")
         queue = self._queue
         messages = await queue.take(most, heartbeats=heartbeats)
-        if not refused and (place := _first_refused(messages)) is not None:
+        place = next((index for index, message in enumerate(messages) if message.refusal is not None), None)
+        if not refused and place is not None:
             queue.put_back(messages[place:])
             refusal = messages[place].refusal
             messages = messages[:place]
@@ -232,7 +233,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         elif queue.failure is not None:
             failure = queue.failure
             await self._release()
-            queue.replace_failure(ClientInvalidOperation(_CLOSED))
+            queue.failure = ClientInvalidOperation(_CLOSED)
             raise failure
         return messages
 
@@ -306,10 +307,6 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             await transport.disconnect()
         finally:
             await transport.close()
-
-
-def _first_refused(messages: Sequence[EventMessage]) -> int | None:
-    return next((place for place, message in enumerate(messages) if message.refusal is not None), None)
 
 
 _CLOSED = "The client is closed and there are no pending messages."

@@ -96,7 +96,7 @@ class RawMessage(NamedTuple):
         """Return a description of an unreadable message, without its content."""
         match = _REPLAY_ID.search(self.body)
         replay_id = "no replayId" if match is None else f"replayId {int(match[1])}"
-        return f"a message of {len(self.body)} bytes with {replay_id}"
+        return f"A message of {len(self.body)} bytes with {replay_id}"
 
 
 class MessageSplitter:
@@ -224,12 +224,12 @@ def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
         reason = f"cannot be parsed: {type(error).__name__}."
         event = _event_by_parts(raw)
         if event is None:
-            raise UnreadableMessageError(f"{_capitalised(raw)} {reason}") from None
+            raise UnreadableMessageError(f"{raw} {reason}") from None
         replay_id = event["data"]["event"]["replayId"]
         event.refusal = UnreadableMessageError(f"A message of {len(raw.body)} bytes with replayId {replay_id} {reason}")
         return event
     if not isinstance(message, dict) or not isinstance(message.get("channel"), str):
-        raise UnreadableMessageError(f"{_capitalised(raw)} has no channel.")
+        raise UnreadableMessageError(f"{raw} has no channel.")
     data = raw.data() if "data" in message else None
     return message if data is None else EventMessage(message, data)
 
@@ -289,8 +289,3 @@ def _name(quoted: bytes) -> str:
         return str(json.loads(quoted))
     except ValueError:  # in a message that parsers refuse
         return quoted.decode("utf-8", "replace")
-
-
-def _capitalised(raw: RawMessage) -> str:
-    text = str(raw)
-    return text[0].upper() + text[1:]

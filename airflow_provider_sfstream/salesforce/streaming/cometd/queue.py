@@ -22,7 +22,8 @@ class EventQueue:
     def __init__(self, most: int) -> None:
         self._most = most
         self._messages: deque[EventMessage] = deque()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The error that ended the connection, raised after the last waiting message; ``None`` while it is open."""
         self._unseen_heartbeats = 0
         self.heartbeats = 0
         self._changed = asyncio.Event()
@@ -32,14 +33,9 @@ class EventQueue:
         """Return the number of waiting messages."""
         return len(self._messages)
 
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that ended the connection, raised after the last waiting message; ``None`` while it is open."""
-        return self._failure
-
     def put(self, message: EventMessage) -> None:
         """Add a message, without blocking. Drop it after the end of the connection: earlier messages may be missing."""
-        if self._failure is None:
+        if self.failure is None:
             self._messages.append(message)
             self._changed.set()
 
@@ -64,20 +60,16 @@ class EventQueue:
 
     def end(self, failure: BaseException) -> None:
         """Record the error that ended the connection; the first one counts."""
-        if self._failure is None:
-            self._failure = failure
+        if self.failure is None:
+            self.failure = failure
         self._changed.set()
-
-    def replace_failure(self, failure: BaseException) -> None:
-        """Replace the error that consumers receive from now on."""
-        self._failure = failure
 
     async def take(self, most: int, *, heartbeats: bool = False) -> list[EventMessage]:
         """Return up to ``most`` messages, at least one; none when the connection has ended and all were taken.
 
         :param heartbeats: return none, too, when the server answered without events since the last call that did so.
         """
-        while not self._messages and self._failure is None and not (heartbeats and self._unseen_heartbeats):
+        while not self._messages and self.failure is None and not (heartbeats and self._unseen_heartbeats):
             self._changed.clear()
             await self._changed.wait()
         self._unseen_heartbeats = 0

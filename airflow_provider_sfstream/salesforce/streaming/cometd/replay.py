@@ -96,11 +96,9 @@ class ReplayFrom(ArrivalOrderStorage):
         return f"{type(self).__name__}({self.replay_id})"
 
     async def get_replay_id(self, subscription: str) -> int:
-        """Return the replay ID."""
         return self.replay_id
 
     async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        """Return ``None``: nothing is stored."""
         return None
 
     async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
@@ -118,11 +116,9 @@ class MappingMarkers(ArrivalOrderStorage):
         return f"{type(self).__name__}({type(self.mapping).__name__} of {len(self.mapping)})"
 
     async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        """Return the marker, ``None`` if it is missing."""
         return self.mapping.get(subscription)
 
     async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
-        """Store the marker."""
         self.mapping[subscription] = replay_marker
 
 
@@ -147,16 +143,13 @@ class AdaptedStorage(ArrivalOrderStorage):
         await self.storage.incoming(payload, headers)
 
     async def get_replay_id(self, subscription: str) -> int | None:
-        """Return the storage's replay ID, or its default."""
         replay_id: int | None = await self.storage.get_replay_id(subscription)
         return replay_id
 
     async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        """Return the storage's marker."""
         return await self.storage.get_replay_marker(subscription)
 
     async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
-        """Store the marker in the storage."""
         await self.storage.set_replay_marker(subscription, replay_marker)
 
     async def extract_replay_id(self, message: dict[str, Any]) -> None:

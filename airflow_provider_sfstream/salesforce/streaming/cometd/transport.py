@@ -171,7 +171,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         refusal: HttpError | None = None
         reply: Message = {}
         try:
-            reply = await self._send_once(payload)
+            reply = await self._send_payload(payload)
         except HttpError as error:
             if error.status != 401:
                 raise
@@ -179,13 +179,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         if refusal is None and not _is_token_refused(reply):
             return reply
         if await self._has_other_token(token):
-            return await self._send_once(payload)
-        if refusal is not None:
+            reply = await self._send_payload(payload)
+        elif refusal is not None:
             raise refusal
-        return reply
-
-    async def _send_once(self, payload: list[Message]) -> Message:
-        reply: Message = await self._send_payload(payload)
         return reply
 
     async def _has_other_token(self, refused: str | None) -> bool:
