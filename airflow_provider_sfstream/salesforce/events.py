@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
 PayloadEncoding = Literal["avro", "json"]
 """Format of payloads: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
 
@@ -68,6 +70,19 @@ class EventBatch:
         """Return an empty batch, which only proves that the subscription is alive."""
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
         return cls(**columns, latest_replay_id=b"", pending=0, received_at=received_at)
+
+
+def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
+    """Raise if the limit or a time to wait of a subscription is invalid, before anything is contacted.
+
+    :param name: the topic or subscription, for messages.
+    :raises ConfigurationError: naming the first invalid one.
+    """
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"{name}: limit={limit} must be at least 1, or None. Nothing was read.")
+    for argument, value in seconds.items():
+        if not value > 0:
+            raise ConfigurationError(f"{name}: {argument}={value} must be over 0 seconds. Nothing was read.")
 
 
 _COLUMNS = ("replay_ids", "event_ids", "schema_ids", "payloads")

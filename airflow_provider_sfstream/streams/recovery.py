@@ -44,7 +44,6 @@ class Retries:
     """Consecutive faults without progress, and the pauses between them.
 
     :param most: Consecutive faults after which :meth:`pause_after` raises; ``None``: no limit.
-    :param random: Returns a number in ``[0, 1)``.
     :param kept: Sentence of the final error about lost events and the start of the next try.
     """
 

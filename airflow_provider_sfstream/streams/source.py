@@ -94,13 +94,10 @@ class EventSink(Protocol):
 class AsyncEventSource(_Source, Protocol):
     """Source of subscriptions to one topic for an event loop: the asyncio client of either API.
 
-    ``subscribe`` is an async generator of responses in stream order, the first strictly after ``after`` when it is a
-    replay ID; a keepalive is an empty batch. A source that confirms no positions yields one as soon as the subscription
-    is established. It requests at most ``limit`` events over its lifetime (``None``: no limit) and ends when all of
-    them have been yielded. It requests no more events while its consumer is busy, so that memory is bounded. After
-    ``silence_timeout`` seconds without any response, keepalives included, it raises :class:`ServiceUnavailableError`. A
-    fault ends it with a :class:`SalesforceStreamError`; closing it ends the subscription. Cancelling a task that waits
-    for it leaks no resources.
+    ``subscribe`` is the async form of :meth:`EventSource.subscribe`; a keepalive is an empty batch. A source that
+    confirms no positions yields one as soon as the subscription is established. It requests no more events while its
+    consumer is busy, so that memory is bounded. After ``silence_timeout`` seconds without any response, keepalives
+    included, it raises :class:`ServiceUnavailableError`. Cancelling a task that waits for it leaks no resources.
     """
 
     def subscribe(

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
-from airflow_provider_sfstream.salesforce.events import AsyncResponses, Credit, StartFrom
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, Credit, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
     PubSubConnection,
@@ -26,7 +26,6 @@ from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_r
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Request,
     Response,
-    check_amounts,
     check_arguments,
     first_request,
     response_batch,
@@ -38,7 +37,6 @@ from airflow_provider_sfstream.salesforce.schemas import parse
 class AsyncSubscribeCall:
     """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop.
 
-    :param open_call: the multi-callable of an asyncio stub.
     :param name: the topic, or another name of the stream, for messages.
     """
 
@@ -53,8 +51,7 @@ class AsyncSubscribeCall:
     async def exchange(self, request: Request, silence_timeout: float) -> Response:
         """Send ``request``, if it requests events, and return the next response.
 
-        :param silence_timeout: maximum of seconds.
-        :raises ServiceUnavailableError: if it takes longer.
+        :raises ServiceUnavailableError: after ``silence_timeout`` seconds without one.
         :raises SalesforceStreamError: if the call has ended, for any reason.
         """
         try:
@@ -125,9 +122,9 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
         """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
         A keepalive is an empty batch. At most 100 events are outstanding at any time. The client requests more only
-        when the caller asks for the next batch, so that no more than 100 are in memory, and never more than ``limit``
-        in total. After 60 seconds without outstanding events or requests Salesforce ends the stream, with a retriable
-        error. Closing the generator, or cancelling the task that waits for it, ends the call at Salesforce too.
+        when the caller asks for the next batch, so that no more than 100 are in memory. After 60 seconds without
+        outstanding events or requests Salesforce ends the stream, with a retriable error. Closing the generator, or
+        cancelling the task that waits for it, ends the call at Salesforce too.
 
         :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
         :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce sends
@@ -146,13 +143,10 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
         """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
 
         So the next stream begins with the same events, until a stream commits; and Salesforce ends this one after 1,800
-        seconds, with a retriable error. A managed subscription supports one stream at a time.
+        seconds, with a retriable error.
 
         :param limit: as for :meth:`subscribe`; or a :class:`Credit`, with which the caller can exclude events.
-        :param silence_timeout: as for :meth:`subscribe`.
-        :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SubscriptionBusyError: if another stream holds the managed subscription.
-        :raises SalesforceStreamError: if the stream ends for another reason.
         """
         name = subscription.description
         check_amounts(name, None if isinstance(limit, Credit) else limit, silence_timeout=silence_timeout)

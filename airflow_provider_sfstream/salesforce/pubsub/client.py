@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
-from airflow_provider_sfstream.salesforce.events import Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import Responses, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
 from airflow_provider_sfstream.salesforce.network.tls import ssl_context
@@ -37,7 +37,6 @@ from airflow_provider_sfstream.salesforce.pubsub.managed_stream import (
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Subscription,
-    check_amounts,
     check_arguments,
     check_topic,
     first_request,
@@ -132,13 +131,11 @@ class PubSubClient(PubSubConnection):
                 f"Cause: {error}"
             ) from None
 
-    def get_schema(self, schema_id: str) -> str:
+    def schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``. Send one request for each id."""
         return self._schemas.get(schema_id)
 
-    def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``; the drain's name for :meth:`get_schema`."""
-        return self._schemas.get(schema_id)
+    get_schema = schema
 
     def encoder(self, topic: str) -> EventEncoder:
         """Return the encoder of events for the newest schema of ``topic``.
@@ -156,11 +153,7 @@ class PubSubClient(PubSubConnection):
         return EventEncoder(self.get_schema(info.schema_id), info.schema_id, created_by=created_by)
 
     def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
-        """Return events with these values by field name; see :class:`EventEncoder` and :meth:`encoder`.
-
-        :raises SchemaError: if values do not fit the schema. Nothing was published.
-        :raises PublishError: if the topic is not one that this user can publish to.
-        """
+        """Return events with these values by field name; see :meth:`encoder` and :meth:`EventEncoder.encode`."""
         encoder = self.encoder(topic)
         return [encoder.encode(event) for event in values]
 
@@ -199,9 +192,8 @@ class PubSubClient(PubSubConnection):
     ) -> Responses:
         """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
 
-        A thread requests more events as soon as a response arrives, concurrently with the consumer, and no more than
-        ``limit`` in total. Memory is bounded: a slow consumer stops the requests. The first ``next`` returns the first
-        batch or raises any fault.
+        A thread requests more events as soon as a response arrives, concurrently with the consumer. A slow consumer
+        stops the requests, so that memory is bounded. The first ``next`` returns the first batch or raises any fault.
 
         :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
         :param idle_timeout: seconds without a response after which ``None`` is yielded, repeatedly.
@@ -217,11 +209,7 @@ class PubSubClient(PubSubConnection):
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-        :param clock: returns monotonic seconds.
-        :raises SalesforceStreamError: if the login failed.
-        """
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if that is impossible."""
         return self.measure_time(clock)
 
     def _batches(self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
@@ -245,10 +233,6 @@ class PubSubClient(PubSubConnection):
     ) -> ManagedStream:
         """Open the stream of a managed subscription; see :class:`ManagedStream`. The caller closes it.
 
-        A managed subscription supports one stream at a time. The first ``next`` raises faults of the stream.
-
-        :param limit: events to request over the whole stream; the iteration ends when they have been returned.
-        :param idle_timeout: seconds without a response after which ``None`` is returned, repeatedly.
         :param recommit: a committed replay ID, which the keepalive commits again until the first acknowledgement.
         :param commit_keepalive: seconds without a commit after which the committed replay ID is committed again.
         :raises ConfigurationError: if an argument is invalid. Nothing was contacted.

@@ -47,16 +47,13 @@ class ManagedStream(Subscription):
     ``idle_timeout`` seconds without either. A response to a commit only counts as neither. A limit ends the iteration,
     but not the stream, so that the caller can commit the events.
 
-    :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. The next
-        ``next`` returns events that arrive meanwhile. All requests use one queue, in order.
+    :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates.
 
     Salesforce ends a stream on which nothing was committed for 1,800 seconds. So this class commits the last
     acknowledged replay ID again with the first response after ``commit_keepalive`` seconds without a commit. Before the
     first acknowledgement it commits ``recommit``; without that the stream ends, with a retriable error.
 
     :param limit: events to request in total; ``None``: no limit.
-    :param recommit: a committed replay ID.
-    :param clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -148,7 +145,6 @@ class ManagedStream(Subscription):
     def wait_for_commit(self, replay_id: bytes, timeout: float) -> None:
         """Wait until the commit of ``replay_id``, or a later one, is acknowledged.
 
-        :param timeout: seconds to wait at most.
         :raises CommitError: if the response is an error. The stream continues.
         :raises ServiceUnavailableError: if no response arrives in time, or the stream ends before. The result of the
             commit is unknown until the next stream: its start shows the committed position.

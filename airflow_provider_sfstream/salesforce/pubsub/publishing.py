@@ -76,10 +76,7 @@ class EventEncoder:
         self.field_names = frozenset(self._fields)
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Raise if names are not fields of the event.
-
-        :raises SchemaError: naming them, and the fields that it has.
-        """
+        """Raise :class:`SchemaError` if names are not fields of the event."""
         unknown = sorted(set(names) - self.field_names)
         if unknown:
             names = ", ".join(sorted(self.field_names))
@@ -143,8 +140,7 @@ def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest
             f"{topic}: {len(too_large)} of {len(events)} events are over 1 MB, the first at index {too_large[0]}. "
             "Reduce their size. Nothing was published."
         )
-    groups = grouped(events, size_of)
-    return [PublishRequest(topic_name=topic, events=map(_message, group)) for group in groups]
+    return [PublishRequest(topic_name=topic, events=map(_message, group)) for group in grouped(events, size_of)]
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -181,9 +177,7 @@ def results(topic: str, request: PublishRequest, response: PublishResponse) -> l
         )
     published = []
     for event, result in zip(request.events, response.results, strict=True):
-        error: SalesforceStreamError | None = None
-        if result.HasField("error"):
-            error = error_from_result(result.error.msg, topic=topic)
+        error = error_from_result(result.error.msg, topic=topic) if result.HasField("error") else None
         published.append(PublishedEvent(event.id, None if error else result.replay_id, error))
     return published
 

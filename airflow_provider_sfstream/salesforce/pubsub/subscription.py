@@ -15,11 +15,10 @@ from airflow_provider_sfstream.exceptions import (
     InvalidReplayIdError,
     InvalidTopicError,
     ProtocolError,
-    SalesforceStreamError,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
-from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, Responses, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.pubsub.channel import call_metadata, error_from_call
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     FetchRequest,
@@ -48,10 +47,7 @@ _Arrival = tuple[int, Response, int]
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic`` if the Pub/Sub API supports its name.
-
-    :raises InvalidTopicError: if it does not. Nothing was contacted.
-    """
+    """Return ``topic``; raise :class:`InvalidTopicError` if the Pub/Sub API does not support its name."""
     if Topic.parse(topic).api != "pubsub":
         raise InvalidTopicError(
             f"{topic}: the Pub/Sub API does not support this topic; the Streaming API does. Nothing was read or moved."
@@ -62,7 +58,6 @@ def check_topic(topic: str) -> str:
 def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
     """Raise if an argument of a subscription is invalid, before anything is contacted.
 
-    :param seconds: the arguments that are times to wait, by name.
     :raises ConfigurationError: naming the first invalid one.
     """
     check_topic(topic)
@@ -77,19 +72,6 @@ def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **s
     check_amounts(topic, limit, **seconds)
 
 
-def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
-    """Raise if a limit or a time to wait is invalid; see :func:`check_arguments`.
-
-    :param name: the topic or subscription, for messages.
-    :raises ConfigurationError: naming the first invalid one.
-    """
-    if limit is not None and limit < 1:
-        raise ConfigurationError(f"{name}: limit={limit} must be at least 1, or None. Nothing was read.")
-    for argument, value in seconds.items():
-        if not value > 0:
-            raise ConfigurationError(f"{name}: {argument}={value} must be over 0 seconds. Nothing was read.")
-
-
 def first_request(topic: str, after: bytes | StartFrom) -> FetchRequest:
     """Return the request that opens a subscription, without a number of events."""
     if isinstance(after, StartFrom):
@@ -100,7 +82,6 @@ def first_request(topic: str, after: bytes | StartFrom) -> FetchRequest:
 def response_batch(name: str, response: Response, received_at: int) -> EventBatch:
     """Return the columns of a response that arrived at ``received_at`` (nanoseconds since the epoch).
 
-    :param name: the topic or subscription, for messages.
     :raises ProtocolError: if a replay ID is invalid, so that a later run could not resume from it.
 
     The generated parser and one loop over its events cost 0.4 µs an event; walking the wire format by hand, twice that.
@@ -148,11 +129,9 @@ class Subscription:
     reads, it resumes. After 60 seconds without outstanding events or requests Salesforce ends the stream, with a
     retriable error.
 
-    :param open_call: the multi-callable of the RPC; each response is a pair with its bytes on the wire, as from
-        :func:`sized_response`.
+    :param open_call: the multi-callable of the RPC; each response is a pair with its bytes on the wire.
     :param name: the topic, or another name of the stream, for messages.
-    :param opening: the first request, without a number of events.
-    :param following: the fields of all later requests.
+    :param opening: the first request, without a number of events. ``following``: the fields of all later requests.
     :param limit: events to request in total; ``None``: no limit.
     """
 
@@ -230,17 +209,14 @@ class Subscription:
                 if finished:
                     end = None
                     break
-                self._wait_for_room()
+                with self._lock:
+                    self._has_room.wait_for(lambda: self._is_closed or self._bytes_waiting < MOST_BYTES_READ)
         except grpc.RpcError:
-            end = self._fault()
+            end = error_from_call(self._call, self._name)
         except Exception as error:  # raised in the consumer, which must not wait forever
             end = error
         self._requests.put(None)
         self._deliver_end(end)
-
-    def _wait_for_room(self) -> None:
-        with self._lock:
-            self._has_room.wait_for(lambda: self._is_closed or self._bytes_waiting < MOST_BYTES_READ)
 
     def _is_finished(self) -> bool:
         """Return whether all expected responses were read. The caller holds the lock."""
@@ -259,6 +235,3 @@ class Subscription:
         number = self._credit.request()
         if number:
             self._requests.put(self._request_of(num_requested=number, **self._following))
-
-    def _fault(self) -> SalesforceStreamError:
-        return error_from_call(self._call, self._name)

@@ -1,14 +1,12 @@
 """Wait until the Pub/Sub API has applied a change of a managed event subscription, up to about two minutes.
 
-Only the Pub/Sub API reports this state. So this module subscribes: while the API has not applied the creation, it
-answers "not found"; while it has not applied a start, "stopped" (Pub/Sub API guide, "Managed Event Subscriptions"). The
-module closes a successful subscription immediately, and commits nothing: Salesforce delivers its events again to the
-next consumer.
+Only the Pub/Sub API reports this state: to a subscriber it answers "not found" until it has applied the creation, and
+"stopped" until it has applied a start (Pub/Sub API guide, "Managed Event Subscriptions"). A successful subscription is
+closed immediately and commits nothing: Salesforce delivers its events again to the next consumer.
 
-Until then it is the one consumer that a managed subscription supports. It never replaces an active consumer (an active
-consumer is an answer too), but one that subscribes at that moment has to wait, at Salesforce for up to 15 seconds. So
-use this module only when no consumer can use the subscription yet: right after it was created, started, stopped or
-deleted.
+It never replaces an active consumer (an active consumer is an answer too), but one that subscribes at that moment has
+to wait for up to 15 seconds. So use this module only when no consumer can use the subscription yet: right after it was
+created, started, stopped or deleted.
 """
 
 from __future__ import annotations

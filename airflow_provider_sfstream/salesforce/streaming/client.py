@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from airflow_provider_sfstream.exceptions import ContactError
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
-from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
@@ -78,10 +78,7 @@ class StreamingClient:
         self._client.renew_session()
 
     def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or if Salesforce returns none.
-
-        Send one request for each id.
-        """
+        """Return the Avro schema JSON of ``schema_id``; see :meth:`AsyncStreamingClient.schema`."""
         return self._loop.run(self._client.schema(schema_id))
 
     def check(self, topic: str | None = None) -> None:
@@ -110,11 +107,7 @@ class StreamingClient:
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-        :param clock: returns monotonic seconds.
-        :raises SalesforceStreamError: if the login failed.
-        """
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if that is impossible."""
         return self._client.measure_time(clock)
 
     def subscribe(
@@ -131,23 +124,20 @@ class StreamingClient:
         Memory is bounded: at most ``max_pending_count`` messages and the network's buffers wait for a slow consumer.
         The first ``next`` connects, and raises faults of the connection.
 
-        :param limit: events to yield over the whole subscription, at most; further events are discarded.
+        :param limit: and ``answer_within``: see :meth:`AsyncStreamingClient.subscribe`.
         :param idle_timeout: seconds without a response on an active subscription after which ``None`` is yielded,
             repeatedly.
-        :param answer_within: see :meth:`AsyncStreamingClient.subscribe`.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises RuntimeError: if an event loop runs in this thread.
         :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, after, limit, idle_timeout=idle_timeout)
-        return self._batches(topic, after, limit, idle_timeout, answer_within)
-
-    def _batches(
-        self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
-    ) -> Responses:
         responses = self._client.subscribe(
             topic, after, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
         )
+        return self._batches(topic, responses, idle_timeout)
+
+    def _batches(self, topic: str, responses: AsyncResponses, idle_timeout: float) -> Responses:
         reader = ReadAhead(responses)
         self._open[reader] = topic
         try:

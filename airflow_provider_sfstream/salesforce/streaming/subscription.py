@@ -24,7 +24,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import Session
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
-from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_integer, replay_id_to_integer
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import NoAnswerError, SessionAuthenticator
@@ -43,15 +43,10 @@ _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
 def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> int:
     """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2.
 
-    :param seconds: the arguments that are times to wait, by name.
     :raises ConfigurationError: naming the first invalid argument. Nothing was contacted.
     """
     Topic.parse(topic, "streaming")
-    if limit is not None and limit < 1:
-        raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
-    for name, value in seconds.items():
-        if not value > 0:
-            raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
+    check_amounts(topic, limit, **seconds)
     if isinstance(after, StartFrom):
         if after not in _REPLAY_OPTIONS:
             raise ConfigurationError(f"{topic}: the Streaming API stores no committed position. Nothing was read.")
@@ -124,17 +119,8 @@ class StreamingSubscription:
     :param session: source of the token of ``authenticator``; it records the token if Salesforce refused it.
     """
 
-    def __init__(
-        self,
-        cometd: CometdClient,
-        authenticator: SessionAuthenticator,
-        session: Session,
-        topic: str,
-    ) -> None:
-        self._cometd = cometd
-        self._authenticator = authenticator
-        self._session = session
-        self._topic = topic
+    def __init__(self, cometd: CometdClient, authenticator: SessionAuthenticator, session: Session, topic: str) -> None:
+        self._cometd, self._authenticator, self._session, self._topic = cometd, authenticator, session, topic
         self._closed = False
 
     async def open(self, *, subscribe: bool = True) -> None:

@@ -103,12 +103,12 @@ class DrainProgress:
 
 
 class ProgressReporter:
-    """Reporter that calls ``tell`` with a :class:`DrainProgress` about every ten seconds."""
+    """Reporter that calls ``report`` with a :class:`DrainProgress` about every ten seconds."""
 
     def __init__(
-        self, tell: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]
+        self, report: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]
     ) -> None:
-        self._report = tell
+        self._report = report
         self._clock = clock
         self._now = now
         self._reported_at = clock()

@@ -136,8 +136,6 @@ class Comparison:
 
     :param stream: the managed stream. Its limit is raised by the number of events that are discarded here.
     :param managed: its responses without the events that are already stored.
-    :param after: position of the ordinary subscription, or ``EARLIEST`` after a loss.
-    :param limit: number of events to yield.
     :param patience: seconds to wait for the first event of the managed stream, after the ordinary one delivered it.
     """
 

@@ -47,8 +47,6 @@ class SlotWait:
 
     Salesforce releases it within 15 seconds after a clean end of the stream, and about 15 minutes after its connection
     was lost without a close. No client can release it sooner.
-
-    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
 
     name: str
@@ -90,8 +88,7 @@ class SlotWait:
 def may_deliver(topic: str, event: str) -> bool:
     """Return whether a topic can deliver an event with this API name.
 
-    Exact for the topic of one event. The members of a channel are unknown here: only the kind of event is compared,
-    platform event or change event.
+    The members of a channel are unknown here: only the kind is compared, platform event or change event.
     """
     kind, name = topic.lower().split("/")[1:]
     event = event.lower()
@@ -103,8 +100,6 @@ def may_deliver(topic: str, event: str) -> bool:
 class TopicCheck:
     """Check of the events of a managed subscription against a topic, once for each schema.
 
-    :param name: the subscription, for messages.
-    :param schema: returns the Avro schema JSON of a schema ID.
     :param is_proven: the record of the subscription was read and names the topic. A schema that is temporarily
         unavailable then causes no failure.
     """
@@ -180,7 +175,6 @@ class ExclusiveStream:
         """Yield the responses of a new stream; wait while another one holds the subscription.
 
         :param recommit: a replay ID that is known to be committed.
-        :raises ConfigurationError: if the stream delivers events of another topic.
         """
         while True:
             self.close()

@@ -14,12 +14,13 @@ from airflow_provider_sfstream.salesforce.events import (
     PayloadEncoding,
     Responses,
     StartFrom,
+    check_amounts,
 )
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
-from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
+from airflow_provider_sfstream.salesforce.pubsub.subscription import check_topic
 from airflow_provider_sfstream.streams.managed.committer import Committer
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
@@ -51,8 +52,7 @@ class ManagedSource:
 
     With a replay ID as start, the position that Salesforce stores is not trusted: Salesforce can drop it, and others
     can move it. Events are read from an ordinary subscription to the topic until the managed stream is found to
-    continue with the same event; see :class:`~airflow_provider_sfstream.streams.managed.continuation.Comparison`.
-    ``COMMITTED`` begins where Salesforce continues.
+    continue with the same event (:class:`Comparison`). ``COMMITTED`` begins where Salesforce continues.
 
     Salesforce delivers events again that were not committed. Those that the reader already has are skipped:
     ``subscribe`` with a replay ID that this object has yielded yields the events after it. Before the first yield, the
@@ -142,10 +142,10 @@ class ManagedSource:
     def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> bool:
         """Commit ``replay_id``, up to which every event is durable, and wait until Salesforce continues after it.
 
-        Uses the open stream if that has delivered ``replay_id``. Otherwise it reads a new one, without storing events,
-        until ``replay_id`` is delivered again, and commits there. It stops without a commit if Salesforce is past it:
-        then an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are retried.
-        A source that has yielded nothing uses ``is_landed``. Without that it reads until it is caught up.
+        Uses the open stream if that has delivered ``replay_id``; else it reads a new one, without storing events, until
+        ``replay_id`` is delivered again (if this has yielded nothing: as ``is_landed`` decides, else until caught up).
+        It stops without a commit if Salesforce is past it: an earlier commit was carried out, and only its
+        acknowledgement was lost. Retriable faults are retried.
 
         :param timeout: seconds before it fails; if the position had moved, seconds without an event.
         :returns: ``False`` if Salesforce continues at another position, and that could not be changed. Nothing is lost:

@@ -45,7 +45,7 @@ async def arrivals(
     Retry transient faults without limit: resume from the last replay ID received, after a jittered, doubling pause of
     at most 30 seconds, or immediately after a refused session, which is renewed first.
 
-    :param limit: number of events to request in total; the iteration ends when they were received. ``None``: no limit.
+    :param limit: number of events to request in total; the iteration ends when they were received.
     :param unpinned: start of the next subscription after a fault, if a ``LATEST`` start received no replay ID yet.
     :raises ReplayIdLostError: the last replay ID received can no longer be read.
     :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
@@ -88,8 +88,7 @@ def _new_part(cursor: Cursor, response: EventBatch, confirms_positions: bool) ->
     cursor.answered()
     if len(response) == 0:
         cursor.advance(response)
-        names_position = response.pending > 0 and bool(response.latest_replay_id)
-        return response if not confirms_positions or names_position else None
+        return response if not confirms_positions or response.confirms_position else None
     new_part = cursor.without_known(response)
     if len(new_part) == 0:
         return None

@@ -48,7 +48,6 @@ def poll(
 
     :param after: a replay ID, or ``EARLIEST``. A poll at ``LATEST`` finds no events.
     :param idle_timeout: seconds without an event after which a poll ends, once the server has answered after them.
-    :param clock: monotonic seconds. ``now`` is the time of day.
     :raises ContactError: the server does not answer.
     :raises SalesforceStreamError: any other fault; the next poll may succeed if it is retriable.
     """

@@ -32,11 +32,7 @@ _LONGEST_QUOTATION = 500
 
 
 class HttpError(TransportError):  # type: ignore[misc]
-    """HTTP error of Salesforce, or of an intermediary, in place of Bayeux messages.
-
-    :param status: the HTTP status.
-    :param text: the beginning of the body, at most 500 characters.
-    """
+    """HTTP error of Salesforce, or of an intermediary, in place of Bayeux messages. ``text``: the start of the body."""
 
     def __init__(self, message: str, status: int, text: str = "") -> None:
         super().__init__(message)
@@ -114,10 +110,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 class Response:
-    """The response to ``request``. ``events`` is a counter for its reader.
-
-    :param json_loads: parses the text of one message.
-    """
+    """The response to ``request``. ``events`` is a counter for its reader."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: Message, json_loads: JsonLoads) -> None:
         self.request = request

@@ -54,8 +54,6 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     again. So any fault ends the session permanently: received messages stay in the queue, in order and without a gap,
     followed by the error. The application opens a new session from its durable position.
 
-    :param queue: the queue of event messages.
-    :param http: options of requests.
     :param held: requested seconds for which the server holds a ``/meta/connect``. It may hold it longer. ``None``: the
         server's default.
     """
