@@ -34,7 +34,8 @@ from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
 from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
-from airflow_provider_sfstream.salesforce.pubsub.subscription import response_batch, sized_response
+from airflow_provider_sfstream.salesforce.pubsub.subscription import response_batch
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import FetchResponse
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.salesforce.rest import client as rest
 from airflow_provider_sfstream.salesforce.rest.records import _Progress
@@ -140,7 +141,7 @@ def cometd(body: bytes) -> int:
 
 
 def grpc_response(wire: bytes) -> int:
-    return len(response_batch("/event/Order__e", sized_response(wire)[1], 1))
+    return len(response_batch("/event/Order__e", FetchResponse.FromString(wire), 1))
 
 
 def errors(given: tuple[Any, ...]) -> str:

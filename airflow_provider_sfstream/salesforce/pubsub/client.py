@@ -32,7 +32,6 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import (
     COMMIT_KEEPALIVE,
     ManagedStream,
-    sized_managed_response,
 )
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
@@ -40,7 +39,6 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     check_arguments,
     check_topic,
     first_request,
-    sized_response,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.schemas import SchemaCache
@@ -73,15 +71,9 @@ class PubSubClient(PubSubConnection):
         super().__init__(token_provider, **settings)
         self._channel = self._open_channel(grpc)
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
-        self._subscribe = self._channel.stream_stream(
-            "/eventbus.v1.PubSub/Subscribe",
-            request_serializer=messages.FetchRequest.SerializeToString,
-            response_deserializer=sized_response,
-        )
-        self._managed_subscribe = self._channel.stream_stream(
-            "/eventbus.v1.PubSub/ManagedSubscribe",
-            request_serializer=messages.ManagedFetchRequest.SerializeToString,
-            response_deserializer=sized_managed_response,
+        self._subscribe = self._sized_call("Subscribe", messages.FetchRequest, messages.FetchResponse)
+        self._managed_subscribe = self._sized_call(
+            "ManagedSubscribe", messages.ManagedFetchRequest, messages.ManagedFetchResponse
         )
         self._schemas = SchemaCache(self._load_schema)
 
@@ -248,6 +240,14 @@ class PubSubClient(PubSubConnection):
             idle_timeout=idle_timeout,
             recommit=recommit,
             commit_keepalive=commit_keepalive,
+        )
+
+    def _sized_call(self, rpc: str, request: Any, response: Any) -> Callable[..., Any]:
+        """Return the multi-callable of a streaming RPC, whose responses are pairs with their bytes on the wire."""
+        return self._channel.stream_stream(  # type: ignore[no-any-return]
+            f"/eventbus.v1.PubSub/{rpc}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=lambda data: (len(data), response.FromString(data)),
         )
 
     def _load_schema(self, schema_id: str) -> str:

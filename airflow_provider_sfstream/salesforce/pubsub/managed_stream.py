@@ -34,11 +34,6 @@ def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
     return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
 
 
-def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
-    """Return a ManagedFetchResponse and the bytes it took on the wire: the deserializer of the call."""
-    return len(data), ManagedFetchResponse.FromString(data)
-
-
 class ManagedStream(Subscription):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 

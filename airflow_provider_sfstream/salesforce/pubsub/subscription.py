@@ -116,11 +116,6 @@ def response_batch(name: str, response: Response, received_at: int) -> EventBatc
     )
 
 
-def sized_response(data: bytes) -> tuple[int, FetchResponse]:
-    """Return a FetchResponse and the bytes it took on the wire: the deserializer of the Subscribe call."""
-    return len(data), FetchResponse.FromString(data)
-
-
 class Subscription:
     """An open Subscribe call, and the base of other calls that deliver events.
 

@@ -169,15 +169,9 @@ class AsyncStreamingClient(AsyncOrgClient):
     ) -> AsyncIterator[StreamingSubscription]:
         self._check_open()
         token = await self._session.atoken()
-        authenticator = SessionAuthenticator(self._session)
-        cometd = CometdClient(
-            authenticator,
-            replay=ReplayFrom(replay_id),
-            proxy=proxy_for(token.instance_url, self._proxies),
-            held=held,
-            **self._cometd_arguments,
-        )
-        subscription = StreamingSubscription(cometd, authenticator, self._session, topic)
+        proxy = proxy_for(token.instance_url, self._proxies)
+        cometd = self.cometd_client(replay=ReplayFrom(replay_id), proxy=proxy, held=held)
+        subscription = StreamingSubscription(cometd, self._session, topic)
         self._subscriptions.add(subscription)
         try:
             await subscription.open(subscribe=subscribe)

@@ -116,11 +116,12 @@ def _honour_cancellation() -> None:
 class StreamingSubscription:
     """A CometD session that is subscribed to one topic. Its methods raise only this package's errors.
 
-    :param session: source of the token of ``authenticator``; it records the token if Salesforce refused it.
+    :param cometd: a client with a :class:`SessionAuthenticator` of ``session``, which records a refused token.
     """
 
-    def __init__(self, cometd: CometdClient, authenticator: SessionAuthenticator, session: Session, topic: str) -> None:
-        self._cometd, self._authenticator, self._session, self._topic = cometd, authenticator, session, topic
+    def __init__(self, cometd: CometdClient, session: Session, topic: str) -> None:
+        self._cometd, self._session, self._topic = cometd, session, topic
+        self._authenticator: SessionAuthenticator = cometd.auth
         self._closed = False
 
     async def open(self, *, subscribe: bool = True) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.exceptions import ProtocolError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.pubsub.subscription import first_request, response_batch, sized_response
+from airflow_provider_sfstream.salesforce.pubsub.subscription import first_request, response_batch
 
 EVENTS = st.lists(
     st.tuples(st.binary(min_size=1, max_size=20), st.text(max_size=40), st.text(max_size=30), st.binary(max_size=300)),
@@ -49,9 +49,7 @@ def test_columns_equal_the_fields_on_the_wire(
         wire += chunk(1, chunk(1, event + unknown) + unknown + chunk(2, replay_id))
     wire += chunk(2, latest) + chunk(3, b"rpc") + tag(4, 0) + varint(pending) + unknown
 
-    size, response = sized_response(wire)
-    batch = response_batch("/event/Order__e", response, 7)
-    assert size == len(wire)
+    batch = response_batch("/event/Order__e", messages.FetchResponse.FromString(wire), 7)
     assert batch.replay_ids == [event[0] for event in events]
     assert batch.event_ids == [event[1] or None for event in events]
     assert batch.schema_ids == [event[2] for event in events]
@@ -61,7 +59,7 @@ def test_columns_equal_the_fields_on_the_wire(
 
 
 def test_missing_fields_are_empty() -> None:
-    batch = response_batch("/event/Order__e", sized_response(chunk(1, chunk(2, b"8")))[1], 1)
+    batch = response_batch("/event/Order__e", messages.FetchResponse.FromString(chunk(1, chunk(2, b"8"))), 1)
     assert batch.replay_ids == [b"8"]
     assert batch.event_ids == [None]
     assert batch.payloads == [b""]
@@ -78,7 +76,7 @@ def test_missing_fields_are_empty() -> None:
 )
 def test_response_with_an_unusable_replay_id_is_refused(wire: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"^/event/Order__e: .* The response was discarded") as raised:
-        response_batch("/event/Order__e", sized_response(wire)[1], 1)
+        response_batch("/event/Order__e", messages.FetchResponse.FromString(wire), 1)
     assert not raised.value.retriable
 
 
