@@ -24,15 +24,8 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
 from airflow_provider_sfstream.salesforce.network.tls import ssl_context
 from airflow_provider_sfstream.salesforce.pubsub import publishing
-from airflow_provider_sfstream.salesforce.pubsub.channel import (
-    PubSubConnection,
-    call_metadata,
-    error_from_call,
-)
-from airflow_provider_sfstream.salesforce.pubsub.managed_stream import (
-    COMMIT_KEEPALIVE,
-    ManagedStream,
-)
+from airflow_provider_sfstream.salesforce.pubsub.channel import PubSubConnection, call_metadata, error_from_call
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import COMMIT_KEEPALIVE, ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Subscription,

@@ -32,13 +32,7 @@ from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
-from airflow_provider_sfstream.streams.drain.limits import (
-    DrainLimits,
-    EventTimes,
-    MisdatedEventWarning,
-    StopReason,
-    cut,
-)
+from airflow_provider_sfstream.streams.drain.limits import Cut, DrainLimits, EventTimes, StopReason, cut
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.event_times import TimeReaders
@@ -300,3 +294,24 @@ class Drain:
             return self.position_time
         time = to_datetime(*self._event_times([self._last_event[0]], [self._last_event[1]]))
         return time and min(time, self.now())
+
+
+class MisdatedEventWarning:
+    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._is_logged = False
+
+    def stored(self, part: Cut) -> None:
+        """Log the warning if ``part``, which was stored, is the first with a misdated event."""
+        if part.misdated is None or self._is_logged:
+            return
+        self._is_logged = True
+        time = to_datetime(part.misdated)
+        log.warning(
+            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
+            "The event was landed and did not end the drain at 'until'. Correct that clock.",
+            self._topic,
+            f"{part.misdated} ms (after the year 9999)" if time is None else time.isoformat(),
+        )

@@ -20,12 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.replay_ids import is_later
-from airflow_provider_sfstream.streams.managed.continuation import (
-    Comparison,
-    DeliveredEvents,
-    IsLanded,
-    Redelivery,
-)
+from airflow_provider_sfstream.streams.managed.continuation import Comparison, DeliveredEvents, IsLanded, Redelivery
 from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
 log = logging.getLogger(__name__)

@@ -21,11 +21,7 @@ from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin, is_loopback
-from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
-    JsonLoads,
-    MessageSplitter,
-    parse_message,
-)
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonLoads, MessageSplitter, parse_message
 
 Message = dict[str, Any]
 _LONGEST_QUOTATION = 500

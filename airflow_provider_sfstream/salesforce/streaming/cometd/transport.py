@@ -7,12 +7,7 @@ import contextlib
 from typing import Any, cast
 
 import aiohttp
-from aiocometd.constants import (
-    CONNECT_MESSAGE,
-    DISCONNECT_MESSAGE,
-    ConnectionType,
-    TransportState,
-)
+from aiocometd.constants import CONNECT_MESSAGE, DISCONNECT_MESSAGE, ConnectionType, TransportState
 from aiocometd.exceptions import TransportInvalidOperation
 from aiocometd.transports.base import TransportBase
 from aiocometd.utils import get_error_code, is_event_message
