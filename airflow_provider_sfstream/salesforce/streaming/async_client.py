@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 from aiosfstream import ReplayOption
 
+from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError, SessionExpiredError
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
 from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
+from airflow_provider_sfstream.salesforce.errors.streaming import error_from_status
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, aread
 from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
-from airflow_provider_sfstream.salesforce.streaming.event_schemas import event_schema
 from airflow_provider_sfstream.salesforce.streaming.subscription import (
     CLOSED,
     MOST_EVENTS_OF_A_BATCH,
     StreamingSubscription,
     check_arguments,
 )
+
+log = logging.getLogger(__name__)
+
+SCHEMA_TIMEOUT = 30.0
+"""Seconds for the request of a schema."""
 
 
 class AsyncStreamingClient(AsyncOrgClient):
@@ -97,7 +109,7 @@ class AsyncStreamingClient(AsyncOrgClient):
             return None
         token = await self._session.atoken()
         with self._session.using(token):
-            return await event_schema(
+            return await _event_schema(
                 token, schema_id, api_version=self.api_version, context=self._ssl, proxies=self._proxies
             )
 
@@ -179,3 +191,56 @@ class AsyncStreamingClient(AsyncOrgClient):
         finally:
             self._subscriptions.discard(subscription)
             await subscription.aclose()
+
+
+async def _event_schema(
+    token: AccessToken, schema_id: str, *, api_version: str, context: ssl.SSLContext, proxies: Mapping[str, str]
+) -> str | None:
+    """Return the schema of a payload over REST, the same as the Pub/Sub API's GetSchema returns (Platform Events
+    Developer Guide, "Get the Event Schema", ``payloadFormat=COMPACT``).
+
+    JSON payloads can be read without a schema. So a schema that Salesforce does not return (the user may not call REST,
+    the ID is unknown) is no error: it is ``None``, with a warning in the log.
+
+    :raises SessionExpiredError: if Salesforce refuses the token.
+    :raises ServiceUnavailableError: if Salesforce cannot be reached.
+    """
+    status, text = await _response(token, schema_id, api_version=api_version, context=context, proxies=proxies)
+    if status != httpx.codes.OK:
+        log.warning(
+            "Salesforce did not return the schema %s of JSON events (HTTP %d); the events are read without it. To "
+            "store the schema with them, grant the user the permission 'API Enabled' and read access to the event.",
+            schema_id,
+            status,
+        )
+        return None
+    try:
+        parse(text)
+    except SchemaError as error:
+        log.warning("The schema %s of JSON events is invalid; the events are read without it. %s", schema_id, error)
+        return None
+    return text
+
+
+async def _response(
+    token: AccessToken, schema_id: str, *, api_version: str, context: ssl.SSLContext, proxies: Mapping[str, str]
+) -> tuple[int, str]:
+    path = f"services/data/v{api_version}/event/eventSchema/{quote(schema_id, safe='')}"
+    url = f"{token.instance_url}/{path}?payloadFormat=COMPACT"
+    headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
+    what = f"schema {schema_id}"
+    try:
+        # One client for each request: requests for schemas are rare, and an idle connection would be closed by then.
+        async with httpx.AsyncClient(
+            verify=context, timeout=SCHEMA_TIMEOUT, trust_env=False, proxy=proxy_for(url, proxies)
+        ) as client:
+            answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
+            response = await aread(answer, most_bytes=LARGEST_SCHEMA, most_seconds=SCHEMA_TIMEOUT)
+    except httpx.HTTPError as fault:
+        # Without the cause: it contains the request, and with it the token.
+        raise error_from_status(None, f"{type(fault).__name__}: {fault}", topic=what) from None
+    error = error_from_status(response.status_code, topic=what)
+    is_unavailable = response.status_code >= 400 and isinstance(error, ServiceUnavailableError)
+    if is_unavailable or isinstance(error, SessionExpiredError):
+        raise error
+    return response.status_code, response.text
