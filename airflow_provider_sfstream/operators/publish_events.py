@@ -19,6 +19,8 @@ from airflow_provider_sfstream.salesforce.topics import Topic
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_OUTCOMES = ("fail", "publish_again", "skip")
+
 
 class PublishEventsOperator(BaseOperator):
     """Publish rows as platform events through the Pub/Sub API, each once, and record the result of each event.
@@ -106,7 +108,7 @@ class PublishEventsOperator(BaseOperator):
             raise ConfigurationError("Set exactly one of rows, windows and table. Nothing was published.")
         check_choice("on_failure", on_failure, ("fail", "continue"))
         if not is_template(on_unknown_outcome):
-            _check_on_unknown_outcome(on_unknown_outcome)
+            check_choice("on_unknown_outcome", on_unknown_outcome, _OUTCOMES)
         if not is_template(topic):
             _check_topic(topic)
         super().__init__(**kwargs)
@@ -130,7 +132,7 @@ class PublishEventsOperator(BaseOperator):
         """Publish the rows; return their counts and result URLs."""
         with airflow_errors(self):
             _check_topic(self.topic)
-            _check_on_unknown_outcome(self.on_unknown_outcome)
+            check_choice("on_unknown_outcome", self.on_unknown_outcome, _OUTCOMES)
             return self._publish(context)
 
     def _publish(self, context: Context) -> dict[str, Any]:
@@ -187,7 +189,3 @@ def _check_topic(topic: str) -> None:
             f"topic={topic!r} does not accept events. Set the topic of a platform event: /event/Name__e. Nothing "
             "was read."
         )
-
-
-def _check_on_unknown_outcome(on_unknown_outcome: str) -> None:
-    check_choice("on_unknown_outcome", on_unknown_outcome, ("fail", "publish_again", "skip"))

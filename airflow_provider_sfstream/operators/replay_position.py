@@ -63,34 +63,29 @@ class CommitReplayPositionOperator(BaseOperator):
         from airflow_provider_sfstream.replay_windows.incremental import commit_window
 
         with airflow_errors(self):
-            if isinstance(self.window, dict) and self.window.get("mode") == "interval":
-                return self._leave_alone(self.window)
-            if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
+            window = self.window if isinstance(self.window, dict) else {}
+            is_backfill = window.get("mode") == "interval"
+            if not is_backfill and not {"manifest_url", "landing_url"} <= set(window):
                 raise ConfigurationError(
                     "window is not the result of a DrainReplayWindowOperator. Pass its XCom, for example "
                     "window=drain.output. The position was not moved."
                 )
-            catalog = open_landing(self.window["landing_url"], self.landing_conn_id)
+            catalog = open_landing(window["landing_url"], self.landing_conn_id)
             store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-            manifest = catalog.read_manifest_url(self.window["manifest_url"])
-            position = commit_window(manifest, store=store, catalog=catalog)
-        self.log.info(
-            "Window %s of %s is recorded; the position is %s.",
-            manifest.window.window_id,
-            manifest.stream,
-            hex_of(position.replay_id),
-        )
-        return {"window_id": manifest.window.window_id, "replay_id": hex_of(position.replay_id)}
-
-    def _leave_alone(self, interval: dict[str, Any]) -> dict[str, Any]:
-        """Return the position, which a backfill does not change."""
-        stream = Stream(**interval["stream"])
-        catalog = open_landing(interval["landing_url"], self.landing_conn_id)
-        position = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog).read(stream)
-        self.log.info(
-            "Nothing to record: the window is the result of a backfill, which does not move the position of %s.", stream
-        )
-        return {"window_id": None, "replay_id": hex_of(position.replay_id)}
+            if is_backfill:
+                stream, window_id = Stream(**window["stream"]), None
+                position = store.read(stream)
+                text = (
+                    "Nothing to record: the window is the result of a backfill, which does not move the position of %s."
+                )
+                self.log.info(text, stream)
+            else:
+                manifest = catalog.read_manifest_url(window["manifest_url"])
+                window_id = manifest.window.window_id
+                position = commit_window(manifest, store=store, catalog=catalog)
+                text = "Window %s of %s is recorded; the position is %s."
+                self.log.info(text, window_id, manifest.stream, hex_of(position.replay_id))
+        return {"window_id": window_id, "replay_id": hex_of(position.replay_id)}
 
 
 class ResetReplayPositionOperator(BaseOperator):

@@ -73,14 +73,14 @@ class DrainOutlets:
         """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded."""
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
-        facts = {**{key: result[key] for key in (_INTERVAL_KEYS if of_interval else _WINDOW_KEYS)}, **page}
+        facts = {key: result[key] for key in (_INTERVAL_KEYS if of_interval else _WINDOW_KEYS)} | page
         events = context["outlet_events"]
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)
         else:
             events[self.landed].add(landed_stream_asset(*_names(config)), facts)
         if not of_interval and StopReason(result["stop_reason"]).leaves_events:
-            facts = {**{key: result[key] for key in ("stream", "through", "stop_reason")}, **page}
+            facts = {key: result[key] for key in ("stream", "through", "stop_reason")} | page
             own = StreamUri(config.salesforce_conn_id, config.topic, api=config.api)
             for asset, topic in self.watches:
                 if topic == own:

@@ -84,23 +84,20 @@ class RefreshConfig:
 
     def plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
         """Return the tables to fetch, of those named, and which of their records. Check their choice of ``deletes``."""
+        from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
         from airflow_provider_sfstream.tables.replica.snapshots import check_deletes
 
-        plans = self._plans(snapshot, tables)
+        computed_fields = self.computed_fields or "on_fetch"
+        if self.scope == "dirty":
+            plans = plan_dirty(snapshot, tables, computed_fields)
+        elif self.scope == "computed":
+            plans = plan_all(snapshot, tables, "computed")
+        else:
+            plans = plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
         check_deletes({plan.name: plan.table for plan in plans}, self.deletes)
         for plan in plans:  # a job may remove this snapshot while tables are fetched
             plan.table.load_schema()
         return plans
-
-    def _plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
-        from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
-
-        computed_fields = self.computed_fields or "on_fetch"
-        if self.scope == "dirty":
-            return plan_dirty(snapshot, tables, computed_fields)
-        if self.scope == "computed":
-            return plan_all(snapshot, tables, "computed")
-        return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
 
     def job_config(self, refresh_url: str) -> ReplicaConfig:
         """Return the config of the ``replica`` job that merges fetched records."""

@@ -19,7 +19,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run, find_connection
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
@@ -123,7 +123,7 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
         return metrics
 
     def _get_hook(self) -> SparkSubmitHook:
-        if self._has_connection():
+        if find_connection(self._conn_id) is not None:
             hook = super()._get_hook()
         else:
             self.log.warning(
@@ -162,17 +162,6 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
             if self.spark_application != linked:
                 linked = self.spark_application
                 show_now(SparkUILink(), self, self._task_instance)
-
-    def _has_connection(self) -> bool:
-        from airflow.sdk import Connection
-
-        from airflow_provider_sfstream._airflow import AirflowNotFoundException
-
-        try:
-            Connection.get(self._conn_id)
-        except AirflowNotFoundException:
-            return False
-        return True
 
 
 def _resuming(durable: bool) -> dict[str, Any]:

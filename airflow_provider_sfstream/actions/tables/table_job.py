@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, Connection
 
+from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -109,16 +110,19 @@ def hash_key(hash_conn_id: str | None) -> str | None:
     """Return the password of an Airflow connection, ``None`` where none is named, or it has none."""
     if not hash_conn_id:
         return None
-    from airflow.sdk import Connection
-
-    from airflow_provider_sfstream._airflow import AirflowNotFoundException
-
-    try:
-        connection: Any = Connection.get(hash_conn_id)
-    except AirflowNotFoundException:
+    connection = find_connection(hash_conn_id)
+    if connection is None:
         raise ConfigurationError(
             f"The Airflow connection hash_conn_id={hash_conn_id!r} does not exist. Create it, with the key of hashes "
             "as its password. Nothing was written."
-        ) from None
+        )
     password: str | None = connection.password
     return password
+
+
+def find_connection(conn_id: str) -> Any:
+    """Return an Airflow connection, ``None`` if it does not exist."""
+    try:
+        return Connection.get(conn_id)
+    except AirflowNotFoundException:
+        return None
