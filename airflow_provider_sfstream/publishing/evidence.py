@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -44,7 +44,6 @@ def find_published(
     in_doubt: Collection[str],
     *,
     latest_arrival: float,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Evidence:
     """Read the topic for events in doubt until all are found or Salesforce confirms the end of the stream.
 
@@ -61,12 +60,12 @@ def find_published(
         return evidence
     witness = trail[-1] if len(trail) > 1 else None
     witness_found = False
-    settled_at = clock() + latest_arrival
+    settled_at = time.monotonic() + latest_arrival
     deadline = settled_at + CONFIRM_TIMEOUT
     log.info("%s: looking for %d events in doubt after replay ID %s.", topic, len(in_doubt), trail[0].replay_id.hex())
     with closing(client.subscribe(topic, trail[0].replay_id, idle_timeout=CONFIRM_TIMEOUT)) as responses:
         for batch in responses:
-            if batch is None or clock() > deadline:
+            if batch is None or time.monotonic() > deadline:
                 break
             for event_id, replay_id in zip(batch.event_ids, batch.replay_ids, strict=True):
                 witness_found |= witness == AcceptedEvent(event_id or "", replay_id)
@@ -74,7 +73,7 @@ def find_published(
                     evidence.found.setdefault(str(event_id), replay_id)
             if len(evidence.found) == len(in_doubt):
                 break
-            if not len(batch) and batch.pending and clock() >= settled_at:
+            if not len(batch) and batch.pending and time.monotonic() >= settled_at:
                 evidence.others_are_absent = witness_found
                 break
     return evidence

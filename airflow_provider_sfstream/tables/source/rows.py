@@ -95,11 +95,9 @@ def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-RAW = {name: type_ for name, type_ in QUARANTINE.items() if name != "reason"}
-"""Columns of the landing, and the origin of a row."""
 _FIXED: dict[RowKind, dict[str, ColumnType]] = {
     "decoded": ENVELOPE | PARTITIONS,
-    "raw": RAW,
+    "raw": {name: type_ for name, type_ in QUARANTINE.items() if name != "reason"},
     "quarantine": QUARANTINE,
 }
 

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.maintenance import upkeep
+from airflow_provider_sfstream.tables.maintenance import job
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics
 from airflow_provider_sfstream.tables.maintenance.job import maintain
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -391,7 +391,7 @@ def test_a_compaction_that_loses_a_conflict_is_retried(
 
     monkeypatch.setattr(TableOptimizer, "compact", losing)
     result = tables.maintain().tables["Order__e"]
-    assert (result.files, result.left is None) == ((1, True) if lost < upkeep._TRIES else (3, False))
+    assert (result.files, result.left is None) == ((1, True) if lost < job._TRIES else (3, False))
 
 
 def test_a_table_with_unsupported_features_is_skipped(tables: Tables) -> None:
