@@ -103,7 +103,7 @@ def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
 
 def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    from airflow_provider_sfstream.landing.documents import PositionFiles
+    from airflow_provider_sfstream.landing.replaced_files import PositionFiles
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
     if catalog is None:

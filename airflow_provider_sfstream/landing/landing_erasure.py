@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import StoredDocument
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.landing.row_groups import SCHEMA, PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records

@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
-from airflow_provider_sfstream.landing.documents import StoredDocument
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
+from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.landing.window_bounds import level_of
 from airflow_provider_sfstream.salesforce.streams import Stream

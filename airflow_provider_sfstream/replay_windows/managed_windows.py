@@ -24,8 +24,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT

@@ -26,7 +26,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, PositionConflictError
-from airflow_provider_sfstream.landing.documents import StoredDocument
+from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.replay_stores.base import conflict_message
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 

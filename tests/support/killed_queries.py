@@ -18,8 +18,8 @@ from pathlib import Path
 import psutil
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream

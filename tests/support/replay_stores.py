@@ -11,9 +11,9 @@ from pathlib import Path
 from sqlalchemy import URL, Engine
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore

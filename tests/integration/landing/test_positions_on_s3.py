@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from tests.integration.replay_stores import test_replay_store_contract
 from tests.support.replay_stores import StoreUnderTest

@@ -13,9 +13,9 @@ from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 from airflow_provider_sfstream.streams.source import EventBatch
 from tests.integration.landing.conftest import connect

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
-from airflow_provider_sfstream.landing.documents import PositionFiles
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.base import ReplayStore
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore

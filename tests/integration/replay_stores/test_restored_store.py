@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayStoreLostError
-from airflow_provider_sfstream.landing import documents
+from airflow_provider_sfstream.landing import replaced_files
 from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
@@ -218,7 +218,7 @@ def test_drain_killed_at_any_write_of_landing_or_store_stops_no_run(minutes: Min
     calls = [
         (minutes.under_test.catalog, "write_manifest"),
         (minutes.store, "advance"),
-        (documents, "replace_file"),
+        (replaced_files, "replace_file"),
     ]
     for after in (False, True):
         for nth in range(1, 4):

@@ -15,8 +15,8 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import PositionFiles
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows import landing, recorded_positions
