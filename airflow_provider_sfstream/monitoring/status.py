@@ -123,14 +123,21 @@ def drain_document(
     listed_gaps = {gap["detected_at"] for gap in document["gaps"]}
     for manifest in drained:
         window = manifest.window
-        hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
-        document["hours"][hour] = document["hours"].get(hour, 0) + window.event_count
+        if window.kind == "live" and "window" not in document:  # it reads the events of the backfill windows again
+            document = {name: value for name, value in document.items() if name not in _OF_BACKFILLS} | {"hours": {}}
         if window.gap is not None and window.gap.detected_at.isoformat() not in listed_gaps:
-            document["gaps"].append({**gap_line(window.gap), "task": task_document(window.run)})
+            since = _lost_since(document, window.gap)
+            document["gaps"].append({**gap_line(window.gap), "since": since, "task": task_document(window.run)})
         if window.kind == "live":
-            facts, fact_certainty = _live(manifest)
-            document |= facts
-            certainty |= fact_certainty
+            events, (facts, fact_certainty) = window.event_count, _live(manifest)
+        elif "window" not in document:
+            events, (facts, fact_certainty) = _backfilled(document, manifest)
+        else:  # its events are in live windows too, and its facts do not show how far the live windows are
+            continue
+        hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
+        document["hours"] = {**document["hours"], hour: document["hours"].get(hour, 0) + events}
+        document |= facts
+        certainty |= fact_certainty
     # Otherwise a run that only returns earlier windows would list their changes a second time.
     changes = [{**change, "at": at.isoformat()} for change in schema_changes] if drained else []
     oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
@@ -209,18 +216,56 @@ def window_line(manifest: Manifest) -> Document:
 def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
     """Return the facts of a stream after a live window, and their certainty."""
     window = manifest.window
-    facts: Document = {"window": window_line(manifest)}
-    certainty: dict[str, Certainty] = {}
+    facts, certainty = _read(manifest)
+    facts["window"] = window_line(manifest)
     if window.through is not None:
         facts["position"] = window.through.hex()
     if window.covered_until is not None:
         facts["confirmed_at"], certainty["confirmed_at"] = _text(window.covered_until), "proven"
+    return facts, certainty
+
+
+def _backfilled(document: Document, manifest: Manifest) -> tuple[int, tuple[Document, dict[str, Certainty]]]:
+    """Return the number of events that a backfill window adds to those counted, the facts, and their certainty.
+
+    Of two windows with the same start or the same end, one contains the other.
+    """
+    window, counted = manifest.window, document.get("backfilled", [])
+    after, through = (None if replay_id is None else replay_id.hex() for replay_id in (window.after, window.through))
+    known = max((count for start, end, count in counted if start == after or end == through), default=0)
+    facts, certainty = _read(manifest)
+    facts["backfilled"] = [*counted, [after, through, window.event_count]][-WINDOWS:]
+    latest = document.get("last_event_time")
+    if latest is not None and window.last_event_time is not None:
+        facts["last_event_time"] = _text(max(window.last_event_time, datetime.fromisoformat(latest)))
+    return max(window.event_count - known, 0), (facts, certainty)
+
+
+_OF_BACKFILLS = ("backfilled", "last_event_time", "contact_at")
+"""Facts of backfill windows, which the first live window replaces."""
+
+
+def _read(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
+    """Return the facts of any window, and their certainty."""
+    window = manifest.window
     # A finished drain had contact. If Salesforce's time could not be measured, use the worker's clock.
-    facts["contact_at"] = _text(window.contact_at or manifest.finished_at)
-    certainty["contact_at"] = "estimated" if window.contact_at is None else "proven"
+    facts: Document = {"contact_at": _text(window.contact_at or manifest.finished_at)}
+    certainty: dict[str, Certainty] = {"contact_at": "estimated" if window.contact_at is None else "proven"}
     if window.last_event_time is not None:
         facts["last_event_time"], certainty["last_event_time"] = _text(window.last_event_time), "estimated"
     return facts, certainty
+
+
+def _lost_since(document: Document, gap: Gap) -> str | None:
+    """Return the time since which events may be lost, for display: that of the last stored event, or of the gap.
+
+    A gap begins at a proven time, which may precede the last stored event by days.
+    """
+    since, event = gap.since, document.get("last_event_time")
+    if gap.after is not None and event is not None:
+        stored = min(datetime.fromisoformat(event), datetime.fromisoformat(document["contact_at"]))
+        since = stored if since is None else min(max(since, stored), gap.detected_at)
+    return _text(since)
 
 
 def gap_line(gap: Gap) -> Document:

@@ -40,7 +40,8 @@ class NewWindow:
     begins from. ``begins_at`` is the time that ``after`` was chosen to precede, ``published_from`` one before which no
     event after ``after`` was published, ``unbroken_since`` the newest gap or reset of the stream. ``readable`` is
     evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers no time before its
-    drain. ``gap`` is an accepted gap before ``after``.
+    drain. ``gap`` is an accepted gap before ``after``; ``accepted`` is the accepted loss that ``on_invalid_replay``
+    applies.
     """
 
     stream: Stream
@@ -61,6 +62,7 @@ class NewWindow:
     readable: ReadablePosition | None = None
     is_broken: bool = False
     gap: Gap | None = None
+    accepted: Gap | None = None
 
 
 def land_window(
@@ -91,6 +93,7 @@ def land_window(
                 new.limits,
                 on_invalid_replay=new.on_invalid_replay,
                 gap=new.gap,
+                loss_reason=None if new.accepted is None else new.accepted.reason,
                 position_time=None if previous is None else _known_end(previous),
                 event_times=TimeReaders(source.payload_encoding, schemas.get).times,
                 now=now,

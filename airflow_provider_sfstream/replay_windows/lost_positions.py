@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, cast
@@ -69,12 +70,39 @@ def accept_loss(
             "was recorded. Clear the drain that failed."
         )
     last = landed.manifest(position.window_id)
-    since = position.confirmed_at if last is None else last.window.last_event_time or last.window.covered_until
+    since = _last_event_time(landed, last) or position.confirmed_at
     gap_reason = f"accepted by {accepted_by}, to go on from {start_from}: {reason}"
     old_position = None if source.confirms_positions else aged_position(landed, position.replay_id, last, source)
     gap = Gap(position.replay_id, None, since, detected_at=now, reason=gap_reason, uncertain=old_position is not None)
     landed.store.record_gap(stream, gap)
     return gap
+
+
+def _last_event_time(landed: LandedStream, last: Manifest | None) -> datetime | None:
+    """Return the time of the last stored event, at most the time when it was received; ``None`` if it is not known."""
+    while last is not None and last.window.event_count == 0:
+        last = landed.manifest(last.window.previous_window_id)
+    if last is None:
+        return None
+    return min((time for time in (last.window.last_event_time, last.window.contact_at) if time), default=None)
+
+
+def listed_losses(gaps: Sequence[Gap]) -> list[Gap]:
+    """Return gaps for a list: an accepted loss once, as accepted, up to the event at which the drain after it resumed.
+
+    Acceptance and drain each record a gap after the same position. The one of the drain begins at a proven time, which
+    may precede the last stored event by days.
+    """
+    listed: list[Gap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.detected_at):
+        same = [n for n, loss in enumerate(listed) if loss.after == gap.after and _ACCEPTED.match(loss.reason)]
+        if not same:
+            listed.append(gap)
+            continue
+        loss = listed[same[0]]
+        is_uncertain = loss.uncertain and gap.uncertain
+        listed[same[0]] = replace(loss, resumed_at=gap.resumed_at or loss.resumed_at, uncertain=is_uncertain)
+    return listed
 
 
 def without_position(
@@ -96,8 +124,10 @@ def without_position(
     :raises PositionAgedOutError: the position aged out on a quiet stream, and that is not accepted.
     :raises ReplayIdLostError: ``error``, if no loss is accepted.
     """
-    if policy == "fail":
-        policy = _accepted_policy(landed, new.after) or "fail"
+    accepted = None
+    if policy == "fail" and isinstance(new.after, bytes):
+        accepted = _accepted_at(landed, new.after)
+        policy = "fail" if accepted is None else _accepted_policy(accepted)
     old_position = None
     if not source.confirms_positions and error.replay_id is not None and error.replay_id == new.after:
         old_position = aged_position(landed, error.replay_id, new.previous, source)
@@ -112,21 +142,19 @@ def without_position(
             new,
             after=StartFrom.EARLIEST,
             on_invalid_replay=policy,
-            gap=old_position.new_gap(landed),
+            gap=old_position.new_gap(landed, accepted),
             unbroken_since=landed.unbroken_since(),
         )
     if policy != "fail" and policy != new.on_invalid_replay:
-        return replace(new, on_invalid_replay=policy)
+        return replace(new, on_invalid_replay=policy, accepted=accepted)
     if old_position is None:
         raise error
     raise old_position.error(landed) from error
 
 
-def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> RestartFrom | None:
-    """Return the accepted start for the case that ``position`` cannot be read; ``None`` if none was accepted."""
-    gap = _accepted_at(landed, position) if isinstance(position, bytes) else None
-    match = None if gap is None else _ACCEPTED.match(gap.reason)
-    return None if match is None else cast("RestartFrom", match[1])
+def _accepted_policy(accepted: Gap) -> RestartFrom:
+    """Return the start that was accepted with a loss."""
+    return cast("RestartFrom", _ACCEPTED.match(accepted.reason)[1])  # type: ignore[index]
 
 
 def _accepted_at(landed: LandedStream, replay_id: bytes) -> Gap | None:
@@ -161,12 +189,15 @@ class AgedPosition:
         quiet_time = _hours(self.earliest_now - self.received_by)
         return f"nothing is known to be lost; {quiet_time} without an event, and Salesforce last answered {answer_age}"
 
-    def new_gap(self, landed: LandedStream) -> Gap | None:
-        """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained."""
+    def new_gap(self, landed: LandedStream, accepted: Gap | None) -> Gap | None:
+        """Return the gap to record; ``None`` if a recorded one covers it: later events are still retained.
+
+        :param accepted: the gap of the user who accepted the loss.
+        """
         detection_times = [gap.detected_at for gap in landed.store.gaps(landed.stream) if self._is_recorded_as(gap)]
         if detection_times and self.latest_now - max(detection_times) < landed.retention - _MARGIN:
             return None
-        reason = f"{_REASON}: {self.estimate}"
+        reason = f"{_REASON}: {self.estimate}{'' if accepted is None else f'; {accepted.reason}'}"
         return Gap(self.replay_id, None, self.since, self.latest_now, reason, uncertain=True)
 
     def _is_recorded_as(self, gap: Gap) -> bool:

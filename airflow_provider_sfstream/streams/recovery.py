@@ -93,12 +93,14 @@ class ReplayLosses:
     """Policy ``on_invalid_replay`` of one drain, and the gap that results from it.
 
     :param gap: the gap at the start of the drain, if the possible loss at its position was already accepted.
+    :param accepted_reason: the reason why a user accepted the first loss.
     """
 
     topic: str
     policy: OnInvalidReplay
     now: Callable[[], datetime]
     gap: Gap | None = None
+    accepted_reason: str | None = None
     _count: int = field(default=0, init=False)
 
     def accept(self, error: SalesforceStreamError, after: bytes | StartFrom, since: datetime | None) -> StartFrom:
@@ -127,7 +129,8 @@ class ReplayLosses:
                 f"{summary}, for the {self._count}th time in one drain. The position was not moved. The stream is "
                 f"reset repeatedly: find the cause before you run the task again. Salesforce reported: {error.happened}"
             ) from error
-        reason = f"replay ID invalid, on_invalid_replay={self.policy!r}"
+        was_accepted = self._count == 1 and self.accepted_reason
+        reason = was_accepted or f"replay ID invalid, on_invalid_replay={self.policy!r}"
         base_gap = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)
         self.gap = replace(base_gap, resumed_at=None, uncertain=False, reason=reason)
         log.warning(

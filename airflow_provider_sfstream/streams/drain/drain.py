@@ -56,6 +56,7 @@ class Drain:
     after a jittered, doubling pause; the span without events continues over it.
 
     :param gap: A gap that was accepted before ``after``. It ends at the first event of the drain.
+    :param loss_reason: Reason of an accepted loss of ``after``, for its gap. Default: the policy.
     :param position_time: Time at which ``after`` was the end of the stream, if known; for messages and the gap.
     :param event_times: Returns the event times of payloads; by default read with the topic's own schemas.
     :param progress: Called about every ten seconds; by default progress is logged.
@@ -71,6 +72,7 @@ class Drain:
     _: KW_ONLY
     on_invalid_replay: OnInvalidReplay = "fail"
     gap: Gap | None = None
+    loss_reason: str | None = None
     position_time: datetime | None = None
     event_times: EventTimes | None = None
     progress: Callable[[DrainProgress], None] | None = None
@@ -86,7 +88,7 @@ class Drain:
         self.cursor = cursor = Cursor(self.after, self.clock)
         self.retries = Retries(self.topic, self.max_failures, self.random)
         self.losses = ReplayLosses(
-            self.topic, self.on_invalid_replay, lambda: cursor.latest_time() or self.now(), self.gap
+            self.topic, self.on_invalid_replay, lambda: cursor.latest_time() or self.now(), self.gap, self.loss_reason
         )
         self.end = TipProbe(self.source, self.topic, self.clock) if confirms else None
         report = self.progress or (lambda progress: log.info("%s: %s", self.topic, progress))

@@ -6,6 +6,8 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_windows.lost_positions import listed_losses
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
@@ -138,6 +141,10 @@ def test_the_next_drain_continues_after_an_accepted_loss(
     gone_on = drain()
     assert gone_on["event_count"] == (2 if start_from == "earliest" else 0)
     assert gone_on["gap"]["after"] == gap["after"]
+    assert gone_on["gap"]["reason"] == gap["reason"], "the typed reason, with the user"
+    with closing(TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")) as store:
+        [listed] = listed_losses(store.gaps(stream(org)))
+    assert (listed.since, listed.reason) == (datetime.fromisoformat(gap["since"]), gap["reason"])
     assert drain()["gap"] is None
     # The acceptance was valid for one position only.
     publish(org, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import (
@@ -81,6 +81,37 @@ def test_contact_is_estimated_without_a_measured_server_time() -> None:
     assert certainty_of(after(manifest(1), before=document))["contact_at"] == "proven"
 
 
+def backfilled(number: int, after_id: bytes | None, through: bytes, events: int) -> Manifest:
+    """Return the manifest of a backfill window that was drained ``number`` hours before now."""
+    one = manifest(number, kind="backfill", last_event_time=NOW - (number + 1) * HOUR)
+    return with_events(one, events, after=after_id, through=through)
+
+
+def with_events(one: Manifest, events: int, **window: Any) -> Manifest:
+    part = WindowFile("part-00000.parquet", events, 100, "0" * 64)
+    return replace(one, files=(part,), window=replace(one.window, event_count=events, **window))
+
+
+def test_status_of_a_stream_with_backfill_windows_only_counts_each_event_once() -> None:
+    """Each run of a backfill may read the same events from the earliest retained one on."""
+    document = after(*(backfilled(1, None, b"\x04", 4) for _ in range(4)))
+    assert sum(document["hours"].values()) == 4
+    assert document["contact_at"] == (NOW - HOUR).isoformat()
+    assert document["last_event_time"] == (NOW - 2 * HOUR).isoformat()
+    assert "position" not in document
+    longer = after(backfilled(1, None, b"\x06", 6), backfilled(5, b"\x04", b"\x06", 2), before=document)
+    assert sum(longer["hours"].values()) == 6
+    assert longer["last_event_time"] == (NOW - 2 * HOUR).isoformat(), "the hours are backfilled in any order"
+
+
+def test_backfill_windows_do_not_count_beside_live_windows() -> None:
+    live = with_events(manifest(1), 5)
+    document = after(backfilled(2, None, b"\x04", 4), live, backfilled(0, None, b"\x04", 4))
+    assert sum(document["hours"].values()) == 5
+    assert document["contact_at"] == (NOW - HOUR).isoformat(), "a backfill shows nothing about the live windows"
+    assert "last_event_time" not in document
+
+
 def test_each_fact_has_a_certainty() -> None:
     nothing = after(manifest(1, covered_until=None, contact_at=None))
     assert nothing["certainty"] == certainty_of(nothing)
@@ -131,6 +162,21 @@ def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
     lost = replace(manifest(1), window=replace(manifest(1).window, gap=gap))
     gaps = after(lost, lost)["gaps"]
     assert [(each["reason"], each["task"]["run_id"]) for each in gaps] == [("accepted by somebody", "run-1")]
+
+
+@pytest.mark.parametrize(
+    ("after_replay_id", "since", "shown"),
+    [(b"\x01", 75, 5), (b"\x01", None, 5), (b"\x01", 2, 2), (None, 75, 75)],
+)
+def test_a_loss_is_shown_since_the_last_stored_event(
+    after_replay_id: bytes | None, since: int | None, shown: int
+) -> None:
+    """The gap itself begins at a proven time: for the first windows, the retention before the stream existed."""
+    began = None if since is None else NOW - since * HOUR
+    gap = Gap(after_replay_id, None, began, NOW - HOUR, "accepted by somebody")
+    lost = replace(manifest(1), window=replace(manifest(1).window, gap=gap))
+    [line] = after(manifest(4, last_event_time=NOW - 5 * HOUR), lost)["gaps"]
+    assert line["since"] == (NOW - shown * HOUR).isoformat()
 
 
 def test_status_documents_are_bounded() -> None:

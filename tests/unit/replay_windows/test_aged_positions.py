@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -16,10 +17,10 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
+from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss, listed_losses
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
@@ -190,6 +191,18 @@ def test_a_loss_that_an_operator_accepted_is_uncertain_too(org: QuietOrg) -> Non
     window = org.run(hours(26))
     assert window.gap is not None
     assert window.gap.uncertain
+    assert window.gap.reason.startswith("aged out on a quiet stream")
+    assert window.gap.reason.endswith("accepted by a test, to go on from earliest: a test")
+    assert len(org.store.gaps(PUSH_TOPIC)) == 2
+    assert listed_losses(org.store.gaps(PUSH_TOPIC)) == [accepted]
+
+
+def test_an_accepted_loss_is_listed_once_as_accepted() -> None:
+    accepted = Gap(b"1", None, hours(5), hours(8), "accepted by ada, to go on from earliest: known")
+    drained = Gap(b"1", b"2", hours(-60), hours(9), accepted.reason)
+    other = Gap(b"2", b"3", None, hours(10), "replay ID invalid, on_invalid_replay='earliest'")
+    again = Gap(b"2", b"4", None, hours(11), "replay ID invalid, on_invalid_replay='earliest'")
+    assert listed_losses([other, drained, accepted, again]) == [replace(accepted, resumed_at=b"2"), other, again]
 
 
 @pytest.mark.parametrize("accept", [False, True])

@@ -57,3 +57,15 @@ def test_gap_of_two_losses_ends_with_the_first_event_after_the_second():
     losses.resumed(b"\x09")
     assert losses.gap is not None
     assert (losses.gap.after, losses.gap.resumed_at) == (b"\x01", b"\x09")
+
+
+def test_the_gap_of_an_accepted_loss_has_the_reason_of_the_user():
+    reason = "accepted by ada, to go on from earliest: known"
+    losses = ReplayLosses(
+        "/event/Order__e", "earliest", lambda: datetime(2026, 1, 1, tzinfo=UTC), accepted_reason=reason
+    )
+    losses.accept(ReplayIdLostError("aged out"), b"\x01", None)
+    assert losses.gap is not None
+    assert losses.gap.reason == reason
+    losses.accept(ReplayIdLostError("reset"), b"\x06", None)
+    assert losses.gap.reason == "replay ID invalid, on_invalid_replay='earliest'", "the second loss was not accepted"

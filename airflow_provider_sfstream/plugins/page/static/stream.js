@@ -101,7 +101,7 @@ function gaps(found) {
     gap.after ? element("code", {}, gap.after) : "the beginning",
     airflow(gap.page, "task"),
   ]);
-  const columns = ["Lost since", "Detected", "Reason", "After position", "By"];
+  const columns = ["Lost at most since", "Detected", "Reason", "After position", "By"];
   return [rows.length ? table("Gaps, newest first", columns, rows) : null, ...missing];
 }
 
