@@ -18,7 +18,17 @@ EXECUTED = (
 )
 """Modules that executors import, and drivers that have only the zip. The zip has their own imports too."""
 
-_LANDING = ("backfill_index", "catalog", "location", "manifest", "pruned", "row_groups", "storage", "window_bounds")
+_LANDING = (
+    "backfill_index",
+    "catalog",
+    "documents",
+    "location",
+    "manifest",
+    "pruned",
+    "row_groups",
+    "storage",
+    "window_bounds",
+)
 
 
 def test_zip_has_all_modules_that_executors_import(tmp_path: Path) -> None:
@@ -32,7 +42,7 @@ def test_zip_has_all_modules_that_executors_import(tmp_path: Path) -> None:
     assert run.stdout.startswith(str(package))
 
 
-NEEDED = ("__init__", "bitmaps", "events", "schemas", "streams", "topics")
+NEEDED = ("__init__", "bitmaps", "events", "replay_ids", "schemas", "streams", "topics")
 
 
 def test_zip_has_only_modules_that_executors_need(tmp_path: Path) -> None:
