@@ -21,6 +21,7 @@ _BESIDE = (
     "landing/location.py",
     "landing/manifest.py",
     "landing/pruned.py",
+    "landing/replaced_files.py",
     "landing/row_groups.py",
     "landing/storage.py",
     "landing/window_bounds.py",

@@ -25,6 +25,7 @@ _LANDING = (
     "location",
     "manifest",
     "pruned",
+    "replaced_files",
     "row_groups",
     "storage",
     "window_bounds",
