@@ -15,7 +15,7 @@ PositionStoreKind = Literal["variable", "table"]
 """The stores that can read a stream's position without its landing."""
 ReplayStoreKind = Literal[PositionStoreKind, "landing"]
 POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
-REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
+REPLAY_STORES: tuple[ReplayStoreKind, ...] = get_args(ReplayStoreKind)
 
 
 @dataclass(frozen=True)
