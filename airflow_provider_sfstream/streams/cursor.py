@@ -30,12 +30,9 @@ class Cursor:
     """Position of a reader. Its next subscription begins at ``position``.
 
     ``through`` is the replay ID of the last event that the reader took, or one that an empty response named; ``None``
-    before either.
-    ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at`` and
-    ``contact_at`` are upper bounds of Salesforce's time when that replay ID, and the last answer, were received;
+    before either. ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at``
+    and ``contact_at`` are upper bounds of Salesforce's time when that replay ID, and the last answer, were received;
     ``None`` where Salesforce's time was not measured. ``is_answered`` is true after the first answer.
-
-    :param clock: monotonic seconds.
     """
 
     def __init__(self, after: bytes | StartFrom, clock: Callable[[], float]) -> None:

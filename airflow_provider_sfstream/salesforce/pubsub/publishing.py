@@ -144,10 +144,7 @@ def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest
 
 
 def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Yield lists of items, in order, each as large as one publish request may be.
-
-    :param size: returns the number of bytes of an item's event.
-    """
+    """Yield lists of items, in order, each as large as a publish request may be. ``size``: bytes of an item's event."""
     group: list[T] = []
     total = 0
     for item in items:

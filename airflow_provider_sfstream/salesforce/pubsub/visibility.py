@@ -86,9 +86,7 @@ def wait_until_seen(
 ) -> None:
     """Wait until ``subscription`` has the state ``expected`` at the Pub/Sub API. Retry after temporary errors.
 
-    :param timeout: seconds within which the last attempt begins.
-    :param interval: seconds between two attempts.
-    :param silence: see :func:`visibility_of`.
+    :param timeout: seconds within which the last attempt begins. ``silence``: see :func:`visibility_of`.
     :raises ServiceUnavailableError: if it does not have that state within ``timeout``.
     :raises SalesforceStreamError: for a permanent error, for example a missing permission.
     """

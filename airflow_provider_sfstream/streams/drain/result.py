@@ -42,9 +42,8 @@ class DrainResult:
 class ConfirmedEnd:
     """Evidence of a trigger that no event follows ``after``, for the moment ``opened_at``.
 
-    Times are Salesforce's: ``opened_at`` is a lower bound, ``contact_at`` an upper bound of the last answer.
-
-    :param through: the replay ID that the last empty response named; ``after`` where there was none.
+    ``through`` is the replay ID that the last empty response named; ``after`` where there was none. Times are
+    Salesforce's: ``opened_at`` is a lower bound, ``contact_at`` an upper bound of the last answer.
     """
 
     after: bytes

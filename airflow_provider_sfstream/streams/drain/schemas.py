@@ -28,7 +28,6 @@ class StreamSchemas:
     of the next batches, after a pause, at most :data:`MOST_FAULTS` times in a row.
 
     :param source: returns schemas; ``None`` for JSON payloads, which need no schema; that is no fault.
-    :param clock: monotonic seconds.
     """
 
     def __init__(self, source: EventSource | ConfirmedEnd, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -47,9 +47,8 @@ async def arrivals(
 
     :param limit: number of events to request in total; the iteration ends when they were received.
     :param unpinned: start of the next subscription after a fault, if a ``LATEST`` start received no replay ID yet.
-    :raises ReplayIdLostError: the last replay ID received can no longer be read.
-    :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
-    :raises SalesforceStreamError: any other fault that a retry cannot resolve.
+    :raises SalesforceStreamError: a fault that a retry cannot resolve: for example a lost replay ID, or a session that
+        was refused within 30 seconds of its renewal, before any response.
     """
     remaining = limit
     recovery = _Recovery(source, topic, clock, random)

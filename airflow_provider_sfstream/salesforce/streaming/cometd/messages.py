@@ -119,8 +119,7 @@ class MessageSplitter:
     def feed(self, chunk: bytes) -> Iterator[RawMessage]:
         """Yield the messages that ``chunk`` completes, in order. Exhaust it before feeding the next chunk.
 
-        :raises TransportError: at bytes that are invalid in an array of messages.
-        :raises UnreadableMessageError: if a message is too large.
+        :raises TransportError: at bytes that are invalid in an array of messages, or if a message is too large.
         """
         self._buffer += chunk
         while self._position < len(self._buffer):
@@ -134,10 +133,7 @@ class MessageSplitter:
         self._discard_read()
 
     def end(self) -> None:
-        """Check that the body was complete.
-
-        :raises TransportError: if it is incomplete.
-        """
+        """Raise :class:`TransportError` if the body was incomplete."""
         if not self._ended:
             raise TransportError("The response is incomplete: its array of messages has no end.")
 

@@ -46,10 +46,7 @@ class EventQueue:
             await self._removed.wait()
 
     def heartbeat(self, *, notify: bool = True) -> None:
-        """Record that the server answered without events.
-
-        :param notify: whether a consumer is notified.
-        """
+        """Record that the server answered without events; ``notify`` consumers."""
         self.heartbeats += 1
         self._unseen_heartbeats += notify
         self._changed.set()

@@ -55,7 +55,7 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
                 message.arrival = self._arrivals
 
     async def insert_replay_id(self, message: dict[str, Any]) -> None:
-        """Insert the replay ID to start after into an outgoing ``/meta/subscribe`` message."""
+        """Insert the replay ID to start after into a ``/meta/subscribe`` message."""
         if "replay" in message.get("ext", {}):  # sent again, with a new access token
             return
         subscription = message["subscription"]
@@ -123,11 +123,7 @@ class MappingMarkers(ArrivalOrderStorage):
 
 
 class AdaptedStorage(ArrivalOrderStorage):
-    """Adapter of aiosfstream's storages to the rules of :class:`ArrivalOrderStorage`.
-
-    Its ``get_replay_id``, ``get_replay_marker``, ``set_replay_marker`` and ``incoming`` are called as before, and its
-    ``extract_replay_id`` if it overrides that.
-    """
+    """Adapter of aiosfstream's storages to :class:`ArrivalOrderStorage`, unless they override ``extract_replay_id``."""
 
     def __init__(self, storage: ReplayMarkerStorage) -> None:
         super().__init__()
@@ -138,7 +134,6 @@ class AdaptedStorage(ArrivalOrderStorage):
         return f"{type(self).__name__}({self.storage!r})"
 
     async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
-        """Pass arrived messages to the storage, too."""
         await super().incoming(payload, headers)
         await self.storage.incoming(payload, headers)
 
@@ -161,10 +156,7 @@ class AdaptedStorage(ArrivalOrderStorage):
 
 
 def replay_id_of(message: dict[str, Any]) -> int:
-    """Return the replay ID of an event message.
-
-    :raises ReplayError: if it has none.
-    """
+    """Return the replay ID of an event message; raise :class:`ReplayError` if it has none."""
     try:
         replay_id = message["data"]["event"]["replayId"]
     except (KeyError, TypeError):
