@@ -18,7 +18,7 @@ class _InSession(SparkSubmitRefreshReplicaOperator):
     spark: Any
     before_job: Callable[[], object] | None
 
-    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any]:
+    def run_job(self, context: Any, config: Any) -> dict[str, Any]:
         if self.before_job is not None:
             self.before_job()
         return asdict(run(SparkEngine(self.spark), replace(config, output_url=self.output_url)))

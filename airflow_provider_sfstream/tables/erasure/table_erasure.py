@@ -103,8 +103,11 @@ class TableErasure:
         if removable or added_once - live.keys() - dead.keys():
             self._restart_log()
         for path in removable:
-            self._filesystem.delete_file(path)
+            self._remove(path)
         return len(removable), [f"{self._name}/{path}" for path in young]
+
+    def _remove(self, path: str) -> None:
+        self._filesystem.delete_file(path)
 
     def _rewrite_file(self, path: str, partition: dict[str, str]) -> tuple[int, TableFile | None]:
         """Write a file without the records in the folder of a file, which is that of its partition; return the number

@@ -75,7 +75,7 @@ class Capturing(SparkSubmitRefreshReplicaOperator):
     storage: ObjectStorage
     captured: dict[str, str]
 
-    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
+    def run_job(self, context: Any, config: Any) -> dict[str, Any] | None:
         folder = config.refresh_url.removeprefix(f"s3a://{BUCKET}/").rpartition("/")[0]
         client = self.storage.client()
         self.captured = {

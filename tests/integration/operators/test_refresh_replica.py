@@ -122,7 +122,7 @@ class CapturingRefreshOperator(SparkSubmitRefreshReplicaOperator):
     job_input: Path
     submitted: Any = None
 
-    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
+    def run_job(self, context: Any, config: Any) -> dict[str, Any] | None:
         self.submitted = config
         shutil.copytree(Path(config.refresh_url.removeprefix("file://")).parent, self.job_input)
         return None

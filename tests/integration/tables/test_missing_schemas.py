@@ -69,7 +69,7 @@ class SessionEventLogOperator(SparkSubmitEventLogOperator):
 
     spark: Any = None
 
-    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any]:
+    def run_job(self, context: Any, config: Any) -> dict[str, Any]:
         return vars(run(SparkEngine(self.spark), replace(config, output_url=self.output_url)))
 
 
