@@ -3,9 +3,8 @@
 Guarantees. Every landed event counts in one interval, even if its event time is wrong, and a run returns the events of
 its own interval. A live run also returns late events of the windows that it landed itself: those that Salesforce
 delivered after the run of their interval had ended. An interval is complete when there is evidence that everything
-published before its end was read. Only then is the result recorded, and returned again whenever the run is retried,
-cleared or reprocessed. Until then each run checks again. A backfill never moves the live position. Spans that can no
-longer be read are reported, and accepted only with ``on_expired="partial"``, which records them as gaps.
+published before its end was read. Only then is the result recorded and returned to later tries. A backfill never moves
+the live position. Spans that can no longer be read fail the run, or are gaps with ``on_expired="partial"``.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ class IntervalRequest:
     A ``backfill`` does not move the position; any other run first drains to the end of the stream and moves it. An
     interval is read completely: of ``limits`` only ``idle_timeout`` counts, and ``wait_for_confirmation``: wait up to
     300 seconds for evidence of the end of the stream, unless a trigger has it already (``confirmed_end``). With
-    ``reuse=False`` no earlier record or window is used for the interval: it is drained again, as far as Salesforce
-    retains it.
+    ``reuse=False`` the interval is drained again, as far as Salesforce retains it.
     """
 
     run: RunIdentity
@@ -85,7 +83,6 @@ class IntervalRequest:
 
     @property
     def drain_limits(self) -> DrainLimits:
-        """Return the limits of each of its drains."""
         waits = self.limits.wait_for_confirmation
         return DrainLimits(
             idle_timeout=self.limits.idle_timeout,
@@ -108,9 +105,8 @@ class IntervalOutcome:
     """Windows that hold the events that count in ``interval``, among others: filter by the time they count at.
 
     ``confirmed_at`` is a moment past the interval's end, with evidence that no other event was published before it in
-    the interval. ``None`` without evidence: the run that lands an event that Salesforce delivers later for the interval
-    returns it. ``missing`` are the lost spans. ``drained`` is false if the result is that of an earlier try. ``own``
-    are all windows that tries of the run landed, also those without an event of the interval.
+    the interval; ``None`` without evidence. ``missing`` are the lost spans. ``drained`` is false if the result is that
+    of an earlier try. ``own`` are all windows that the run landed, also those without an event of the interval.
     """
 
     interval: Span
@@ -177,7 +173,7 @@ class _IntervalSearch:
     def record(self) -> IntervalRecord:
         """Return the record of the interval's windows, not yet written."""
         request = self.request
-        # A drain confirms the end of the stream for a lower bound of the moment at which it began.
+        # A drain confirms the end of the stream for a lower bound of its start.
         seconds_to_end = (request.interval.end + _MEASURED_WITHIN - self.now()).total_seconds()
         if seconds_to_end > 0:
             self.sleep(seconds_to_end)
