@@ -66,7 +66,7 @@ class ChangePlan:
 
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
-        return arrow_schema(CHANGE_ENVELOPE | self.columns)
+        return arrow_schema({**CHANGE_ENVELOPE, **self.columns})
 
 
 def change_rows(

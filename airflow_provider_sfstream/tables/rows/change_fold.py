@@ -21,7 +21,7 @@ _WORD = 64
 
 def folded_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of folded rows of a table with these columns."""
-    return arrow_schema(FOLDED_ENVELOPE | columns)
+    return arrow_schema({**FOLDED_ENVELOPE, **columns})
 
 
 def fold(changes: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:

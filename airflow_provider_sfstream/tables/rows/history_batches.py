@@ -53,12 +53,12 @@ seen, applied or not."""
 
 def step_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of the steps of a table with these columns."""
-    return arrow_schema(STEP_ENVELOPE | columns)
+    return arrow_schema({**STEP_ENVELOPE, **columns})
 
 
 def version_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of the versions of a table with these columns."""
-    return arrow_schema(VERSION_ENVELOPE | columns)
+    return arrow_schema({**VERSION_ENVELOPE, **columns})
 
 
 def ended_by_changes(

@@ -39,7 +39,7 @@ class Merge(Protocol):
 
 def table_schema(columns: Columns) -> pa.Schema:
     """Return the Arrow schema of a table with these columns."""
-    return arrow_schema(TABLE_ENVELOPE | columns)
+    return arrow_schema({**TABLE_ENVELOPE, **columns})
 
 
 def later(one: pa.Array, other: Any) -> pa.Array:
