@@ -16,6 +16,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.localorg import LocalOrg
 from tests.support.mariadb import mariadb_server
@@ -37,14 +38,21 @@ def org(tmp_path: Path) -> Iterator[LocalOrg]:
         yield local_org
 
 
-def drain_once(results: Connection, run_id: str, landing_url: str, both_landed: Barrier) -> None:
-    """Run the operator; advance the position only after the other process has also landed its window."""
-    advance = TableReplayStore.advance
+def drain_once(results: Connection, run_id: str, landing_url: str, both: Barrier) -> None:
+    """Run the operator; read events only after the other process has also read the position, and advance only after it
+    has also landed its window."""
+    advance, known_position = TableReplayStore.advance, LandedStream.known_position
+
+    def known_position_of_both(self: LandedStream, *arguments: Any) -> Any:
+        position = known_position(self, *arguments)
+        both.wait(DEADLINE)
+        return position
 
     def advance_after_both_landed(self: TableReplayStore, *arguments: Any) -> Any:
-        both_landed.wait(DEADLINE)
+        both.wait(DEADLINE)
         return advance(self, *arguments)
 
+    LandedStream.known_position = known_position_of_both  # type: ignore[method-assign]
     TableReplayStore.advance = advance_after_both_landed  # type: ignore[method-assign]
     operator = DrainReplayWindowOperator(
         task_id="drain", topic=TOPIC, landing_url=landing_url, replay_store="table", idle_timeout=1.0
@@ -85,7 +93,7 @@ def test_one_concurrent_drain_commits_and_the_other_names_its_run(
             assert results.poll(DEADLINE), "a drain did not end"
             answers.append(results.recv())
     outcomes = dict(answers)
-    assert set(outcomes) == {"won", "PositionConflictError"}
+    assert set(outcomes) == {"won", "PositionConflictError"}, answers
     won = outcomes["won"]
     winner = "run-a" if answers[0][0] == "won" else "run-b"
     assert winner in outcomes["PositionConflictError"]
