@@ -74,7 +74,11 @@ def run(org: SharedOrg) -> Run:
 def drain(org: SharedOrg, tmp_path: Path, numbers: range, run_id: str = "run-1", hour: int = 1) -> dict[str, Any]:
     org.publish(org.topic, [{"Number__c": float(number)} for number in numbers])
     operator = DrainReplayWindowOperator(
-        task_id="drain", topic=org.topic, landing_url=str(tmp_path / "landing"), replay_store="table"
+        task_id="drain",
+        topic=org.topic,
+        landing_url=str(tmp_path / "landing"),
+        replay_store="table",
+        idle_timeout=0.5,
     )
     return operator.execute(context_for("drain", run_id=run_id, hour=hour))
 
@@ -392,7 +396,7 @@ def test_airflow_sfstream_uses_variables_and_connections_of_airflow(org: SharedO
     [in_variables] = json.loads(ran(*positions))  # every store is searched
     assert (in_variables["replay_store"], in_variables["replay_id"]) == ("variable", "0007")
     table = {"conn_type": "sqlite", "host": str(tmp_path / "replay.db")}
-    ran(*airflow, "connections", "add", "sfstream_replay_store", "--conn-json", json.dumps(table))
+    environment["AIRFLOW_CONN_SFSTREAM_REPLAY_STORE"] = json.dumps(table)
     store_of(tmp_path).reset(stream_of(org), b"\x00\x08", reason="why", updated_by="test")
     assert [row["replay_store"] for row in json.loads(ran(*positions))] == ["variable", "table"]
     wait_until(lambda: org.open_streams() == 0, what="the end of the streams")

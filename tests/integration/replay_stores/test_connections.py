@@ -35,14 +35,15 @@ def test_each_documented_command_creates_the_expected_connection(tmp_path: Path)
         subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
 
     airflow("db", "migrate")
+    for number, command in enumerate(COMMANDS):
+        named = command.replace("sfstream_replay_store", f"store_{number}", 1).replace("$PASSWORD", "s3cret")
+        airflow(*shlex.split(named))
+    airflow("connections", "export", str(tmp_path / "connections.json"))
+    connections = json.loads((tmp_path / "connections.json").read_text())
     urls = []
-    for command in COMMANDS:
-        airflow(*shlex.split(command.replace("$PASSWORD", "s3cret")))
-        exported = tmp_path / "connections.json"
-        airflow("connections", "export", str(exported))
-        stored = json.loads(exported.read_text())["sfstream_replay_store"]
+    for number in range(len(COMMANDS)):
+        stored = connections[f"store_{number}"]
         fields = (stored[name] for name in ("conn_type", "host", "port", "schema", "login", "password"))
         extra = json.loads(stored["extra"]) if stored["extra"] else {}
         urls.append(sqlalchemy_url(*fields, extra).render_as_string(hide_password=False))
-        airflow("connections", "delete", "sfstream_replay_store")
     assert urls == EXPECTED
