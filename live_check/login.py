@@ -11,7 +11,7 @@ from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSIO
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.salesforce.network.tls import load_ca
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.pubsub.channel import DEFAULT_ENDPOINT, Endpoint
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ class Login:
 
     token: AccessToken
     endpoint: Endpoint
-    ca_pem: str | None
     api_version: str
-    proxies: Mapping[str, str]
+    network: NetworkSettings
 
     @classmethod
     def by(cls, settings: SalesforceSettings) -> Login:
@@ -50,19 +49,16 @@ class Login:
         """
         provider = OAuthTokenProvider(
             settings.credentials,
-            tls_ca=settings.tls_ca,
-            proxies=settings.proxies,
-            allow_insecure=settings.allow_insecure,
+            network=settings.network,
             organization_id=settings.organization_id,
         )
         return cls(
             token=provider.token(),
             endpoint=Endpoint.parse(
-                settings.pubsub_endpoint or DEFAULT_ENDPOINT, allow_insecure=settings.allow_insecure
+                settings.pubsub_endpoint or DEFAULT_ENDPOINT, allow_insecure=settings.network.allow_insecure
             ),
-            ca_pem=load_ca(settings.tls_ca),
             api_version=api_version_from(settings.version or DEFAULT_API_VERSION, first=60, what="a live check needs"),
-            proxies=settings.proxies,
+            network=settings.network,
         )
 
     @property

@@ -12,8 +12,6 @@ import httpx
 
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
-from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import ssl_context
 from airflow_provider_sfstream.salesforce.pubsub.channel import channel_credentials
 from live_check.login import Login
 from live_check.redaction import Redactor
@@ -42,13 +40,10 @@ class ProbedOrg:
 
     def __init__(self, login: Login) -> None:
         self.login = login
-        proxy = proxy_for(login.token.instance_url, login.proxies)
         self._http_settings: dict[str, Any] = {
             "base_url": login.token.instance_url,
-            "verify": ssl_context(login.ca_pem),
-            "proxy": proxy,
             "timeout": CALL_SECONDS,
-            "trust_env": False,
+            **login.network.httpx_options(login.token.instance_url),
         }
         self.rest_client = self.http_client({"Authorization": f"Bearer {login.token.value}"})
         self.redact = Redactor(
@@ -79,7 +74,9 @@ class ProbedOrg:
         if endpoint.plaintext:
             channel = grpc.insecure_channel(endpoint.target, options=given)
         else:
-            channel = grpc.secure_channel(endpoint.target, channel_credentials(self.login.ca_pem), options=given)
+            channel = grpc.secure_channel(
+                endpoint.target, channel_credentials(self.login.network.tls_ca), options=given
+            )
         self.at_end(channel.close)
         return channel
 

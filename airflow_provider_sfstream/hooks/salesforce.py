@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
     from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+    from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
     from airflow_provider_sfstream.salesforce.rest.tooling import ToolingRecordsClient
 
 T = TypeVar("T")
@@ -37,8 +38,8 @@ _LOGIN_FIELDS = (
 
 @dataclass(frozen=True)
 class SalesforceSettings:
-    """Checked fields of a connection. ``proxies`` and ``pubsub_endpoint`` may hold passwords: the repr shows the
-    endpoint without user information, and no proxies.
+    """Checked fields of a connection. ``pubsub_endpoint`` may hold a password: the repr shows it without user
+    information.
 
     ``version`` is the API version as written, maybe as a number, for the Streaming API to check: the Pub/Sub API has
     none.
@@ -47,9 +48,7 @@ class SalesforceSettings:
     credentials: Credentials
     organization_id: str | None
     pubsub_endpoint: str | None
-    tls_ca: str | None
-    allow_insecure: bool
-    proxies: Mapping[str, str] = field(hash=False)
+    network: NetworkSettings
     version: str | None = None
     timers: Timers = field(default_factory=Timers)
 
@@ -62,6 +61,7 @@ class SalesforceSettings:
         """Return the settings of ``connection``, whose Extra is ``extra``. An empty field counts as absent. Nothing is
         contacted."""
         from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
+        from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 
         try:
             allow_insecure = _boolean("allow_insecure", _field(extra, "allow_insecure"))
@@ -71,9 +71,7 @@ class SalesforceSettings:
                 credentials=credentials_from(fields, allow_insecure=allow_insecure),
                 organization_id=_text(extra, "organization_id"),
                 pubsub_endpoint=_text(extra, "pubsub_endpoint"),
-                tls_ca=_text(extra, "tls_ca"),
-                allow_insecure=allow_insecure,
-                proxies=_proxies(_field(extra, "proxies")),
+                network=NetworkSettings(_text(extra, "tls_ca"), _proxies(_field(extra, "proxies")), allow_insecure),
                 version=None if (version := _field(extra, "version")) is None else str(version),
                 timers=Timers.from_fields({name: _field(extra, name) for name in TIMERS}),
             )
@@ -136,9 +134,7 @@ class SalesforceLoginHook(BaseHook):
             return client_class(
                 self.token_provider(),
                 api_version=settings.version or DEFAULT_API_VERSION,
-                tls_ca=settings.tls_ca,
-                proxies=settings.proxies,
-                allow_insecure=settings.allow_insecure,
+                network=settings.network,
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
@@ -156,9 +152,7 @@ class SalesforceLoginHook(BaseHook):
                 )
             self._token_provider = OAuthTokenProvider(
                 settings.credentials,
-                tls_ca=settings.tls_ca,
-                proxies=settings.proxies,
-                allow_insecure=settings.allow_insecure,
+                network=settings.network,
                 organization_id=settings.organization_id,
                 read_again=self._current_credentials,
             )
@@ -258,14 +252,9 @@ def _boolean(name: str, value: Any) -> bool:
     return booleans[text]
 
 
-def _proxies(value: Any) -> dict[str, str]:
+def _proxies(value: Any) -> Any:
     """Return the proxies, which the connection form stores as JSON text."""
-    if value is None:
-        return {}
     try:
-        proxies = json.loads(value) if isinstance(value, str) else value
+        return {} if value is None else json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        proxies = None
-    if not isinstance(proxies, dict):
-        raise ConfigurationError('proxies must be a JSON object such as {"https": "http://proxy.example.com:3128"}.')
-    return proxies
+        return value  # NetworkSettings refuses it

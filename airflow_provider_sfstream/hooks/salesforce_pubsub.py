@@ -96,8 +96,6 @@ def pubsub_arguments(settings: SalesforceSettings) -> dict[str, Any]:
 
     return {
         "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,
-        "tls_ca": settings.tls_ca,
-        "allow_insecure": settings.allow_insecure,
-        "proxies": settings.proxies,
+        "network": settings.network,
         "timers": settings.timers,
     }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.rest.records import RecordClient
@@ -29,7 +28,6 @@ class SalesforceRecordHook(SalesforceLoginHook):
         :raises ConfigurationError: also if simple-salesforce is not installed.
         :raises AuthenticationError: if the login failed.
         """
-        settings = self.settings()
         try:
             from airflow_provider_sfstream.salesforce.rest.records import RecordClient
         except ImportError as error:
@@ -37,15 +35,7 @@ class SalesforceRecordHook(SalesforceLoginHook):
                 f"Fetching records needs {error.name or 'simple-salesforce'}, which is not installed. Install "
                 "airflow-provider-sfstream[salesforce] on the workers. Nothing was contacted."
             ) from error
-        try:
-            return RecordClient(
-                self.token_provider(),
-                api_version=settings.version or DEFAULT_API_VERSION,
-                tls_ca=settings.tls_ca,
-                proxies=settings.proxies,
-            )
-        except ConfigurationError as error:
-            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
+        return self._rest_client(RecordClient)
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and describe ``Account``; return whether that works, and the failure otherwise."""

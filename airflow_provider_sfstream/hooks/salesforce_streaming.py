@@ -106,8 +106,6 @@ class SalesforceStreamingHook(SalesforceEventHook):
         timeout = settings.timers.call_timeout_seconds
         return {
             "api_version": api_version,
-            "tls_ca": settings.tls_ca,
-            "proxies": settings.proxies,
-            "allow_insecure": settings.allow_insecure,
+            "network": settings.network,
             **({} if timeout is None else {"connection_timeout": timeout}),
         }

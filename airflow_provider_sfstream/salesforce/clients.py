@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
@@ -19,24 +20,13 @@ class OrgClient:
     """Login and HTTP settings of a client, blocking or asyncio.
 
     :param token_provider: source of the access token, read at each call.
-    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
-    :param allow_insecure: accept an address without TLS that is not loopback.
+    :param network: network settings of the connection.
     """
 
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
-    ) -> None:
+    def __init__(self, token_provider: TokenProvider, *, network: NetworkSettings = DEFAULT_NETWORK) -> None:
         self._session = Session(token_provider)
-        self._proxies = dict(proxies or {})
-        self.measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
+        self._network = network
+        self.measure_time = partial(measured_server_time, token_provider, network)
 
     def renew_session(self) -> None:
         """Invalidate the access token that was refused last, so that the next call logs in again.

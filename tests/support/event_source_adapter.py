@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any, ClassVar
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from tests.support.clients import token_provider
 from tests.support.event_source_faults import PUBSUB_BREAKS, Break
 from tests.support.localorg import LocalOrg
@@ -57,7 +58,6 @@ class EventSourceAdapter(ABC):
     invalid_options: ClassVar[tuple[tuple[dict[str, Any], str], ...]] = (
         ({"endpoint": "http://192.0.2.1:7443"}, "allow_insecure"),
         ({"endpoint": "nonsense:port"}, "must be host:port"),
-        ({"tls_ca": "/no/file"}, "tls_ca"),
     )
     """Client options that are refused before any request, and text of the error."""
 
@@ -139,7 +139,7 @@ class EventSourceAdapter(ABC):
     @classmethod
     def over_tls(cls, org: LocalOrg, tls_ca: str | None) -> dict[str, Any]:
         """Return the options of a client that uses TLS and trusts ``tls_ca``."""
-        return {"endpoint": f"localhost:{org.grpc_tls_port}", "tls_ca": tls_ca}
+        return {"endpoint": f"localhost:{org.grpc_tls_port}", "network": NetworkSettings(tls_ca)}
 
 
 class BlockingAdapter(EventSourceAdapter):

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import credentials_fr
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
@@ -55,7 +56,6 @@ class _StreamingApi(EventSourceAdapter):
     invalid_options = (
         ({"api_version": "36.0"}, "37.0 or above"),
         ({"api_version": "x"}, "'x'"),
-        ({"tls_ca": "/no/file"}, "tls_ca"),
     )
 
     def record(self, topic: str) -> list[dict[str, Any]]:
@@ -80,7 +80,8 @@ class _StreamingApi(EventSourceAdapter):
     @classmethod
     def over_tls(cls, org: LocalOrg, tls_ca: str | None) -> dict[str, Any]:
         fields = {**app_fields(org), "login_url": org.https_instance_url}
-        return {"provider": OAuthTokenProvider(credentials_from(fields), tls_ca=org.ca_file), "tls_ca": tls_ca}
+        provider = OAuthTokenProvider(credentials_from(fields), network=NetworkSettings(org.ca_file))
+        return {"provider": provider, "network": NetworkSettings(tls_ca)}
 
 
 class Streaming(_StreamingApi, BlockingAdapter):

@@ -11,15 +11,16 @@ import httpx
 from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.auth.login import log_in
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 
 
 class Login:
     """A login in progress: ``request`` is the next request; if it is ``None``, ``token`` is the result."""
 
-    def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
+    def __init__(self, credentials: Credentials, now: float, network: NetworkSettings = DEFAULT_NETWORK) -> None:
         self.request: httpx.Request | None = None
         self.token: AccessToken | None = None
-        self._login: Any = log_in(credentials, now, _exchange, allow_insecure=allow_insecure)
+        self._login: Any = log_in(credentials, now, _exchange, network)
         self.answer(None)
 
     def answer(self, response: httpx.Response | None) -> None:

@@ -30,6 +30,7 @@ from airflow_provider_sfstream.redaction import (
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
@@ -133,7 +134,7 @@ ENDS = (
 
 
 def _settings(url: str) -> SalesforceSettings:
-    return SalesforceSettings(ClientCredentials("https://acme", "key", "app"), None, url, None, False, {})
+    return SalesforceSettings(ClientCredentials("https://acme", "key", "app"), None, url, DEFAULT_NETWORK)
 
 
 READERS: dict[str, Callable[[str], object]] = {

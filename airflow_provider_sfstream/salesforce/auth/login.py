@@ -26,7 +26,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import (
     UsernamePassword,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
-from airflow_provider_sfstream.salesforce.network.tls import checked_origin
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 
 ASSERTION_SECONDS = 180
 """Seconds that a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
@@ -73,13 +73,12 @@ async def log_in(
     credentials: Credentials,
     now: float,
     send: Callable[[httpx.Request], Awaitable[httpx.Response]],
-    *,
-    allow_insecure: bool = False,
+    network: NetworkSettings = DEFAULT_NETWORK,
 ) -> AccessToken:
     """Log in with one or two requests.
 
     :param now: seconds since the epoch.
-    :param allow_insecure: accept an instance URL without TLS that is not loopback.
+    :param network: settings that decide whether an instance URL without TLS is accepted.
     :raises AuthenticationError: naming host, cause and remedy, never a credential.
     """
     credentials.remember()  # the process may have used many other secrets since their creation
@@ -96,7 +95,7 @@ async def log_in(
                 "login_url is a Salesforce login host."
             )
         try:
-            instance_url = checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
+            instance_url = network.origin("instance_url", instance_url)
         except ConfigurationError as error:
             raise AuthenticationError(
                 f"{token_url(credentials)} returned an invalid instance_url. The token was not sent to it. {error}"

@@ -7,19 +7,18 @@ import logging
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import httpx
 
-from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
+from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError
 from airflow_provider_sfstream.redaction import quoted_setting
 from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, GivenAccessToken
 from airflow_provider_sfstream.salesforce.auth.login import log_in, token_url
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, UnusableAnswerError, aread
-from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +38,7 @@ class OAuthTokenProvider:
     not cached, the next caller logs in again; every network wait is bounded. Neither repr nor errors show a secret.
     Refused credentials are read again, so that a rotation does not fail tasks that started with the old ones.
 
-    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
-    :param allow_insecure: accept an org without TLS at an address that is not loopback.
+    :param network: network settings of the connection.
     :param organization_id: the required org of the login, if the connection names one.
     :param read_again: returns the current credentials, after Salesforce refused the former. May block.
     :param now: returns the seconds since the epoch.
@@ -51,9 +48,7 @@ class OAuthTokenProvider:
         self,
         credentials: Credentials,
         *,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
+        network: NetworkSettings = DEFAULT_NETWORK,
         organization_id: str | None = None,
         read_again: Callable[[], Credentials] | None = None,
         now: Callable[[], float] = time.time,
@@ -61,10 +56,8 @@ class OAuthTokenProvider:
         self._credentials = credentials
         self._read_again = read_again
         self._organization_id = organization_id
-        self._allow_insecure = allow_insecure
         self._now = now
-        self._ca_pem = load_ca(tls_ca)
-        self._proxies = _checked_proxies(proxies or {})
+        self._network = network
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
         self._login: Future[AccessToken] | None = None
@@ -152,16 +145,16 @@ class OAuthTokenProvider:
             )
         try:
             async with asyncio.timeout(_LONGEST_LOGIN):
-                # In a thread: reading the public certificate authorities blocks for tens of milliseconds.
-                context = await asyncio.to_thread(ssl_context, self._ca_pem)
 
                 async def send(request: httpx.Request) -> httpx.Response:
-                    async with self._client(str(request.url), context) as client:
+                    # In a thread: reading the public certificate authorities blocks for tens of milliseconds.
+                    options = await asyncio.to_thread(self._network.httpx_options, str(request.url))
+                    async with httpx.AsyncClient(timeout=LOGIN_TIMEOUT, **options) as client:
                         request.headers.update(UNPACKED)
                         response = await client.send(request, stream=True)
                         return await aread(response, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN)
 
-                return await log_in(self._credentials, self._now(), send, allow_insecure=self._allow_insecure)
+                return await log_in(self._credentials, self._now(), send, self._network)
         except TimeoutError:
             raise self._timeout_error() from None
 
@@ -188,12 +181,6 @@ class OAuthTokenProvider:
         return LoginUnavailableError(
             f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
         )
-
-    def _client(self, url: str, context: ssl.SSLContext) -> httpx.AsyncClient:
-        # Without trust_env, which reads all proxies of the environment, those for other hosts too, and raises httpx
-        # errors for unsupported proxies.
-        proxy = proxy_for(url, self._proxies)
-        return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
 
     def _succeed(self, login: Future[AccessToken], token: AccessToken) -> AccessToken:
         expected = self._organization_id
@@ -246,13 +233,3 @@ def _is_tls_fault(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _checked_proxies(proxies: Mapping[str, str]) -> dict[str, str]:
-    for scheme, url in proxies.items():
-        if scheme not in ("http", "https") or not isinstance(url, str) or "://" not in url:
-            raise ConfigurationError(
-                "proxies must be a JSON object with a URL for 'http', 'https' or both, for example "
-                '{"https": "http://proxy.example.com:3128"}. Nothing was contacted.'
-            )
-    return {scheme: checked_proxy(url) for scheme, url in proxies.items()}

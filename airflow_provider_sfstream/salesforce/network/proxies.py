@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import remember_user_info
+from airflow_provider_sfstream.salesforce.network.tls import ssl_context
 
 _GRPC_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 _GRPC_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
@@ -87,14 +87,12 @@ def _unsupported(proxy: str, where: str) -> ConfigurationError:
 STEP_TIMEOUT = 5.0
 """Seconds for TCP and for TLS, each."""
 
-NONE: Mapping[str, str] = MappingProxyType({})
 
-
-def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str] = NONE) -> str:
+def how_far(url: str, ca_pem: str | None, proxies: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a sentence about the reachable part of the path to the server of ``url``. Never raise a network error.
 
     :param url: ``https://host:port`` or ``http://host:port``.
-    :param context: how to verify TLS; ``None`` for plaintext.
+    :param ca_pem: certificate authority to trust instead of the public ones.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -110,10 +108,10 @@ def how_far(url: str, context: ssl.SSLContext | None, proxies: Mapping[str, str]
         reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
         return f"{host} was resolved, but TCP port {port} was not reached ({reason}): check the firewalls on the way."
     with connection:
-        if context is None:
+        if parts.scheme != "https":
             return f"TCP port {port} of {host} was reached."
         try:
-            with context.wrap_socket(connection, server_hostname=host):
+            with ssl_context(ca_pem).wrap_socket(connection, server_hostname=host):
                 return f"TCP port {port} of {host} was reached, and TLS."
         except (OSError, ValueError) as error:
             reason = "no answer" if isinstance(error, TimeoutError) else type(error).__name__

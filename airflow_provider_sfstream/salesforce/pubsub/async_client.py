@@ -97,8 +97,8 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
     :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once if Salesforce refuses the
     token; ``subscribe`` leaves that to its caller, who knows the replay ID to resume from.
 
-    The constructor reads ``tls_ca`` if it is a file, and contacts nothing; it may run in another thread. The client
-    then belongs to the event loop that first uses it.
+    The constructor contacts nothing, and may run in another thread. The client then belongs to the event loop that
+    first uses it.
 
     All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """

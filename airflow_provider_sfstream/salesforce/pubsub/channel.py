@@ -16,8 +16,9 @@ from airflow_provider_sfstream.salesforce.clients import OrgClient
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.network.proxies import check_grpc_proxy
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.network.tls import is_loopback, load_ca
+from airflow_provider_sfstream.salesforce.network.tls import is_loopback
 
 DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
@@ -136,11 +137,9 @@ class PubSubConnection(OrgClient):
 
     :param token_provider: source of the access token, read at each call.
     :param endpoint: see :meth:`Endpoint.parse`.
-    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param network: network settings of the connection.
     :param timers: of the connection and its calls.
-    :param settings: ``proxies`` and ``allow_insecure`` of :class:`OrgClient`. ``proxies`` apply to HTTP requests; gRPC
-        reads its proxy from the environment.
-    :raises ConfigurationError: if endpoint or certificate authority are invalid. Nothing was contacted.
+    :raises ConfigurationError: if the endpoint is invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "avro"
@@ -153,16 +152,13 @@ class PubSubConnection(OrgClient):
         token_provider: TokenProvider,
         *,
         endpoint: str = DEFAULT_ENDPOINT,
-        tls_ca: str | None = None,
-        allow_insecure: bool = False,
+        network: NetworkSettings = DEFAULT_NETWORK,
         timers: Timers | None = None,
-        **settings: Any,
     ) -> None:
-        super().__init__(token_provider, tls_ca=tls_ca, allow_insecure=allow_insecure, **settings)
-        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        super().__init__(token_provider, network=network)
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=network.allow_insecure)
         self._timers = timers or Timers()
         self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
-        self._ca_pem = load_ca(tls_ca)
 
     def _open_channel(self, library: Any) -> Any:
         """Return a channel of ``grpc`` or ``grpc.aio`` (for the running event loop). It connects with the first call.
@@ -173,4 +169,4 @@ class PubSubConnection(OrgClient):
         options = channel_options(self._timers)
         if self.endpoint.plaintext:
             return library.insecure_channel(self.endpoint.target, options=options)
-        return library.secure_channel(self.endpoint.target, channel_credentials(self._ca_pem), options=options)
+        return library.secure_channel(self.endpoint.target, channel_credentials(self._network.tls_ca), options=options)

@@ -22,7 +22,6 @@ from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
 from airflow_provider_sfstream.salesforce.events import Responses, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
-from airflow_provider_sfstream.salesforce.network.tls import ssl_context
 from airflow_provider_sfstream.salesforce.pubsub import publishing
 from airflow_provider_sfstream.salesforce.pubsub.channel import PubSubConnection, call_metadata, error_from_call
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import COMMIT_KEEPALIVE, ManagedStream
@@ -108,10 +107,9 @@ class PubSubClient(PubSubConnection):
         try:
             yield
         except ContactError as error:
-            context = None if self.endpoint.plaintext else ssl_context(self._ca_pem)
             raise ContactError(
                 f"{name}: the Pub/Sub API at {self.endpoint.target} did not answer, although the login succeeded. "
-                f"{how_far(self.endpoint.url, context)} A missing response does not prove the end of the "
+                f"{how_far(self.endpoint.url, self._network.tls_ca)} A missing response does not prove the end of the "
                 "stream: no position was moved, and no event is lost while Salesforce retains it. "
                 f"Cause: {error}"
             ) from None

@@ -21,8 +21,7 @@ from airflow_provider_sfstream.salesforce.api_versions import (
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.rest import error_from_response
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
-from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import checked_origin, load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 log = logging.getLogger(__name__)
@@ -48,9 +47,7 @@ class RestClient:
 
     :param token_provider: source of the access token, read at each request.
     :param api_version: of ``first_api_version`` or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
-    :param allow_insecure: accept an org's address without TLS that is not loopback.
+    :param network: network settings of the connection.
     :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
@@ -64,15 +61,11 @@ class RestClient:
         token_provider: TokenProvider,
         *,
         api_version: str = DEFAULT_API_VERSION,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
+        network: NetworkSettings = DEFAULT_NETWORK,
     ) -> None:
         self.api_version = api_version_from(api_version, first=self.first_api_version, what=self.needs_version)
         self._session = Session(token_provider)
-        self._ssl = ssl_context(load_ca(tls_ca))
-        self._proxies = dict(proxies or {})
-        self._allow_insecure = allow_insecure
+        self._network = network
         self._clients: dict[str | None, httpx.Client] = {}
 
     def __enter__(self) -> Self:
@@ -149,16 +142,13 @@ class RestClient:
             raise RequestRejectedError(f"{what}: the response has no reliable Date header.") from None
 
     def _origin(self, token: AccessToken) -> str:
-        return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
+        return self._network.origin("The org's instance URL", token.instance_url)
 
     def _client(self, url: str) -> httpx.Client:
-        proxy = proxy_for(url, self._proxies)
-        if proxy not in self._clients:
-            # Without trust_env, which would send the credentials of a .netrc file in place of the token.
-            self._clients[proxy] = httpx.Client(
-                verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
-            )
-        return self._clients[proxy]
+        options = self._network.httpx_options(url)
+        if options["proxy"] not in self._clients:
+            self._clients[options["proxy"]] = httpx.Client(timeout=CALL_TIMEOUT, follow_redirects=False, **options)
+        return self._clients[options["proxy"]]
 
 
 @contextmanager
@@ -207,19 +197,14 @@ def _first_error(document: Any) -> tuple[str | None, str | None]:
 
 
 def measured_server_time(
-    token_provider: TokenProvider,
-    clock: Callable[[], float],
-    *,
-    tls_ca: str | None,
-    proxies: Mapping[str, str] | None,
-    allow_insecure: bool,
+    token_provider: TokenProvider, network: NetworkSettings, clock: Callable[[], float]
 ) -> ServerTime | None:
     """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
 
     :raises SalesforceStreamError: if the login failed.
     """
     token_provider.token()  # a failed login is an error of the run, not a missing measurement
-    with RestClient(token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure) as client:
+    with RestClient(token_provider, network=network) as client:
         try:
             sent = clock()
             date = client.server_time()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ from urllib3.util.retry import Retry
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, RequestRejectedError
 from airflow_provider_sfstream.salesforce.auth.tokens import Session
-from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 
 LARGEST_ANSWER = 256 * 1024 * 1024
 """Bytes of one decompressed response, which is in memory."""
@@ -25,7 +24,7 @@ _PART = 64 * 1024
 _TEMPORARY_STATUSES = (502, 503, 504)
 
 
-def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mapping[str, str]) -> requests.Session:
+def record_session(tokens: Session, network: NetworkSettings) -> requests.Session:
     """Return a session for HTTPS requests to the org of ``tokens``. The caller closes it.
 
     If Salesforce refuses the token of a request, the session logs in and sends it again, once. It retries read-only
@@ -42,10 +41,10 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
     session.trust_env = False
     session.auth = _TokenAuth(tokens)
     session.max_redirects = 0
-    proxy = proxy_for(instance_url, proxies)
+    proxy = network.proxy(instance_url)
     session.proxies = {"https": proxy} if proxy else {}
     session.adapters.clear()
-    session.mount("https://", _Adapter(ssl_context))
+    session.mount("https://", _Adapter(network.ssl_context))
     return session
 
 

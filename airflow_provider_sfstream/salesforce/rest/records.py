@@ -16,7 +16,7 @@ from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.rest import RECORDS, job_error, query_error
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 
 FIRST_API_VERSION = 47
@@ -38,8 +38,7 @@ class RecordClient:
 
     Renews its login once for each request with a refused token. Not thread-safe.
 
-    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``https``), with precedence over ``HTTPS_PROXY`` of the environment.
+    :param network: network settings of the connection.
     :param job_wait: seconds before the first and between two polls of a query job.
     :raises AuthenticationError: if the login failed.
     """
@@ -49,16 +48,13 @@ class RecordClient:
         token_provider: TokenProvider,
         *,
         api_version: str,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
+        network: NetworkSettings = DEFAULT_NETWORK,
         job_wait: float = 2.0,
     ) -> None:
         version = api_version_from(api_version, first=FIRST_API_VERSION, what="query jobs require")
-        context = ssl_context(load_ca(tls_ca))
         tokens = Session(token_provider)
         self.org_id = tokens.token().org_id
-        self._proxies = dict(proxies or {})
-        self._session = record_session(tokens, context, self._proxies)
+        self._session = record_session(tokens, network)
         self._job_wait = job_wait
         self._reported_count: int | None = None
         self._session.hooks["response"].append(self._store_record_count)

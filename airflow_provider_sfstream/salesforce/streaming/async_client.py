@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -21,8 +20,8 @@ from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_status
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, aread
-from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.proxies import how_far
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
@@ -54,9 +53,7 @@ class AsyncStreamingClient(AsyncOrgClient):
 
     :param token_provider: source of the access token, read at each call.
     :param api_version: 37.0 or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
-    :param allow_insecure: accept an org's address without TLS that is not loopback.
+    :param network: network settings of the connection.
     :param connection_timeout: seconds for opening a connection.
     :param max_pending_count: event messages that wait for their consumer at most; above that, reading stops.
     :param json_dumps: serialises messages; ``json_loads`` parses each. By default orjson where it is installed.
@@ -72,21 +69,18 @@ class AsyncStreamingClient(AsyncOrgClient):
         token_provider: TokenProvider,
         *,
         api_version: str = DEFAULT_API_VERSION,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
+        network: NetworkSettings = DEFAULT_NETWORK,
         connection_timeout: float = 10.0,
         max_pending_count: int = 1000,
         json_dumps: JsonDumps | None = None,
         json_loads: JsonLoads | None = None,
     ) -> None:
-        super().__init__(token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure)
+        super().__init__(token_provider, network=network)
         self.api_version = api_version_from(api_version)
-        self._ssl = ssl_context(load_ca(tls_ca))
         self._cometd_arguments: dict[str, Any] = {
             "api_version": self.api_version,
-            "ssl": self._ssl,
-            "allow_insecure": allow_insecure,
+            "ssl": network.ssl_context,
+            "allow_insecure": network.allow_insecure,
             "connection_timeout": connection_timeout,
             "max_pending_count": max_pending_count,
             "json_dumps": json_dumps,
@@ -101,17 +95,14 @@ class AsyncStreamingClient(AsyncOrgClient):
 
     def how_far(self) -> str:
         """Return a sentence about the reachable part of the path to the org. Blocks for at most 10 seconds."""
-        url = self._session.token().instance_url
-        return how_far(url, self._ssl if url.startswith("https:") else None, self._proxies)
+        return how_far(self._session.token().instance_url, self._network.tls_ca, self._network.proxies)
 
     async def _request_schema(self, schema_id: str) -> str | None:
         if schema_id.startswith("/"):  # the name of a channel, where an event names no schema
             return None
         token = await self._session.atoken()
         with self._session.using(token):
-            return await _event_schema(
-                token, schema_id, api_version=self.api_version, context=self._ssl, proxies=self._proxies
-            )
+            return await _event_schema(token, schema_id, self.api_version, self._network)
 
     async def check(self, topic: str | None = None) -> None:
         """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
@@ -172,7 +163,7 @@ class AsyncStreamingClient(AsyncOrgClient):
 
         :param arguments: additional or replacing arguments of :class:`CometdClient`.
         """
-        options = {"proxy": proxy_for("https://", self._proxies), **self._cometd_arguments, **arguments}
+        options = {"proxy": self._network.proxy("https://"), **self._cometd_arguments, **arguments}
         return CometdClient(SessionAuthenticator(self._session), **options)
 
     @asynccontextmanager
@@ -181,7 +172,7 @@ class AsyncStreamingClient(AsyncOrgClient):
     ) -> AsyncIterator[StreamingSubscription]:
         self._check_open()
         token = await self._session.atoken()
-        proxy = proxy_for(token.instance_url, self._proxies)
+        proxy = self._network.proxy(token.instance_url)
         cometd = self.cometd_client(replay=ReplayFrom(replay_id), proxy=proxy, held=held)
         subscription = StreamingSubscription(cometd, self._session, topic)
         self._subscriptions.add(subscription)
@@ -193,9 +184,7 @@ class AsyncStreamingClient(AsyncOrgClient):
             await subscription.aclose()
 
 
-async def _event_schema(
-    token: AccessToken, schema_id: str, *, api_version: str, context: ssl.SSLContext, proxies: Mapping[str, str]
-) -> str | None:
+async def _event_schema(token: AccessToken, schema_id: str, api_version: str, network: NetworkSettings) -> str | None:
     """Return the schema of a payload over REST, the same as the Pub/Sub API's GetSchema returns (Platform Events
     Developer Guide, "Get the Event Schema", ``payloadFormat=COMPACT``).
 
@@ -205,7 +194,7 @@ async def _event_schema(
     :raises SessionExpiredError: if Salesforce refuses the token.
     :raises ServiceUnavailableError: if Salesforce cannot be reached.
     """
-    status, text = await _response(token, schema_id, api_version=api_version, context=context, proxies=proxies)
+    status, text = await _response(token, schema_id, api_version, network)
     if status != httpx.codes.OK:
         log.warning(
             "Salesforce did not return the schema %s of JSON events (HTTP %d); the events are read without it. To "
@@ -222,18 +211,14 @@ async def _event_schema(
     return text
 
 
-async def _response(
-    token: AccessToken, schema_id: str, *, api_version: str, context: ssl.SSLContext, proxies: Mapping[str, str]
-) -> tuple[int, str]:
+async def _response(token: AccessToken, schema_id: str, api_version: str, network: NetworkSettings) -> tuple[int, str]:
     path = f"services/data/v{api_version}/event/eventSchema/{quote(schema_id, safe='')}"
     url = f"{token.instance_url}/{path}?payloadFormat=COMPACT"
     headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
     what = f"schema {schema_id}"
     try:
         # One client for each request: requests for schemas are rare, and an idle connection would be closed by then.
-        async with httpx.AsyncClient(
-            verify=context, timeout=SCHEMA_TIMEOUT, trust_env=False, proxy=proxy_for(url, proxies)
-        ) as client:
+        async with httpx.AsyncClient(timeout=SCHEMA_TIMEOUT, **network.httpx_options(url)) as client:
             answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
             response = await aread(answer, most_bytes=LARGEST_SCHEMA, most_seconds=SCHEMA_TIMEOUT)
     except httpx.HTTPError as fault:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from tests.support.clients import async_pubsub_client, async_streaming_client
 from tests.support.left_behind import leak_check
@@ -99,8 +100,8 @@ async def test_unknown_schema_is_none_and_logs_one_warning(org: LocalOrg, caplog
 
 class TestProxies:
     async def test_proxy_password_is_not_in_the_error(self, org: LocalOrg, topic: str) -> None:
-        proxies = {"http": "http://user:s3cret@127.0.0.1:1"}
-        async with async_streaming_client(org, proxies=proxies) as client:
+        network = NetworkSettings(proxies={"http": "http://user:s3cret@127.0.0.1:1"})
+        async with async_streaming_client(org, network=network) as client:
             with pytest.raises(ServiceUnavailableError) as caught:
                 await next_batch(client, topic, StartFrom.EARLIEST)
         assert "s3cret" not in str(caught.value)

@@ -15,13 +15,13 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
-    ConfigurationError,
     IdentityError,
     LoginUnavailableError,
 )
 from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from tests.support.clients import app_fields, token_provider
 from tests.support.localorg import LocalOrg
 
@@ -80,8 +80,8 @@ async def test_every_flow_logs_in_without_blocking(org: LocalOrg, flow: Callable
 
 def test_login_over_tls_with_the_certificate_authority_of_the_org(org: LocalOrg) -> None:
     fields = {**app_fields(org), "login_url": org.https_instance_url}
-    assert provider(fields, tls_ca=org.ca_file).token().instance_url == org.https_instance_url
-    assert provider(fields, tls_ca=Path(org.ca_file).read_text()).token().org_id == org.org_id
+    assert provider(fields, network=NetworkSettings(org.ca_file)).token().instance_url == org.https_instance_url
+    assert provider(fields, network=NetworkSettings(Path(org.ca_file).read_text())).token().org_id == org.org_id
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_unreachable_login_host_raises(org: LocalOrg) -> None:
 
 def test_unknown_certificate_authority_is_refused(org: LocalOrg, other_authority: str) -> None:
     fields = {**app_fields(org), "login_url": org.https_instance_url}
-    for options in ({}, {"tls_ca": other_authority}):
+    for tls_ca in (None, other_authority):
         with pytest.raises(AuthenticationError, match="tls_ca") as caught:
-            provider(fields, **options).token()
+            provider(fields, network=NetworkSettings(tls_ca)).token()
         assert not caught.value.retriable
 
 
@@ -185,16 +185,10 @@ def test_proxies_are_used_and_their_password_is_not_shown(org: LocalOrg) -> None
         unused.bind(("127.0.0.1", 0))
         proxy = f"http://user:s3cret@127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(LoginUnavailableError) as caught:
-            token_provider(org, proxies={"http": proxy}).token()
+            token_provider(org, network=NetworkSettings(proxies={"http": proxy})).token()
     assert "s3cret" not in str(caught.value)
-    through = token_provider(org, proxies={"https": proxy}).token()
+    through = token_provider(org, network=NetworkSettings(proxies={"https": proxy})).token()
     assert through.org_id == org.org_id, "the login uses plain HTTP, so the HTTPS proxy is not used"
-
-
-@pytest.mark.parametrize("proxies", [{"ftp": "http://x"}, {"https": "x:1"}, {"https": 5}])
-def test_invalid_proxies_are_refused(org: LocalOrg, proxies: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="proxies"):
-        token_provider(org, proxies=proxies)
 
 
 class TestOneLogin:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.schemas import record_name
 from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter, sources
 from tests.support.localorg import LocalOrg
@@ -62,7 +63,7 @@ class TestConnecting:
         self, org: LocalOrg, open_source: Opened, topic: str
     ) -> None:
         for options, part in [
-            ({"endpoint": f"localhost:{org.grpc_port}", "tls_ca": org.ca_file}, "uses TLS"),
+            ({"endpoint": f"localhost:{org.grpc_port}", "network": NetworkSettings(org.ca_file)}, "uses TLS"),
             ({"endpoint": f"http://localhost:{org.http_port}"}, "does not serve the Pub/Sub API"),
         ]:
             with pytest.raises(ConfigurationError, match=part):

@@ -30,6 +30,7 @@ from airflow_provider_sfstream.salesforce.auth import token_provider as auth
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.pubsub import subscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.rest import record_session
@@ -165,7 +166,7 @@ def test_token_is_not_sent_to_an_invalid_instance_url(host: Host, instance_url: 
 
 def test_org_without_tls_is_used_with_allow_insecure(host: Host) -> None:
     host.answers = [(200, {}, {**GRANTED, "instance_url": "http://elsewhere.example/"})]
-    assert login(host, allow_insecure=True).token().instance_url == "http://elsewhere.example"
+    assert login(host, network=NetworkSettings(allow_insecure=True)).token().instance_url == "http://elsewhere.example"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_oversized_response_of_the_rest_api_is_refused(
 
 
 def records_of(host: Host, tls: TlsFiles) -> RecordClient:
-    return RecordClient(TokenSequence(host), api_version="62.0", tls_ca=str(tls.ca), job_wait=0.01)
+    return RecordClient(TokenSequence(host), api_version="62.0", network=NetworkSettings(str(tls.ca)), job_wait=0.01)
 
 
 def test_oversized_page_of_records_is_refused(
@@ -300,7 +301,7 @@ def test_error_of_an_invalid_proxy_does_not_contain_its_password(
     host: Host, proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigurationError, match="%2F %23 %3F %40") as raised:
-        login(host, proxies={"http": proxy})
+        NetworkSettings(proxies={"http": proxy})
     assert "pa" not in str(raised.value).replace("password", "")
     monkeypatch.setenv("HTTP_PROXY", proxy)
     monkeypatch.setenv("NO_PROXY", "")

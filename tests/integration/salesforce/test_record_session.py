@@ -14,6 +14,7 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
     SessionExpiredError,
 )
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from sfstream_localorg.tls import TlsFiles, ensure_tls_files
 from tests.support.answering_host import Host, TokenSequence, running_host
@@ -45,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client(tls: TlsFiles, logins: TokenSequence) -> RecordClient:
-    return RecordClient(logins, api_version="62.0", tls_ca=str(tls.ca), job_wait=0.01)
+    return RecordClient(logins, api_version="62.0", network=NetworkSettings(str(tls.ca)), job_wait=0.01)
 
 
 def refusal(code: str, message: str = "Refused.") -> list[dict[str, str]]:

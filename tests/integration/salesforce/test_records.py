@@ -21,6 +21,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.auth.credentials import GivenAccessToken, credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
 from tests.support.clients import app_fields
 from tests.support.localorg import LocalOrg
@@ -36,11 +37,11 @@ Reader = Callable[..., list[Record]]
 
 def provider(org: LocalOrg, **options: Any) -> OAuthTokenProvider:
     fields = app_fields(org) | {"login_url": org.https_instance_url}
-    return OAuthTokenProvider(credentials_from(fields), tls_ca=org.ca_file, **options)
+    return OAuthTokenProvider(credentials_from(fields), network=NetworkSettings(org.ca_file), **options)
 
 
 def connect(org: LocalOrg, **options: Any) -> RecordClient:
-    arguments = {"api_version": "62.0", "tls_ca": org.ca_file, "job_wait": 0.01, **options}
+    arguments = {"api_version": "62.0", "network": NetworkSettings(org.ca_file), "job_wait": 0.01, **options}
     return RecordClient(arguments.pop("provider", None) or provider(org), **arguments)
 
 
@@ -200,7 +201,8 @@ def test_session_that_expires_between_two_pages_is_renewed(org: LocalOrg, client
 def test_expired_token_that_cannot_be_renewed_raises(org: LocalOrg, accounts: Accounts) -> None:
     token = org.token()
     given = OAuthTokenProvider(
-        GivenAccessToken(access_token=token, instance_url=org.https_instance_url), tls_ca=org.ca_file
+        GivenAccessToken(access_token=token, instance_url=org.https_instance_url),
+        network=NetworkSettings(org.ca_file),
     )
     with connect(org, provider=given) as client:
         assert client.count("Account") == MANY
@@ -219,14 +221,17 @@ def test_record_client_refuses_an_org_without_tls(org: LocalOrg) -> None:
 
 def test_records_are_not_read_with_an_unknown_certificate_authority(org: LocalOrg, other_authority: str) -> None:
     with (
-        connect(org, tls_ca=other_authority) as client,
+        connect(org, network=NetworkSettings(other_authority)) as client,
         pytest.raises(ConfigurationError, match=r"certificate was not accepted.*tls_ca"),
     ):
         client.count("Account")
 
 
 def test_private_certificate_authority_is_refused_without_tls_ca(org: LocalOrg) -> None:
-    with connect(org, tls_ca=None) as client, pytest.raises(ConfigurationError, match="certificate was not accepted"):
+    with (
+        connect(org, network=NetworkSettings()) as client,
+        pytest.raises(ConfigurationError, match="certificate was not accepted"),
+    ):
         client.count("Account")
 
 
@@ -234,7 +239,7 @@ def test_failed_connection_raises_without_the_proxy_password(org: LocalOrg, monk
     secret = "http://user:pr0xypass@127.0.0.1:9"
     monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)
     with (
-        connect(org, provider=provider(org), proxies={"https": secret}) as client,
+        connect(org, provider=provider(org), network=NetworkSettings(org.ca_file, {"https": secret})) as client,
         pytest.raises(
             ServiceUnavailableError, match=r"Account: its number of records: the connection failed"
         ) as caught,

@@ -19,6 +19,7 @@ from airflow_provider_sfstream.exceptions import AuthenticationError
 from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
@@ -55,7 +56,7 @@ class HostTokens:
 def measure(
     provider: OAuthTokenProvider | HostTokens, clock: Callable[[], float] = time.monotonic
 ) -> ServerTime | None:
-    return measured_server_time(provider, clock, tls_ca=None, proxies=None, allow_insecure=False)
+    return measured_server_time(provider, DEFAULT_NETWORK, clock)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 from tests.support.clients import async_pubsub_client, pubsub_client, streaming_client, token_provider
@@ -82,8 +82,8 @@ def test_login_ignores_a_socks_proxy_of_other_addresses(
     assert token_provider(org).token().org_id == org.org_id
 
 
-def test_socks_proxy_of_a_connection_is_refused(org: LocalOrg, proxy: str) -> None:
-    refused(lambda: token_provider(org, proxies={"https": proxy}))
+def test_socks_proxy_of_a_connection_is_refused(proxy: str) -> None:
+    refused(lambda: NetworkSettings(proxies={"https": proxy}))
 
 
 def test_rest_clients_refuse_a_socks_proxy(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:
@@ -94,7 +94,7 @@ def test_rest_clients_refuse_a_socks_proxy(org: LocalOrg, proxy: str, only: Call
         refused(client.all)
     only("HTTPS_PROXY", proxy)
     records = Session(Records(AccessToken(tokens.token().value, org.https_instance_url, org.org_id)))
-    refused(lambda: record_session(records, ssl_context(load_ca(org.ca_file)), {}))
+    refused(lambda: record_session(records, NetworkSettings(org.ca_file)))
 
 
 def test_streaming_client_refuses_a_socks_proxy(org: LocalOrg, proxy: str, only: Callable[[str, str], None]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from tests.support.http_serving import serving
 
@@ -73,7 +74,7 @@ def client(rest: Rest) -> AsyncStreamingClient:
 
 
 def client_of(url: str, **proxies: str) -> AsyncStreamingClient:
-    return AsyncStreamingClient(Logins(url), api_version="62.0", proxies=proxies)
+    return AsyncStreamingClient(Logins(url), api_version="62.0", network=NetworkSettings(proxies=proxies))
 
 
 async def test_schema_request_has_path_and_token(rest: Rest, client: AsyncStreamingClient) -> None:

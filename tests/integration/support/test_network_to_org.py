@@ -17,6 +17,7 @@ from airflow_provider_sfstream.salesforce.auth import token_provider as auth
 from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient, TopicInfo
 from tests.support.behind_network import OrgBehindNetwork, behind_network
@@ -66,8 +67,9 @@ def hurried_login(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def over_tls(behind: OrgBehindNetwork, **options: Any) -> PubSubClient:
     fields = {**app_fields(behind), "login_url": behind.https_instance_url}  # type: ignore[arg-type]
-    provider = OAuthTokenProvider(credentials_from(fields), tls_ca=behind.ca_file)
-    return PubSubClient(provider, endpoint=f"localhost:{behind.grpc_tls_port}", tls_ca=behind.ca_file, **options)
+    provider = OAuthTokenProvider(credentials_from(fields), network=NetworkSettings(behind.ca_file))
+    network = NetworkSettings(behind.ca_file)
+    return PubSubClient(provider, endpoint=f"localhost:{behind.grpc_tls_port}", network=network, **options)
 
 
 EACH_API = pytest.mark.parametrize("opened", [pubsub_client, streaming_client], ids=["pubsub", "streaming"])

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 
 APP = {"consumer_key": "key", "consumer_secret": "s3cret-app", "domain": "acme.my"}
@@ -34,13 +35,13 @@ def settings(extra: dict[str, Any], **fields: Any) -> SalesforceSettings:
     return SalesforceSettings.from_connection(Connection(conn_id="sf", conn_type="salesforce", **fields), extra)
 
 
-def test_settings_are_read_from_all_fields_of_the_connection() -> None:
+def test_settings_are_read_from_all_fields_of_the_connection(ca_pem: str) -> None:
     got = settings(
         {
             **APP,
             "organization_id": "00D000000000001AAA",
             "pubsub_endpoint": "api.deu.pubsub.salesforce.com:443",
-            "tls_ca": "/etc/ca.pem",
+            "tls_ca": ca_pem,
             "allow_insecure": True,
             "proxies": {"https": "http://proxy:1"},
             "version": "62.0",
@@ -54,9 +55,7 @@ def test_settings_are_read_from_all_fields_of_the_connection() -> None:
         ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-app"),
         "00D000000000001AAA",
         "api.deu.pubsub.salesforce.com:443",
-        "/etc/ca.pem",
-        True,
-        {"https": "http://proxy:1"},
+        NetworkSettings(ca_pem, {"https": "http://proxy:1"}, True),
         "62.0",
         Timers(keepalive_seconds=30, call_timeout_seconds=12.5),
     )
@@ -80,11 +79,12 @@ def test_empty_field_is_missing_and_hides_the_field_with_the_old_prefix() -> Non
     ("given", "expected"), [(True, True), ("true", True), ("1", True), (False, False), ("", False), (None, False)]
 )
 def test_allow_insecure_is_a_boolean_or_its_text(given: Any, expected: bool) -> None:
-    assert settings({**APP, "allow_insecure": given}).allow_insecure is expected
+    assert settings({**APP, "allow_insecure": given}).network.allow_insecure is expected
 
 
 def test_proxies_may_be_text_as_the_form_stores_them() -> None:
-    assert settings({**APP, "proxies": '{"https": "http://proxy:1"}'}).proxies == {"https": "http://proxy:1"}
+    text = '{"https": "http://proxy:1"}'
+    assert settings({**APP, "proxies": text}).network.proxies == {"https": "http://proxy:1"}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,11 @@ def test_proxies_may_be_text_as_the_form_stores_them() -> None:
         ({"allow_insecure": "perhaps"}, "allow_insecure"),
         ({"proxies": "http://user:s3cret@proxy"}, "proxies"),
         ({"proxies": "[]"}, "proxies"),
+        ({"proxies": {"ftp": "http://x"}}, "proxies"),
+        ({"proxies": {"https": "x:1"}}, "proxies"),
+        ({"proxies": {"https": 5}}, "proxies"),
+        ({"proxies": {"http": "http://user:s3cret@127.0.0.1:x"}}, "proxies"),
+        ({"tls_ca": "/no/such/file.pem"}, "tls_ca"),
         ({"consumer_secret": 5}, "consumer_secret must be a text"),
         ({"domain": "login"}, "My Domain"),
         ({"keepalive_seconds": 0}, "keepalive_seconds must be a number of seconds from 0.1 to 86400"),
@@ -164,11 +169,15 @@ def test_test_connection_names_unusable_fields(connect: Any) -> None:
     assert "allow_insecure" in message
 
 
-def test_equal_settings_have_equal_hashes_and_any_difference_matters() -> None:
+def test_equal_settings_have_equal_hashes_and_any_difference_matters(ca_pem: str) -> None:
     """Tasks with equal settings share an asynchronous client."""
     one = settings({**APP, "proxies": {"https": "http://proxy:1"}})
     assert hash(one) == hash(settings({**APP, "proxies": '{"https": "http://proxy:1"}'}))
-    others: list[dict[str, Any]] = [{"consumer_secret": "other"}, {"pubsub_endpoint": "host:1"}, {"tls_ca": "/x"}]
+    others: list[dict[str, Any]] = [
+        {"consumer_secret": "other"},
+        {"pubsub_endpoint": "host:1"},
+        {"tls_ca": ca_pem},
+    ]
     others += [{"proxies": {}}, {"keepalive_seconds": 44}]
     for change in others:
         assert settings({**APP, "proxies": {"https": "http://proxy:1"}, **change}) != one

@@ -1,0 +1,68 @@
+"""Network settings of a connection, which all its clients share."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin, load_ca, ssl_context
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Trusted certificate authority, proxies and encryption of the connections to an org. The repr shows no proxy.
+
+    :param tls_ca: certificate authority to trust instead of the public ones: a file, or PEM text. Stored as PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
+        For HTTP requests; gRPC reads its proxy from the environment.
+    :param allow_insecure: accept addresses without TLS that are not loopback.
+    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
+    """
+
+    tls_ca: str | None = None
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    allow_insecure: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tls_ca", load_ca(self.tls_ca))
+        object.__setattr__(self, "proxies", _checked_proxies(self.proxies))
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """The TLS context. The first one of a process for the public authorities takes about 50 ms of CPU time."""
+        return ssl_context(self.tls_ca)
+
+    def proxy(self, url: str) -> str | None:
+        """Return the URL of the proxy for a request to ``url``; ``None``: no proxy."""
+        return proxy_for(url, self.proxies)
+
+    def origin(self, name: str, url: str) -> str:
+        """Return scheme, host and port of ``url``, to which credentials may be sent; see :func:`checked_origin`."""
+        return checked_origin(name, url, allow_insecure=self.allow_insecure)
+
+    def httpx_options(self, url: str) -> dict[str, Any]:
+        """Return the arguments of an httpx client for requests to ``url``.
+
+        Without ``trust_env``, which would send the credentials of a .netrc file in place of the token, and raises httpx
+        errors for unsupported proxies, also for those of other hosts.
+        """
+        return {"verify": self.ssl_context, "proxy": self.proxy(url), "trust_env": False}
+
+
+def _checked_proxies(proxies: Any) -> dict[str, str]:
+    if not isinstance(proxies, Mapping) or not all(
+        scheme in ("http", "https") and isinstance(url, str) and "://" in url for scheme, url in proxies.items()
+    ):
+        raise ConfigurationError(
+            "proxies must be a JSON object with a URL for 'http', 'https' or both, for example "
+            '{"https": "http://proxy.example.com:3128"}. Nothing was contacted.'
+        )
+    return {scheme: checked_proxy(url) for scheme, url in proxies.items()}
+
+
+DEFAULT_NETWORK = NetworkSettings()
+"""Public authorities, the environment's proxies, and TLS."""
