@@ -37,17 +37,12 @@ class StreamsPage:
                 self._app = build_app()
             except Exception:
                 log.exception("The page of Salesforce streams cannot be created")
-                await _unavailable(scope, send)
+                from starlette.responses import PlainTextResponse
+
+                text = "The page of Salesforce streams cannot be shown. See the log of the API server."
+                await PlainTextResponse(text, 503)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-async def _unavailable(scope: _Message, send: Callable[[_Message], Awaitable[None]]) -> None:
-    if scope["type"] == "http":
-        headers = [(b"content-type", b"text/plain; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        text = b"The page of Salesforce streams cannot be shown. See the log of the API server."
-        await send({"type": "http.response.body", "body": text})
 
 
 class SalesforceStreamsPlugin(AirflowPlugin):

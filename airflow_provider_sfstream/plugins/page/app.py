@@ -19,7 +19,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.middleware.base import RequestResponseEndpoint
 
 from airflow_provider_sfstream._airflow import (
     authorized_connections,
@@ -48,7 +48,9 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
+"""Default headers of every response."""
 
 _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
@@ -71,8 +73,15 @@ def build_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    app.add_middleware(_Headers)
     page_files = _read_files()
+
+    @app.middleware("http")
+    async def with_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Add the headers to every response, also to errors."""
+        response = await call_next(request)
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
+        return response
 
     @app.get("/")
     def page(request: Request) -> Response:
@@ -153,24 +162,6 @@ def _existing(statuses: Iterable[Status], session: Session) -> dict[str, bool]:
 def _json(document: Document) -> Response:
     # Encoded here, because FastAPI would first validate each value, which takes longer than the rest of a request.
     return Response(msgspec.json.encode(document), media_type="application/json")
-
-
-class _Headers:
-    """Middleware that adds the headers to every response, also to errors."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                defaults = {**HEADERS, "Cache-Control": "no-store"}
-                pairs = [(name.lower().encode(), value.encode()) for name, value in defaults.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in pairs if pair[0] not in present)]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
 
 
 def reader_of(user: BaseUser, statuses: Iterable[Status], session: Session) -> Reader:
