@@ -53,7 +53,7 @@ def _streaming() -> Reported:
     yield "any other code or status 4xx", rules.REJECTED
     yield "anything else", rules.UNAVAILABLE
     yield "no response", rules.TRANSPORT
-    yield "no response, and TLS failed", streaming_errors._TLS
+    yield "no response, and TLS failed", rules.TLS
 
 
 def _streaming_texts() -> Reported:

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.salesforce.errors.rules import TLS_FAULT, Rule, by_code
+from airflow_provider_sfstream.salesforce.errors.rules import TLS, TLS_FAULT, Rule, by_code
 
 
 class Table(NamedTuple):
@@ -48,7 +48,7 @@ class Table(NamedTuple):
         if code in self.by_code:
             return self.by_code[code]
         if status is None:
-            return self.transport
+            return self.tls if TLS_FAULT.search(message) else self.transport
         if status < 400:
             return self.not_salesforce
         if status == 404:
@@ -136,12 +136,7 @@ SETTINGS = Table(
         "the connection failed",
         f"{_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
     ),
-    tls=Rule(
-        ConfigurationError,
-        "TLS with the org failed",
-        "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was "
-        "sent.",
-    ),
+    tls=TLS,
     not_salesforce=Rule(
         ConfigurationError,
         "the response is not from Salesforce's API",
@@ -150,22 +145,21 @@ SETTINGS = Table(
 )
 """Rules of requests for settings, definitions and allocations."""
 
-_FETCH_AGAIN = "Run the task again: it starts from the beginning. The replica is unchanged."
-_FETCH_SESSION = Rule(SessionExpiredError, "the session is no longer valid, also after a new login", _FETCH_AGAIN)
+_FETCH_AGAIN = "Run the task again: it starts from the beginning."
 _FETCH_DENIED = Rule(
     AccessDeniedError,
     "the user lacks a permission",
-    "Grant the user the permission 'API Enabled', and 'View All' for the object. The replica is unchanged.",
+    "Grant the user the permission 'API Enabled', and 'View All' for the object.",
 )
 _FETCH_HIDDEN = Rule(
     AccessDeniedError,
     "the object does not exist in the org, or is hidden from the user",
-    "Grant the user the permission 'View All' for the object, or exclude its table. The replica is unchanged.",
+    "Grant the user the permission 'View All' for the object, or exclude its table.",
 )
 _NO_BULK = Rule(
     RequestRejectedError,
     "the Bulk API does not serve this object",
-    "Set bulk_threshold above its number of records, so that the REST API is used. The replica is unchanged.",
+    "Set bulk_threshold above its number of records, so that the REST API is used.",
 )
 _TOO_LONG = Rule(
     ServiceUnavailableError,
@@ -176,30 +170,21 @@ _CHANGED = Rule(
     ServiceUnavailableError, "a field of the object became unavailable while records were fetched", _FETCH_AGAIN
 )
 _CURSOR = Rule(ServiceUnavailableError, "Salesforce discarded the remaining pages of the query", _FETCH_AGAIN)
-_FETCH_REQUESTS_USED_UP = Rule(
-    QuotaExceededError,
-    "the org's allocation of API requests of the last 24 hours is used up",
-    "Wait until it refills, or buy more; an immediate retry cannot succeed. The replica is unchanged.",
-)
 _FETCH_JOBS_USED_UP = Rule(
     QuotaExceededError,
     "the org's allocation of query jobs of the last 24 hours is used up",
-    "Wait until it refills; an immediate retry cannot succeed. The replica is unchanged.",
-)
-_FETCH_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _FETCH_AGAIN)
-_FETCH_THROTTLED = Rule(
-    ThrottledError, "the org requires fewer concurrent requests", "Run the task again after a pause."
+    "Wait until it refills; an immediate retry cannot succeed.",
 )
 FETCH_NO_VERSION = Rule(
     ConfigurationError,
     "the org's address does not serve this resource or API version",
-    "Check `version` in the Extra of the connection, and its instance or login host. The replica is unchanged.",
+    "Check `version` in the Extra of the connection, and its instance or login host.",
 )
 
-RECORDS = Table(
-    by_code(
+RECORDS = SETTINGS._replace(
+    by_code=by_code(
         {
-            _FETCH_SESSION: "INVALID_SESSION_ID INVALID_AUTH_HEADER",
+            _SESSION: "INVALID_SESSION_ID INVALID_AUTH_HEADER",
             _FETCH_DENIED: (
                 "INSUFFICIENT_ACCESS API_DISABLED_FOR_ORG API_CURRENTLY_DISABLED FUNCTIONALITY_NOT_ENABLED "
                 "FEATURENOTENABLED"
@@ -209,35 +194,13 @@ RECORDS = Table(
             _TOO_LONG: "QUERY_TIMEOUT",
             _CHANGED: "INVALID_FIELD",
             _CURSOR: "INVALID_QUERY_LOCATOR",
-            _FETCH_REQUESTS_USED_UP: "REQUEST_LIMIT_EXCEEDED",
+            _REQUESTS_USED_UP: "REQUEST_LIMIT_EXCEEDED",
             _FETCH_JOBS_USED_UP: "EXCEEDEDQUOTA",
-            _FETCH_UNAVAILABLE: "SERVER_UNAVAILABLE UNKNOWN_EXCEPTION",
+            _UNAVAILABLE: "SERVER_UNAVAILABLE UNKNOWN_EXCEPTION",
             FETCH_NO_VERSION: "UNSUPPORTED_API_VERSION",
         }
     ),
-    {401: _FETCH_SESSION, 403: _FETCH_DENIED, 429: _FETCH_THROTTLED},
-    throttled=_FETCH_THROTTLED,
-    rejected=Rule(
-        RequestRejectedError,
-        "Salesforce rejected the request",
-        "A retry cannot succeed; report the error. The replica is unchanged.",
-    ),
-    unavailable=_FETCH_UNAVAILABLE,
-    transport=Rule(
-        ServiceUnavailableError,
-        "the connection failed",
-        f"{_FETCH_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
-    ),
-    tls=Rule(
-        ConfigurationError,
-        "the TLS certificate was not accepted",
-        "tls_ca must contain the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
-    ),
-    not_salesforce=Rule(
-        ConfigurationError,
-        "the response is not from Salesforce's API",
-        "Check the connection's instance or login host, and any proxy on the way. The replica is unchanged.",
-    ),
+    by_status={**SETTINGS.by_status, 403: _FETCH_DENIED, 410: FETCH_NO_VERSION},
 )
 """Rules of queries, describe calls and query jobs, none of which changes the org."""
 
@@ -251,20 +214,23 @@ def error_from_response(
     :param message: the ``message`` of the response's first error, or the network's error text.
     :param names_record: whether the URL names a record, so that "not found" is about that record.
     """
-    if status is None and TLS_FAULT.search(message or ""):
-        rule = SETTINGS.tls
-    else:
-        rule = SETTINGS.rule(status, code or "", message or "", GONE if names_record else NO_VERSION)
+    rule = SETTINGS.rule(status, code or "", message or "", GONE if names_record else NO_VERSION)
     return rule.report_response(what, status, code, message)
 
 
 def query_error(status: int | None, code: str | None, message: str | None, *, what: str) -> SalesforceStreamError:
     """Return the error for a failed request of records, ready to raise; arguments as above."""
     rule = RECORDS.rule(status, code or "", message or "", _FETCH_HIDDEN if code else FETCH_NO_VERSION)
-    return rule.report_response(what, status, code, message)
+    return _of_records(rule).report_response(what, status, code, message)
 
 
 def job_error(message: str, *, what: str) -> SalesforceStreamError:
     """Return the error for a query job that failed in the org."""
     is_temporary = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
-    return (RECORDS.unavailable if is_temporary else RECORDS.rejected).report_response(what, None, None, message)
+    rule = RECORDS.unavailable if is_temporary else RECORDS.rejected
+    return _of_records(rule).report_response(what, None, None, message)
+
+
+def _of_records(rule: Rule) -> Rule:
+    """Return a rule whose remedy states that a failed request of records has no effect on the replica."""
+    return rule._replace(remedy=f"{rule.remedy} The replica is unchanged.")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
     QuotaExceededError,
     ReplayIdLostError,
     RequestRejectedError,
@@ -48,6 +49,11 @@ def by_code(codes: Mapping[Rule, str]) -> dict[str, Rule]:
 
 TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
 """Text of a network error that is about TLS."""
+TLS = Rule(
+    ConfigurationError,
+    "TLS with the org failed",
+    "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
+)
 
 RESUME = "Nothing that was received is lost: resume from the last replay ID."
 REPORT = "A retry cannot succeed: check the arguments, and report the error if they are correct."

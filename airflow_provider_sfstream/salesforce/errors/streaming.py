@@ -118,11 +118,6 @@ _BY_STATUS: dict[int, Rule] = {
     429: rules.THROTTLED,
 }
 
-_TLS = Rule(
-    ConfigurationError,
-    "TLS with the org failed",
-    "Check tls_ca: it must contain the certificate authority of the org, or of a proxy on the way. Nothing was read.",
-)
 _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
 
 
@@ -146,7 +141,7 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     :param status: of the response; ``None`` if it is missing or incomplete.
     :param text: text of the network error or of the response.
     """
-    rule = _TLS if status is None and rules.TLS_FAULT.search(text or "") else rules.TRANSPORT
+    rule = rules.TLS if status is None and rules.TLS_FAULT.search(text or "") else rules.TRANSPORT
     if status is not None and status >= 400:
         rule = _BY_STATUS.get(status, rules.REJECTED if status < 500 else rules.UNAVAILABLE)
     return rule.report_response(topic, status, None, text)

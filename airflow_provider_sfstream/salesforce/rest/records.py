@@ -15,7 +15,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceOperationErr
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
-from airflow_provider_sfstream.salesforce.errors.rest import RECORDS, job_error, query_error
+from airflow_provider_sfstream.salesforce.errors.rest import job_error, query_error
 from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 
@@ -153,8 +153,6 @@ class RecordClient:
             raise query_error(fault.status, code, message, what=what) from None
         except SalesforceOperationError as fault:
             raise job_error(str(fault), what=what) from None
-        except requests.exceptions.SSLError as fault:
-            raise RECORDS.tls.report_response(what, None, None, str(fault)) from None
         except (requests.exceptions.JSONDecodeError, requests.TooManyRedirects) as fault:
             raise query_error(200, None, type(fault).__name__, what=what) from None
         except requests.RequestException as fault:
