@@ -75,7 +75,7 @@ live-check: $(INSTALLED)  ## holds the local org against the org of AIRFLOW_CONN
 proto:  ## regenerate the Pub/Sub API code of both distributions; an old generator, so that protobuf 6 and 7 can both run it
 	$(PYTHON) -m venv build/protoc
 	build/protoc/bin/python -m pip install --quiet 'grpcio-tools==1.75.1' 'setuptools<81'
-	build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  airflow_provider_sfstream/salesforce/pubsub_api.proto
 	cd localorg && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  sfstream_localorg/pubsub/pubsub_api.proto

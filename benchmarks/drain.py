@@ -1,7 +1,7 @@
 """Benchmark ``drain``: the package's drain and landing, compared with a bare gRPC reader that stores nothing.
 
 Both read the same retained events from a local org, alternately, each in its own process, for several rounds; the
-results are medians. The bare reader is the generated stub with 100 requested events, refilled at each response; it only
+results are medians. The bare reader is a Subscribe call with 100 requested events, refilled at each response; it only
 counts events. The package reads the events, lands Parquet with checksums and event times, and writes the manifest.
 
 It prints one JSON line; ``ratio`` is our events per second divided by the bare reader's.
@@ -31,8 +31,8 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.pubsub.channel import multi_callable
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.streams.drain.drain import Drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
@@ -78,13 +78,13 @@ def _event(random: Random) -> dict[str, object]:
 
 
 def read_bare(target: str, token: AccessToken, count: int) -> int:
-    """Read ``count`` events with the generated stub, with 100 requested events that each response refills."""
+    """Read ``count`` events over a bare channel, with 100 requested events that each response refills."""
     requests: queue.SimpleQueue[messages.FetchRequest | None] = queue.SimpleQueue()
     metadata = (("accesstoken", token.value), ("instanceurl", token.instance_url), ("tenantid", token.org_id))
     received = 0
     with grpc.insecure_channel(target) as channel:
         requests.put(messages.FetchRequest(topic_name=TOPIC, replay_preset=messages.EARLIEST, num_requested=100))
-        call = PubSubStub(channel).Subscribe(iter(requests.get, None), metadata=metadata)
+        call = multi_callable(channel, "Subscribe")(iter(requests.get, None), metadata=metadata)
         for response in call:
             events = len(response.events)
             received += events

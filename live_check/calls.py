@@ -36,7 +36,7 @@ def refusal(run: ProbeRun, call: Any) -> dict[str, Any]:
 def asked(run: ProbeRun, rpc: str, request: Any, **metadata: str | None) -> dict[str, Any]:
     """Send a unary call with changed metadata and return its end."""
     try:
-        getattr(run.stub(), rpc)(request, metadata=run.metadata(**metadata), timeout=CALL_SECONDS)
+        run.rpc(rpc)(request, metadata=run.metadata(**metadata), timeout=CALL_SECONDS)
     except grpc.RpcError as error:
         return refusal(run, error)
     return {"status": "OK"}
@@ -64,7 +64,7 @@ class Stream:
         self._arrived: queue.SimpleQueue[Arrived] = queue.SimpleQueue()
         self.metadata_at: float | None = None
         self.began = now()
-        self._call = getattr(run.stub(channel), rpc)(
+        self._call = run.rpc(rpc, channel)(
             iter(self._requests.get, None), metadata=run.metadata(**metadata), timeout=3600.0
         )
         threading.Thread(target=self._read, daemon=True).start()

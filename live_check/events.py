@@ -27,7 +27,7 @@ class Schema:
     @classmethod
     def of(cls, run: ProbeRun, schema_id: str) -> Schema:
         """Fetch a schema from the org."""
-        answer = run.stub().GetSchema(
+        answer = run.rpc("GetSchema")(
             pb.SchemaRequest(schema_id=schema_id), metadata=run.metadata(), timeout=CALL_SECONDS
         )
         return cls(schema_id, json.loads(answer.schema_json))
@@ -62,7 +62,7 @@ def publish(run: ProbeRun, *events: pb.ProducerEvent) -> pb.PublishResponse:
     """Publish sample events, which count as spent."""
     run.spend(len(events))
     request = pb.PublishRequest(topic_name=SAMPLE_EVENT, events=events)
-    response: pb.PublishResponse = run.stub().Publish(request, metadata=run.metadata(), timeout=CALL_SECONDS)
+    response: pb.PublishResponse = run.rpc("Publish")(request, metadata=run.metadata(), timeout=CALL_SECONDS)
     return response
 
 
@@ -78,7 +78,7 @@ def publish_undelivered(run: ProbeRun, count: int) -> list[bytes]:
         number = min(_PUBLISHED_AT_ONCE, count - len(replay_ids))
         events = [sample(schema, created_ms=1_700_000_000_000, created_by=user) for _ in range(number)]
         request = pb.PublishRequest(topic_name=SAMPLE_EVENT, events=events)
-        results = run.stub().Publish(request, metadata=run.metadata(), timeout=CALL_SECONDS).results
+        results = run.rpc("Publish")(request, metadata=run.metadata(), timeout=CALL_SECONDS).results
         if refused := [result.error.msg for result in results if not result.replay_id]:
             raise SkippedError(f"an event of the backlog was not published: {refused[0]}")
         replay_ids += [bytes(result.replay_id) for result in results]

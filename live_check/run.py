@@ -11,8 +11,7 @@ import grpc
 import httpx
 
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
-from airflow_provider_sfstream.salesforce.pubsub.channel import channel_credentials
+from airflow_provider_sfstream.salesforce.pubsub.channel import channel_credentials, multi_callable
 from live_check.login import Login
 from live_check.redaction import Redactor
 
@@ -153,9 +152,9 @@ class ProbeRun:
             self._channel = self.org.channel()
         return self._channel
 
-    def stub(self, channel: grpc.Channel | None = None) -> Any:
-        """Return the gRPC stub of the Pub/Sub API on a channel."""
-        return pb_grpc.PubSubStub(channel or self.channel)  # type: ignore[no-untyped-call]
+    def rpc(self, name: str, channel: grpc.Channel | None = None) -> Any:
+        """Return an RPC of the Pub/Sub API on a channel."""
+        return multi_callable(channel or self.channel, name)
 
     def metadata(self, **changes: str | None) -> list[tuple[str, str]]:
         """Return the metadata of a call with these changes; ``None`` removes an entry."""
@@ -201,7 +200,7 @@ class ProbeRun:
         """
         request = pb.TopicRequest(topic_name=name)
         try:
-            info: pb.TopicInfo = self.stub().GetTopic(request, metadata=self.metadata(), timeout=CALL_SECONDS)
+            info: pb.TopicInfo = self.rpc("GetTopic")(request, metadata=self.metadata(), timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             raise SkippedError(f"{name}: {error.code().name}; deploy it with deploy/salesforce") from None
         return info

@@ -17,7 +17,12 @@ from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, Credit, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub.channel import PubSubConnection, call_metadata, error_from_call
+from airflow_provider_sfstream.salesforce.pubsub.channel import (
+    PubSubConnection,
+    call_metadata,
+    error_from_call,
+    multi_callable,
+)
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_request
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Request,
@@ -26,7 +31,6 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     first_request,
     response_batch,
 )
-from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.schemas import parse
 
 
@@ -161,7 +165,7 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
         token = await self._session.atoken()
         request_of = type(request)
         request.num_requested = credit.request()
-        call = AsyncSubscribeCall(getattr(self._stub(), rpc), name, token)
+        call = AsyncSubscribeCall(self._rpc(rpc), name, token)
         try:
             with self._session.using(token), self._error_if_closed():
                 while not credit.exhausted:
@@ -178,7 +182,7 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
         request = messages.SchemaRequest(schema_id=schema_id)
         with self._session.using(token):
             try:
-                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self.call_timeout)
+                info = await self._rpc("GetSchema")(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
                 # Without the cause: its details may contain the request.
                 raise error_from_call(fault, f"schema {schema_id}") from None
@@ -186,8 +190,8 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
         parse(schema_json)
         return schema_json
 
-    def _stub(self) -> PubSubStub:
+    def _rpc(self, name: str) -> Callable[..., Any]:
         self._check_open()
         if self._channel is None:
             self._channel = self._open_channel(grpc.aio)
-        return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
+        return multi_callable(self._channel, name)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
 from airflow_provider_sfstream.salesforce.clients import OrgClient
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
@@ -97,6 +100,22 @@ class Endpoint:
             )
         bracketed = f"[{host}]" if ":" in host else host
         return cls(f"{bracketed}:{port or (80 if plaintext else 443)}", plaintext)
+
+
+def multi_callable(channel: Any, rpc: str, *, sized: bool = False) -> Callable[..., Any]:
+    """Return an RPC of the Pub/Sub API on a channel of ``grpc`` or ``grpc.aio``.
+
+    :param sized: each response is a pair with its bytes on the wire.
+    """
+    service = messages.DESCRIPTOR.services_by_name["PubSub"]
+    method = service.methods_by_name[rpc]
+    request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    arity = channel.stream_stream if method.client_streaming else channel.unary_unary
+    return arity(  # type: ignore[no-any-return]
+        f"/{service.full_name}/{rpc}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=(lambda data: (len(data), response.FromString(data))) if sized else response.FromString,
+    )
 
 
 def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:

@@ -23,7 +23,12 @@ from airflow_provider_sfstream.salesforce.events import Responses, StartFrom, ch
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
 from airflow_provider_sfstream.salesforce.pubsub import publishing
-from airflow_provider_sfstream.salesforce.pubsub.channel import PubSubConnection, call_metadata, error_from_call
+from airflow_provider_sfstream.salesforce.pubsub.channel import (
+    PubSubConnection,
+    call_metadata,
+    error_from_call,
+    multi_callable,
+)
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import COMMIT_KEEPALIVE, ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
@@ -32,7 +37,6 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     check_topic,
     first_request,
 )
-from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.salesforce.schemas import SchemaCache
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
@@ -62,11 +66,8 @@ class PubSubClient(PubSubConnection):
     def __init__(self, token_provider: TokenProvider, **settings: Any) -> None:
         super().__init__(token_provider, **settings)
         self._channel = self._open_channel(grpc)
-        self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
-        self._subscribe = self._sized_call("Subscribe", messages.FetchRequest, messages.FetchResponse)
-        self._managed_subscribe = self._sized_call(
-            "ManagedSubscribe", messages.ManagedFetchRequest, messages.ManagedFetchResponse
-        )
+        self._subscribe = multi_callable(self._channel, "Subscribe", sized=True)
+        self._managed_subscribe = multi_callable(self._channel, "ManagedSubscribe", sized=True)
         self._schemas = SchemaCache(self._load_schema)
 
     def __enter__(self) -> Self:
@@ -84,7 +85,7 @@ class PubSubClient(PubSubConnection):
 
         :raises TopicNotFoundError: if it does not exist or is hidden from the user.
         """
-        info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=check_topic(topic)), topic)
+        info = self._unary("GetTopic", messages.TopicRequest(topic_name=check_topic(topic)), topic)
         return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
 
     def prove_contact(self, topic: str) -> None:
@@ -154,7 +155,7 @@ class PubSubClient(PubSubConnection):
         published: list[PublishedEvent] = []
         for index, request in enumerate(outgoing):
             try:
-                response = self._unary(self._stub.Publish, request, topic)
+                response = self._unary("Publish", request, topic)
                 published += publishing.results(topic, request, response)
             except SalesforceStreamError as error:
                 if not published:
@@ -233,31 +234,23 @@ class PubSubClient(PubSubConnection):
             commit_keepalive=commit_keepalive,
         )
 
-    def _sized_call(self, rpc: str, request: Any, response: Any) -> Callable[..., Any]:
-        """Return the multi-callable of a streaming RPC, whose responses are pairs with their bytes on the wire."""
-        return self._channel.stream_stream(  # type: ignore[no-any-return]
-            f"/eventbus.v1.PubSub/{rpc}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=lambda data: (len(data), response.FromString(data)),
-        )
-
     def _load_schema(self, schema_id: str) -> str:
         what = f"schema {schema_id}"
-        return str(self._unary(self._stub.GetSchema, messages.SchemaRequest(schema_id=schema_id), what).schema_json)
+        return str(self._unary("GetSchema", messages.SchemaRequest(schema_id=schema_id), what).schema_json)
 
-    def _unary(self, method: Callable[..., Any], request: Any, what: str) -> Any:
+    def _unary(self, rpc: str, request: Any, what: str) -> Any:
         try:
-            return self._call(method, request, what)
+            return self._call(rpc, request, what)
         except SessionExpiredError:
             # Salesforce refuses a call without a session before it executes any part, so that a retry is safe.
             self.renew_session()
-            return self._call(method, request, what)
+            return self._call(rpc, request, what)
 
-    def _call(self, method: Callable[..., Any], request: Any, what: str) -> Any:
-        token = self._session.token()
+    def _call(self, rpc: str, request: Any, what: str) -> Any:
+        token, call = self._session.token(), multi_callable(self._channel, rpc)
         with self._session.using(token):
             try:
-                return method(request, metadata=call_metadata(token), timeout=self.call_timeout)
+                return call(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
                 # Without the cause: its details may contain the request.
                 raise error_from_call(fault, what) from None

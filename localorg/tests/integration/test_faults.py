@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
+from sfstream_localorg.pubsub import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.subscriber import Subscriber, error_code
 

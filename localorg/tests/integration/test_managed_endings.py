@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
 from sfstream_localorg.managed.commits import COMMIT_ERRORS
+from sfstream_localorg.pubsub import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
 from tests.support.network import Network
@@ -141,7 +141,7 @@ def test_a_refused_stream_does_not_disturb_the_active_one(org: LocalOrg, topic: 
 def test_the_slot_of_a_killed_client_is_freed(org: LocalOrg, managed: str) -> None:
     program = (
         "import sys, grpc, json\n"
-        "from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb, pubsub_api_pb2_grpc as pb_grpc\n"
+        "from sfstream_localorg.pubsub import pubsub_api_pb2 as pb, pubsub_api_pb2_grpc as pb_grpc\n"
         "target, name, metadata = sys.argv[1], sys.argv[2], [tuple(one) for one in json.loads(sys.argv[3])]\n"
         "def requests():\n"
         "    yield pb.ManagedFetchRequest(developer_name=name, num_requested=1)\n"

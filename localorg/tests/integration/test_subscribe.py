@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
+from sfstream_localorg.pubsub import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.subscriber import Subscriber, error_code
 
