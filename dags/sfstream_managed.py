@@ -12,7 +12,7 @@ below which windows and tables are written, for example s3://lake.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
@@ -29,7 +29,6 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,  # a managed subscription has one consumer, and a table one job
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
     tags=["salesforce"],
     doc_md=__doc__,
 ):

@@ -15,7 +15,7 @@ With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, Param
@@ -32,7 +32,6 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
     params={
         "on_invalid_replay": Param(
             "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"

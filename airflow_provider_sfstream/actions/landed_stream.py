@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
-from airflow.sdk import BaseOperator, BaseOperatorLink
+from airflow.sdk import BaseOperatorLink
 
 from airflow_provider_sfstream.actions.arguments import landed_stream_uri
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.hooks.event_topics import event_hook
@@ -36,7 +37,7 @@ class LandedStreamNames(LandingNames, Protocol):
     topic: str
 
 
-class LandedStreamOperator(BaseOperator):
+class LandedStreamOperator(RetriedOperator):
     """Base of operators on one landed stream.
 
     :param topic: the stream's topic. (templated)

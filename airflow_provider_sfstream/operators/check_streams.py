@@ -32,6 +32,8 @@ class CheckSalesforceStreamsOperator(BaseOperator):
 SalesforceStreamNotifier`. The metrics of every status are emitted in each run, so that ages and headroom also change
     while no drain runs.
 
+    By default it is not retried, so that no alert is late.
+
     If Salesforce has not confirmed the end of a stream, the remaining time is an estimate from the time of the last
     stored event, which publishers set; the log names these streams.
 

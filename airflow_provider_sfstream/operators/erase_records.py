@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, XComArg
+from airflow.sdk import XComArg
 
 from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.record_erasure import erase_records
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.task_runs import run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class EraseRecordsOperator(BaseOperator):
+class EraseRecordsOperator(RetriedOperator):
     """Erase records permanently from a landing, and from the Delta tables of event logs and replicas.
 
     The operator searches every window of the object's topic (``/data/ContactChangeEvent``) and of channels of change

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.event_channel import EventChannelHook, check_confirmed
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SalesforceEventChannelOperator(BaseOperator):
+class SalesforceEventChannelOperator(RetriedOperator):
     """Create, update or delete a custom channel: the events that its topic delivers, and their fields.
 
     Each delivered event counts towards the org's delivery allocation; **events that a filter excludes are not delivered

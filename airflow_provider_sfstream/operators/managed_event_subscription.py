@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.managed_event_subscription import (
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 REPLAY_PRESETS = ("LATEST", "EARLIEST")
 
 
-class ManagedEventSubscriptionOperator(BaseOperator):
+class ManagedEventSubscriptionOperator(RetriedOperator):
     """Create, update, start or stop a managed event subscription: a position on a topic that Salesforce stores.
 
     Safe to retry and to clear. A change of label and replay settings does not change its committed replay ID. **When it
@@ -113,7 +112,7 @@ class ManagedEventSubscriptionOperator(BaseOperator):
         return {**change.record.as_dict(), "changed": change.changed}
 
 
-class DeleteManagedEventSubscriptionOperator(BaseOperator):
+class DeleteManagedEventSubscriptionOperator(RetriedOperator):
     """Delete a managed event subscription. **Salesforce permanently discards its committed replay ID.**
 
     Its open stream ends. Landed windows and their records do not change.

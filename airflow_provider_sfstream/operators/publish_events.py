@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _OUTCOMES = ("fail", "publish_again", "skip")
 
 
-class PublishEventsOperator(BaseOperator):
+class PublishEventsOperator(RetriedOperator):
     """Publish rows as platform events through the Pub/Sub API, each once, and record the result of each event.
 
     Rows are sent in order, in requests within Salesforce's limits. A request is recorded below ``results_url`` before

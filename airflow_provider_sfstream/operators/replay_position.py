@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.stream_maintenance import hex_of, reset_position
 from airflow_provider_sfstream.actions.task_runs import run_identity
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class CommitReplayPositionOperator(BaseOperator):
+class CommitReplayPositionOperator(RetriedOperator):
     """Record the window of a drain with ``advance="manual"`` and move the position over it.
 
     Safe to retry and to clear: a recorded window does not change. Fails without a change if another run moved the
@@ -92,7 +93,8 @@ class ResetReplayPositionOperator(BaseOperator):
     """Set a stream's position to a replay ID, or remove it, with an entry in the audit record.
 
     A later position skips events permanently; an earlier one lands events a second time (the table jobs remove
-    duplicates). Nothing is checked against Salesforce until the next drain.
+    duplicates). Nothing is checked against Salesforce until the next drain. By default it is not retried: a retry could
+    overwrite the position of a later drain.
 
     :param topic: the stream's topic. (templated)
     :param replay_id: the new position as hex text, or ``None`` to remove it; the next drain then begins at its

@@ -28,6 +28,8 @@ class SalesforcePreflightOperator(BaseOperator):
     ``spark-submit`` and the connection to its master. All checks run, also after a failed one. No event is read and no
     position moves; a small file is written to the landing and removed, and a new table store receives its tables.
 
+    By default it is not retried.
+
     The XCom result is a list with a dict for each check: ``check``, ``works`` and ``result``.
 
     :param topics: a list of topics, as drains have them, or a template that becomes one with

@@ -11,6 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.status import report_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.allocations import Allocation
 
 
-class SalesforceAllocationSensor(BaseSensorOperator):
+class SalesforceAllocationSensor(RetriedOperator, BaseSensorOperator):
     """Wait until at least ``reserve`` of an allocation of the org remains.
 
     Use it before a backfill or a large refresh. Each poke logs the remaining amount. The first poke with too little

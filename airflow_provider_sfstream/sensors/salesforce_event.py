@@ -18,6 +18,7 @@ from airflow_provider_sfstream.actions.arguments import (
 )
 from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
 from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SessionExpiredError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
 
 
-class SalesforceEventSensor(BaseSensorOperator):
+class SalesforceEventSensor(RetriedOperator, BaseSensorOperator):
     """Wait until events follow a position on a Salesforce topic.
 
     It never moves a position: a later drain of the same ``topic`` and ``subscription`` lands the events, and a

@@ -127,6 +127,7 @@ def own_airflow(
             "SPARK_SUBMIT_OPTS": submit_options(spark_settings),
             # The files do not change, and parsing them again and again takes most of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
             # The last hour of the hourly DAGs ended 15 minutes ago, longer than their grace period. The next one ends
             # after the tests.
             "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute - 15) % 60),

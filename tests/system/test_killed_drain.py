@@ -80,6 +80,7 @@ def test_retried_drain_after_a_kill_commits_the_same_windows_as_an_undisturbed_o
     for line in lines:
         instance = airflow.api("GET", f"/dags/killed.{store}.{line}/dagRuns/{runs[line][0]}/taskInstances/drain")
         assert instance["try_number"] == (1 if line == "undisturbed" else 2), line
+        assert instance["max_tries"] == 3, "the DAG sets no retries: operators have three by default"
         assert facts(line) == facts("undisturbed")
         assert landed(lake, windows[line]) == record
     assert windows["after_position"][0]["drained"] is False

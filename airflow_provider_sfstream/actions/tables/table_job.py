@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator, Connection
+from airflow.sdk import Connection
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
+from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -26,7 +27,7 @@ Config = TypeVar("Config", bound=JobConfig)
 WindowsConfig = TypeVar("WindowsConfig", bound=WindowsJobConfig)
 
 
-class TableJobOperator(BaseOperator):
+class TableJobOperator(RetriedOperator):
     """Base of the operators whose jobs write tables. A base for each engine runs the job."""
 
     template_fields: Sequence[str] = ("output_url", "output_conn_id")

@@ -198,6 +198,7 @@ def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path:
         "AIRFLOW_CONN_WEBHOOK": json.dumps({"conn_type": "http", "host": "127.0.0.1", "port": listener.port}),
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DEFAULT_TASK_RETRIES": "0",
         "PYTHONPATH": str(REPOSITORY),
         "TOPIC": topic,
         "LANDING": str(tmp_path / "landing"),

@@ -101,7 +101,6 @@ for store, lines in (("variable", LINES), ("table", LINES), ("managed", MANAGED_
                 **consumer(store, line),
                 max_events=1000,
                 idle_timeout=2,
-                retries=1,
                 retry_delay=timedelta(seconds=1),
             )
         globals()[dag.dag_id] = dag

@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # The DAG files do not change, and parsing them every 30 seconds takes CPU time from the test.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "20",
     **PATIENT,
 }
 NOT_BEGUN = (None, "scheduled", "queued")
