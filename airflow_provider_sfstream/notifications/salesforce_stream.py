@@ -7,6 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
+from asgiref.sync import sync_to_async
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
@@ -22,6 +23,9 @@ class SalesforceStreamNotifier(BaseNotifier):
     Use it as ``on_failure_callback``, ``on_retry_callback`` or ``on_success_callback`` of a task, or of all tasks in
     ``default_args``; as ``on_failure_callback`` of a DAG it reports that a run failed. It determines the outcome from
     the context. For an error of another package it sends the text; for a task whose process ended, that fact.
+
+    As the ``AsyncCallback`` of a deadline alert (Airflow 3.2 and later, with ``http_conn_id``) it reports that a run is
+    late, unless Salesforce has answered a drain of each stream of the DAG since the run was queued.
 
     After a success it reports the losses in the result: a gap, ``missing`` spans, quarantined rows. A cleared task with
     the same result is reported again.
@@ -87,10 +91,21 @@ class SalesforceStreamNotifier(BaseNotifier):
             return
         copy(self.through)({**context, "sfstream": message})
 
+    async def async_notify(self, context: Context) -> None:
+        """Send the report of a missed deadline, on the triggerer.
+
+        :raises NotificationError: if the HTTP request was not accepted.
+        """
+        await sync_to_async(self.notify)(context)
+
     def _message(self, context: Context) -> StreamMessage | None:
-        """Return the message; ``None`` after a success that is not reported."""
+        """Return the message; ``None`` after a success that is not reported, and if no drain is late."""
         from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage
 
+        if "deadline" in context:
+            from airflow_provider_sfstream.notifications.deadline import missed_deadline
+
+            return missed_deadline(context)
         task: Any = context.get("ti")
         if "reason" in context:  # of a DAG: the callbacks of its tasks report their results
             succeeded, result = context["reason"] == "success", None

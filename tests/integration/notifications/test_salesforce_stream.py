@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,10 +24,12 @@ from airflow.providers.http.notifications.http import HttpNotifier
 from airflow.sdk import TaskInstanceState
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, NotificationError
+from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.notifications.salesforce_stream import SalesforceStreamNotifier
 from scripts.airflow_stack import free_port
 from tests.support.http_serving import serving
 from tests.support.localorg import LocalOrg, org
+from tests.support.stream_statuses import HOUR, drain_statuses
 from tests.support.tasks import set_connection
 
 __all__ = ["org"]
@@ -106,6 +111,37 @@ def test_login_and_headers_are_those_of_the_connection(listener: Listener, monke
     assert "timeout" not in headers
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"airflow:hunter2").decode()
     assert "hunter2" not in json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("drained", "sent"),
+    [
+        ({"ended": HOUR}, 0),
+        ({"ended": 3 * HOUR}, 1),
+        ({"ended": HOUR, "dag_id": "other"}, 1),
+        (None, 1),  # the store cannot be opened
+    ],
+)
+def test_missed_deadline_is_reported_unless_a_later_drain_succeeded(
+    listener: Listener, webhook: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, drained: Any, sent: int
+) -> None:
+    now = datetime.now(UTC)
+    monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "status")
+    if drained is not None:
+        set_connection(monkeypatch, "status", conn_type="sqlite", host=str(tmp_path / "status.db"))
+        with closing(open_status_store()) as store:
+            for status in drain_statuses(now, "/event/Order__e", **drained):
+                store.change(status.subject, status.section, lambda _, status=status: status.document)
+    run = {"dag_id": "orders", "dag_run_id": "run-1", "state": "failed", "queued_at": (now - 2 * HOUR).isoformat()}
+    missed: Any = {"dag_run": run, "deadline": {"deadline_time": now}}
+
+    async def alert() -> None:
+        await SalesforceStreamNotifier(http_conn_id=webhook, endpoint="late", context=missed)
+
+    asyncio.run(alert())
+    assert [document["title"] for _, _, document in listener.received] == ["orders missed its deadline (run-1)"] * sent
+    if drained == {"ended": 3 * HOUR}:
+        assert str(now - 3 * HOUR) in listener.received[0][2]["context"]
 
 
 @pytest.mark.parametrize(
