@@ -7,10 +7,12 @@ cores. All tests of a file run on one worker, because they share servers. The sa
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -89,6 +91,17 @@ class ByFolderOrFile(LoadScopeScheduling):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--up", action="store_true", help="system tests: empty and use the Airflow of `make up`")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the half million objects of the collected tests, which exist until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

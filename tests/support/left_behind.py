@@ -67,6 +67,7 @@ class LeakCheck:
 def leak_check(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> Iterator[LeakCheck]:
     """Collect the warnings of a ``with`` block for :meth:`LeakCheck.assert_no_leaks`."""
     gc.collect()  # garbage of earlier tests must not count in this test
+    gc.freeze()  # the check collects the garbage of this test only: all objects of a worker take seconds
     left_behind = LeakCheck(org, caplog)
     with warnings.catch_warnings(record=True) as left_behind.warned:
         warnings.simplefilter("always")
