@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
 
@@ -58,6 +58,34 @@ def end_before(window: ReplayWindow, time: datetime) -> datetime | None:
     if end is None or end > time or (end == time and window.contact_at is None):
         return None
     return end
+
+
+_OLDEST_EVENT = timedelta(days=7)
+"""Age at the end of the drain beyond which an event has a wrong date: Salesforce retains events for 72 hours, or longer
+than documented."""
+
+
+def event_hours(window: ReplayWindow) -> list[str]:
+    """Return the hours from the first to the last event time of the window, as partition keys in UTC.
+
+    Wrong dates are limited: a date after the drain to its end, one a week before it to ``counts_from``. Events without
+    a known time may be of any hour between these two.
+    """
+    first, last = window.first_event_time, window.last_event_time
+    end = window.contact_at or last
+    if window.event_count == 0 or end is None:
+        return []
+    oldest = end - _OLDEST_EVENT
+    begin = max(window.counts_from or oldest, oldest)
+    first = begin if first is None or first < oldest else min(first, end)
+    last = max(first, end if last is None else min(last, end))
+    hour = _utc(first).replace(minute=0, second=0, microsecond=0)
+    return [hour_key(hour + timedelta(hours=n)) for n in range((_utc(last) - hour) // timedelta(hours=1) + 1)]
+
+
+def hour_key(time: datetime) -> str:
+    """Return the partition key of a time in the format that Airflow's mappers of times read; keys sort by time."""
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 @dataclass(frozen=True)

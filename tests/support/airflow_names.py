@@ -46,6 +46,9 @@ else:
 PARTITIONS = hasattr(airflow.sdk, "CronPartitionTimetable")
 """True if this Airflow version has partitioned DAG runs."""
 
+PARTITION_MAPPERS = hasattr(airflow.sdk, "StartOfHourMapper")
+"""True if this Airflow version has the mappers of hours to partitions."""
+
 REPORTS_MISSING_VARIABLES = hasattr(Variable, "keys")
 """True if this Airflow version distinguishes a missing Variable from an unreadable one."""
 
@@ -54,6 +57,7 @@ SHARED_STREAMS = find_spec("airflow.triggers.shared_stream") is not None
 
 __all__ = [
     "PARTITIONS",
+    "PARTITION_MAPPERS",
     "REPORTS_MISSING_VARIABLES",
     "SHARED_STREAMS",
     "AirflowRescheduleException",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from scripts.airflow_stack import AirflowStack, running_airflow, wait_for
-from tests.support.airflow_names import PARTITIONS, SHARED_STREAMS
+from tests.support.airflow_names import PARTITION_MAPPERS, SHARED_STREAMS
 from tests.support.java_archive import submit_options
 from tests.support.localorg import LocalOrg
 from tests.support.packages import POSTGRES
@@ -139,7 +139,7 @@ def own_airflow(
 
 OF_LATER_AIRFLOWS = [
     *([] if SHARED_STREAMS else ["salesforce_topic_asset", "MessageQueueTrigger"]),
-    *([] if PARTITIONS else ["CronPartitionTimetable"]),
+    *([] if PARTITION_MAPPERS else ["StartOfHourMapper"]),
 ]
 """Names that DAG files import and that this Airflow version lacks, or for which the package rejects this version."""
 

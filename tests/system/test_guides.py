@@ -26,6 +26,7 @@ ELSEWHERE = {
     "reference/personal-data-2": "test_erase_records, test_erase_from_replicas",
     "tutorial-1": "the tutorial's test, command by command",
     "when-to-run-1": "sfstream_on_event",
+    "when-to-run-2": "test_hourly",
 }
 """Snippets that are not run here, and the test that runs the same code."""
 AFTER = ("replica-1", "cookbook-4", "cookbook-5", "replica-refresh-2", "replica-refresh-3", "operations-2", "pruning-1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.extended
 TOPIC = "/event/Hourly__e"
 HOUR = timedelta(hours=1)
 EXAMPLE, PARTITION, CONFIRMED = "hourly.example", "hourly.partition", "hourly.confirmed"
+EVENTS, OF_PARTITION, OF_EVENTS = "hourly.events", "hourly.of_partition", "hourly.of_events"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,16 @@ def replay_ids_of_hour(org: LocalOrg, begin: datetime) -> list[bytes]:
 def table(lake: Path) -> list[bytes]:
     rows = ds.dataset(lake / "hourly" / "Hourly__e", partitioning="hive").to_table(columns=["_replay_id"])
     return sorted(rows["_replay_id"].to_pylist())
+
+
+def follow(airflow: AirflowStack, dag_id: str, expected: list[datetime]) -> None:
+    """Wait until a partitioned DAG has run for these times, and compare its partitions with their hours."""
+    wait_for(lambda: len(airflow.run_ids(dag_id)) >= len(expected), 180, f"{dag_id} to follow {len(expected)} hours")
+    runs = airflow.run_ids(dag_id)
+    assert all(airflow.wait_for_run(dag_id, run) == "success" for run in runs)
+    hours = [time.astimezone(UTC).replace(minute=0, second=0, microsecond=0) for time in expected]
+    found = sorted(airflow.xcom(dag_id, run, "partition") for run in runs)
+    assert found == sorted([f"{hour:%Y-%m-%dT%H}", hour.isoformat()] for hour in hours)
 
 
 def test_example_returns_the_last_hour_and_a_backfill_returns_an_older_hour(
@@ -70,8 +81,9 @@ def test_partition_covers_the_hour_that_starts_at_its_partition_date(
 ) -> None:
     begin = this_hour - 2 * HOUR
     stream = Stream(system_org.org_id, "pubsub", TOPIC, "partition")
-    airflow.wait_for_dag(PARTITION)
-    airflow.unpause(PARTITION)
+    for dag_id in (OF_PARTITION, PARTITION):  # asset events do not start paused DAGs
+        airflow.wait_for_dag(dag_id)
+        airflow.unpause(dag_id)
     scheduled = wait_for(lambda: airflow.run_ids(PARTITION), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(PARTITION, scheduled) == "success", airflow.task_log(PARTITION, scheduled, "drain")
     position = live_position(airflow, stream)
@@ -86,6 +98,26 @@ def test_partition_covers_the_hour_that_starts_at_its_partition_date(
     assert set(replay_ids_of_hour(system_org, begin)) <= given
     assert result["missing"] == []
     assert live_position(airflow, stream) == position is not None
+    follow(airflow, OF_PARTITION, [this_hour - HOUR, begin])
+
+
+def test_partitioned_dag_follows_the_hours_of_the_events_of_each_window(
+    airflow: AirflowStack, system_org: LocalOrg, this_hour: datetime
+) -> None:
+    for dag_id in (OF_EVENTS, EVENTS):
+        airflow.wait_for_dag(dag_id)
+        airflow.unpause(dag_id)
+    run = airflow.trigger(EVENTS)
+    assert airflow.wait_for_run(EVENTS, run) == "success", airflow.task_log(EVENTS, run, "drain")
+    times = [datetime.fromtimestamp(event["fields"]["CreatedDate"] / 1000, UTC) for event in system_org.record(TOPIC)]
+    first, last = (time.replace(minute=0, second=0, microsecond=0) for time in (min(times), max(times)))
+    expected = [first + n * HOUR for n in range((last - first) // HOUR + 1)]
+    follow(airflow, OF_EVENTS, expected)
+    late = this_hour - 2 * HOUR  # its hour gets a second run
+    system_org.publish(TOPIC, [{"Number__c": 2.0, "CreatedDate": late.isoformat()}])
+    run = airflow.trigger(EVENTS)
+    assert airflow.wait_for_run(EVENTS, run) == "success", airflow.task_log(EVENTS, run, "drain")
+    follow(airflow, OF_EVENTS, [*expected, late])
 
 
 def test_a_run_waits_for_its_confirmation_on_the_triggerer(

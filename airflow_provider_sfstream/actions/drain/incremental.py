@@ -122,12 +122,15 @@ def _policy_for_lost_position(record: ManagedEventSubscriptionRecord | None) -> 
 
 def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
     """Log a window and return its result, for later tasks. It contains no event."""
+    from airflow_provider_sfstream.landing.window_bounds import event_hours
+
     document, config = json.loads(outcome.manifest.to_json()), drain.config
     result = {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": drain.landed.catalog.landing.url,
         "asset_uri": landed_stream_uri(config),
         **{key: document[key] for key in _OF_MANIFEST},
+        "event_hours": event_hours(outcome.manifest.window),
         "confirmed_at": document["covered_until"],
         "drained": outcome.drained,
         "committed": outcome.committed,

@@ -177,6 +177,7 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],
         "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
+        "event_hours": _event_hours(outcome),
         "confirmed_at": _text(outcome.confirmed_at),
         "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
         "drained": outcome.drained,
@@ -184,6 +185,20 @@ def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
     windows = [window.manifest for window in outcome.windows]
     empty = f"There are no events on {drain.config.topic} in {outcome.interval}."
     return DrainResult(document, windows, list(outcome.own), drain.landed.catalog, empty)
+
+
+def _event_hours(outcome: IntervalOutcome) -> list[str]:
+    """Return the hours of the interval's events in its windows, and of the late events that the run landed."""
+    from airflow_provider_sfstream.landing.window_bounds import event_hours, hour_key
+
+    begin = hour_key(outcome.interval.start.replace(minute=0, second=0, microsecond=0))
+    end = hour_key(outcome.interval.end)
+    hours: set[str] = set()
+    for window in outcome.windows:
+        late_before = window.manifest.late_before if _is_own(window) else None
+        late = "" if late_before is None else hour_key(late_before)
+        hours.update(hour for hour in event_hours(window.manifest.window) if begin <= hour < end or hour < late)
+    return sorted(hours)
 
 
 def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
@@ -205,7 +220,6 @@ def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
     facts = window.manifest.window
-    is_own = (facts.kind, window.origin) == ("live", "bus")
     return {
         "window_id": facts.window_id,
         "manifest_url": facts.manifest_url,
@@ -215,8 +229,13 @@ def _window(window: IntervalWindow) -> dict[str, Any]:
         "first_event_time": _text(facts.first_event_time),
         "last_event_time": _text(facts.last_event_time),
         "counts_from": _text(facts.counts_from),
-        "late_before": _text(window.manifest.late_before) if is_own else None,
+        "late_before": _text(window.manifest.late_before) if _is_own(window) else None,
     }
+
+
+def _is_own(window: IntervalWindow) -> bool:
+    """Return whether this run landed the window with the events after the position."""
+    return (window.manifest.window.kind, window.origin) == ("live", "bus")
 
 
 def _text(time: datetime | None) -> str | None:

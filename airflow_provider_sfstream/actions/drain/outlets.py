@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.actions.drain.config import DrainConfig
 
-_COMMON_KEYS = ("asset_uri", "event_count", "schema_changes")
+_COMMON_KEYS = ("asset_uri", "event_count", "event_hours", "schema_changes")
 _WINDOW_KEYS = (
     *(*_COMMON_KEYS, "window_id", "manifest_url", "payload_bytes"),
     *("first_event_time", "last_event_time", "gap"),

@@ -45,6 +45,9 @@ class DrainedWindow(TypedDict):
     :param payload_bytes: bytes of their payloads.
     :param first_event_time: smallest event time, as set by publishers; null without events.
     :param last_event_time: greatest event time.
+    :param event_hours: hours from the first to the last event time, as partition keys for Airflow in UTC
+        (``"2026-11-28T05:00:00"``). They prove no complete hour. Dates after the drain, or more than a week before it,
+        are wrong and add no hour; events of unknown time add the hours since the previous window.
     :param stop_reason: reason why the drain ended, for example ``"caught_up"``, ``"idle"`` or ``"max_events"``.
     :param contact_at: time of Salesforce's last response.
     :param confirmed_at: a time for which Salesforce confirmed that the position is the end of the stream, in this drain
@@ -67,6 +70,7 @@ class DrainedWindow(TypedDict):
     payload_bytes: int
     first_event_time: str | None
     last_event_time: str | None
+    event_hours: list[str]
     stop_reason: str
     contact_at: str | None
     confirmed_at: str | None
@@ -88,6 +92,8 @@ class DrainedInterval(TypedDict):
     :param windows: ``window_id``, ``manifest_url``, ``kind``, ``origin`` (``"landed"`` or ``"bus"``), ``event_count``,
         ``first_event_time`` and ``last_event_time`` of each window. Windows may also have events of other intervals.
     :param event_count: sum over these windows.
+    :param event_hours: as in :class:`DrainedWindow`, of these windows; only the hours of the interval, and those of
+        late events that this run landed.
     :param confirmed_at: time for which Salesforce confirmed that these are all events; null without a confirmation.
     :param missing: lost spans of the interval, each with ``from`` and ``to``.
     :param drained: false for the recorded result of an earlier try.
@@ -102,6 +108,7 @@ class DrainedInterval(TypedDict):
     event_time_to: str
     windows: list[dict[str, Any]]
     event_count: int
+    event_hours: list[str]
     confirmed_at: str | None
     missing: list[dict[str, str]]
     drained: bool

@@ -62,6 +62,7 @@ def test_a_backfill_of_an_incremental_drain_returns_its_hour_and_moves_no_positi
     assert origins(result) == [("backfill", "bus")]
     bounds = (hours_ago(4).isoformat(), hours_ago(3).isoformat())
     assert (result["event_time_from"], result["event_time_to"]) == bounds
+    assert result["event_hours"] == [bounds[0].removesuffix("+00:00")], "its windows have others too"
     assert (result["mode"], result["missing"], result["drained"]) == ("interval", [], True)
     assert set(result) == set(DrainedInterval.__annotations__), "the documented keys"
     assert run("backfill", 4, 3, **incremental) == {**result, "drained": False}, (

@@ -69,6 +69,8 @@ def test_drain_commit_and_reset(org: LocalOrg, store: TableReplayStore, drain: A
     window = drain(advance="manual", max_events=200).execute(context_for("drain"))
     assert (window["event_count"], window["committed"]) == (200, False)
     assert set(window) == set(DrainedWindow.__annotations__), "the documented keys"
+    times = {window["first_event_time"], window["last_event_time"]}
+    assert {f"{time[:13]}:00:00" for time in times} <= set(window["event_hours"])
     assert store.read(stream(org)).replay_id is None
     commit = CommitReplayPositionOperator(task_id="commit", window=window, replay_store="table")
     assert commit.execute(context_for("commit"))["replay_id"] == record[199]["replay_id"].hex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,10 +20,11 @@ from airflow.sdk import (
 from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPartitionTimetable
 
 from airflow_provider_sfstream.actions.drain.config import DrainConfig
-from airflow_provider_sfstream.actions.drain.intervals import interval_of, is_backfill
+from airflow_provider_sfstream.actions.drain.intervals import _event_hours, interval_of, is_backfill
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.salesforce.streams import Span
+from tests.support.recorded_windows import at, recorded_window, span
 from tests.support.tasks import context_for
 
 TEN, ELEVEN = (datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in (10, 11))
@@ -195,3 +197,24 @@ def test_interval_mode_works_with_either_default_of_deferrable(
     for arguments in ({}, {"deferrable": True}):  # interval mode waits only for its confirmation
         operator = drain(mode="interval", **arguments)
         assert DrainConfig.from_operator(operator, rendered=False).conditions is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "origin", "hours"),
+    [
+        ("live", "bus", ["08", "10", "11"]),  # the event before 09:00 is late: this run landed and returns it
+        ("live", "landed", ["10", "11"]),
+        ("backfill", "bus", ["10", "11"]),
+    ],
+)
+def test_hours_of_an_interval_are_its_own_and_those_of_its_late_events(
+    kind: Any, origin: str, hours: list[str]
+) -> None:
+    window = recorded_window("w", events=(-120, 150), contact=200, kind=kind)
+    late = recorded_window("late", events=(-120, -70), contact=200, kind=kind)
+    windows = [
+        SimpleNamespace(manifest=SimpleNamespace(window=each, late_before=late_before), origin=origin)
+        for each, late_before in ((window, None), (late, at(-60)))
+    ]
+    outcome: Any = SimpleNamespace(windows=windows, interval=span(30, 120))
+    assert _event_hours(outcome) == [f"2026-11-20T{hour}:00:00" for hour in hours]
