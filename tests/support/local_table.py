@@ -19,7 +19,7 @@ from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends
 from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
-from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, table_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
 from tests.support.replica_model import Row
 
@@ -42,20 +42,18 @@ class LocalTable:
         incoming: Sequence[pa.RecordBatch],
         merge: Merge,
         *,
-        may_be_seen: bool = False,
         gone_at: int | None = None,
         more: Iterable[str] = (),
     ) -> list[dict[str, Any]]:
         """Merge incoming changes; return the lines that the tasks report about table files."""
         read, file_groups = self.log.version(), self.file_groups(more)
-        location = self.past.location
+        has_history = gone_at is not None or isinstance(merge, ChangesMerge)
         plan = RewritePlan(
             location=self.log.location,
             file_groups=file_groups,
             merge=merge,
             incoming=incoming[0].schema,
-            may_be_seen=may_be_seen,
-            history=HistoryPlan(location, self._deletes, gone_at),
+            history=HistoryPlan(self.past.location, self._deletes, gone_at) if has_history else None,
             target=self._target,
             most_bytes=self._most_bytes,
         )

@@ -101,7 +101,7 @@ def set_words(chosen: Iterable[str], columns: dict[str, ColumnType]) -> list[int
 
 
 def change_batch(changes: Iterable[Row], columns: dict[str, ColumnType]) -> pa.RecordBatch:
-    """Return change rows as an input batch of the fold."""
+    """Return change rows as an input batch of the merge."""
     rows = [change | {"_set": set_words(change["_set"], columns)} for change in changes]
     return batch_of(rows, CHANGE_ENVELOPE | columns)
 

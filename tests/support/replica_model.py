@@ -1,4 +1,4 @@
-"""Reference model of the replica's fold and merge, in plain Python, one row at a time.
+"""Reference model of the replica's merge, in plain Python, one row at a time.
 
 Changes and rows are dictionaries with the column names of ``tables/rows/replica_columns.py``, but ``_set`` is a set of
 column names. A change contains only the columns that it sets.
@@ -12,29 +12,6 @@ from typing import Any
 Row = dict[str, Any]
 _ORIGIN = ("_replay_id", "_commit_time", "_transaction_key")
 _CLEAN: Row = {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
-
-
-def fold(changes: Iterable[Row], *, hard: bool = False) -> Row:
-    """Combine all changes of one record, in order, into one change."""
-    empty: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
-    folded = empty | {"_replaces": False}
-    for change in changes:
-        folded |= {"Id": change["Id"], "_sequence": change["_sequence"]}
-        if folded["_dirty_reason"] is not None or change["_operation"] == "seen":
-            continue
-        if hard and folded["_deleted"]:
-            folded = empty | {"_replaces": True, "Id": change["Id"], "_sequence": change["_sequence"]}
-        folded |= _origin(folded, change)
-        folded["_dirty_since"] = folded["_dirty_since"] or change["_commit_time"]
-        if change["_operation"] == "gap":
-            folded |= {"_dirty_since": change["_commit_time"], "_dirty_reason": change["_dirty_reason"]}
-            continue
-        folded |= {name: change[name] for name in change["_set"]}
-        folded["_set"] |= change["_set"]
-        folded["_full"] |= change["_operation"] == "full"
-        if change["_operation"] != "patch":
-            folded["_deleted"] = change["_operation"] == "delete"
-    return folded
 
 
 def apply_window(table: dict[str, Row], changes: Iterable[Row], columns: Iterable[str], *, hard: bool = False) -> None:
@@ -143,17 +120,6 @@ def _changed_during_refresh(row: Row) -> Row:
 def contains_change(row: Row, change: Row) -> bool:
     """Return whether a row already contains a change, because it was fetched after the commit of the change."""
     return row.get("_refreshed_at") is not None and bool(change["_commit_time"] < row["_refreshed_at"])
-
-
-def mark_included_changes(table: dict[str, Row], changes: Iterable[Row], *, hard: bool = False) -> list[Row]:
-    """Return changes, in order, as the fold and the history of the job receive them: included ones as ``seen``."""
-    fetched, marked = dict(table), []
-    for change in sorted(changes, key=lambda change: change["_sequence"]):
-        is_seen = contains_change(fetched.get(change["Id"], {}), change)
-        marked.append(change | {"_operation": "seen"} if is_seen else change)
-        if hard and change["_operation"] == "delete" and not is_seen:
-            fetched.pop(change["Id"], None)
-    return marked
 
 
 def latest(row: Row, change: Row) -> Any:

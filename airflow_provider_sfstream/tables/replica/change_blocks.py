@@ -69,7 +69,6 @@ def apply_changes(
             plan.arrow_schema(),
             count=changes.count(schemas),
             sample=partial(_sampled_ids, run, name, changes.rows),
-            may_be_seen=_may_be_seen(table, changes),
             changed_after=changes.span[0],
         )
     merged, lines = sink.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
@@ -195,12 +194,6 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         change_schemas[schema_id] = SchemaPlan(text, placed(columns, hidden))
     return ChangePlan(registry.columns, change_schemas, changes.first_sequences, changes.rules, changes.references)
-
-
-def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
-    """Return whether records may have been fetched after some of these changes were committed."""
-    through = table.refreshed_through
-    return through is not None and datetime.fromisoformat(through) >= changes.earliest()
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

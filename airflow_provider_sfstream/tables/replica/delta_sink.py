@@ -51,7 +51,6 @@ class Incoming:
         each ``Id``.
     :param count: approximate number of incoming rows.
     :param sample: returns some of their IDs, in any order; called if they are many and the table has few rows.
-    :param may_be_seen: whether records may have been fetched after some of the changes were committed.
     :param check: receives the result of the rewrite before it is committed.
     :param gone_at: for fetched records, the end of the version of a row that is dropped (microseconds since the epoch).
     :param changed_after: as for :meth:`DirtyLists.update`, like ``changed_since``.
@@ -63,7 +62,6 @@ class Incoming:
     schema: pa.Schema
     count: int
     sample: Callable[[float], list[str]] = lambda _: []
-    may_be_seen: bool = False
     check: Callable[[RewriteResult], None] = lambda _: None
     gone_at: int | None = None
     changed_after: int | None = None
@@ -145,7 +143,6 @@ class DeltaSink:
             file_groups=self._file_groups(version, incoming),
             merge=incoming.merge,
             incoming=incoming.schema,
-            may_be_seen=incoming.may_be_seen,
             history=history,
             target=self._config.target_file_bytes,
         )

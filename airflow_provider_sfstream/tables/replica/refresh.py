@@ -123,11 +123,7 @@ class RefreshRun:
             gone_at=(gone_at - _EPOCH) // timedelta(microseconds=1),
             changed_since=None if refresh.computed is None else refresh.applied_sequence + 1,
         )
-        after, result = self._sink.merge_rows(name, incoming, rows)
-        if result.latest is not None:
-            moment = (_EPOCH + timedelta(microseconds=result.latest)).isoformat(timespec="microseconds")
-            after = replace(after, refreshed_through=max(moment, after.refreshed_through or moment))
-        return after, result
+        return self._sink.merge_rows(name, incoming, rows)
 
     def _check_gone(self, name: str, table: TableState, result: RewriteResult) -> None:
         """Check that the number of rows to delete because the org returned no record is within the limit."""

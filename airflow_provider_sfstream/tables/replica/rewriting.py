@@ -18,22 +18,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, divided_ids, parts, ranges_of, stored_rows
 from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
+from airflow_provider_sfstream.tables.rows.applied_changes import record_lengths
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
     are_equal,
-    as_batch,
     count_true,
     distinct,
     each_once,
-    is_true,
     replaced,
     rows_at_once,
 )
-from airflow_provider_sfstream.tables.rows.change_fold import fold, follows_delete
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, ColumnsMerge, Merge, RefreshMerge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import (
@@ -46,7 +43,7 @@ from airflow_provider_sfstream.tables.rows.shuffle import (
 )
 
 MOST_BYTES = 16 << 20
-"""Most bytes of incoming rows, in Arrow, that a task holds at a time. Folding them needs two to three times as much
+"""Most bytes of incoming rows, in Arrow, that a task holds at a time. Merging them needs two to three times as much
 memory, in addition to a few row groups."""
 _COMPRESSED = 0.3
 """Estimated bytes in a file for a byte of Arrow columns, if no better estimate exists; determines file sizes."""
@@ -57,7 +54,6 @@ class RewritePlan:
     """Plan for rewriting file groups of a table.
 
     :param incoming: schema of the incoming rows.
-    :param may_be_seen: whether records may have been fetched after some of the changes were committed.
     :param target: target size of a file, in bytes.
     :param most_bytes: most bytes of incoming rows that are held at a time.
     """
@@ -66,14 +62,13 @@ class RewritePlan:
     file_groups: tuple[FileGroup, ...]
     merge: Merge
     incoming: pa.Schema
-    may_be_seen: bool = False
     history: HistoryPlan | None = None
     target: int = TARGET_FILE_BYTES
     most_bytes: int = MOST_BYTES
 
     @property
     def are_changes(self) -> bool:
-        """True if the incoming rows are changes, which are folded first; else there is one row for each ID."""
+        """True if the incoming rows are changes, any number for each ID; else there is one row for each ID."""
         return isinstance(self.merge, ChangesMerge)
 
     @property
@@ -143,7 +138,7 @@ def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuffl
         plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
     )
     history = History(plan.merge.columns, plan.history)
-    fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids), "latest": 0})
+    fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids)})
     del ids
     try:
         for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
@@ -207,19 +202,13 @@ class _Range:
         self, plan: RewritePlan, file_group: FileGroup, incoming: list[pa.Table], output: Output, history: History
     ) -> None:
         self._plan, self._file_group, self._output, self._history = plan, file_group, output, history
-        order = ["Id", "_sequence"] if plan.are_changes else []
-        rows = combined(plan.incoming, incoming, order)
-        deletes: Deletes = plan.merge.deletes if isinstance(plan.merge, ChangesMerge) else "soft"
-        rows = self._without_seen(rows, deletes) if plan.are_changes else each_once(rows)
-        self._latest = 0
-        if "_refreshed_at" in rows.schema.names:
-            self._latest = pc.max(rows["_refreshed_at"].cast(pa.int64())).as_py() or 0
+        rows = combined(plan.incoming, incoming, ["Id", "_sequence"] if plan.are_changes else [])
+        self._rows = rows if plan.are_changes else each_once(rows)
+        self._counts = record_lengths(self._rows)
+        self._starts = np.cumsum(self._counts) - self._counts
+        self._ids = self._rows["Id"].take(pa.array(self._starts))
+        self._has_row = np.zeros(len(self._ids), bool)
         self._gone = 0
-        self._changes = fold(rows, plan.merge.columns, deletes) if plan.are_changes else rows
-        self._incoming = None if plan.history is None else rows
-        self._has_row = np.zeros(len(self._changes), bool)
-        del rows
-        release_memory()  # many changes of few records become few rows
 
     def merge(self, fetched: Counter[str]) -> None:
         """Write the new rows and the ended versions; add this range to the counts of fetched records."""
@@ -230,35 +219,13 @@ class _Range:
             del rows
         for rows in self._new_rows():
             self._output.append(rows)
-        self._changes = None
         fetched["gone"] += self._gone
-        fetched["latest"] = max(fetched["latest"], self._latest)
-        self._history.end(self._incoming)
-
-    def _without_seen(self, changes: pa.RecordBatch, deletes: Deletes) -> pa.RecordBatch:
-        """Return the changes; those that the fetched record already contains get the operation ``seen``.
-
-        With hard deletes, a delete that the record does not contain ends the row, so later changes must be applied.
-        """
-        if not (self._plan.may_be_seen and self._file_group.files and len(changes)):
-            return changes
-        schema = table_schema(self._plan.merge.columns)
-        names = ["Id", "_refreshed_at"]
-        stored = _stored_rows(self._plan, self._file_group, names)
-        fetched = as_batch(pa.Table.from_batches(stored, pa.schema([schema.field(name) for name in names])))
-        refreshed_at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
-        # Compare each change separately: commit times need not be in order.
-        seen = is_true(pc.less(changes["_commit_time"], refreshed_at))
-        if deletes == "hard":
-            seen &= ~follows_delete(changes, ~seen & is_true(pc.equal(changes["_operation"], "delete")))
-        operation = pc.if_else(pa.array(seen), "seen", changes["_operation"])
-        return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
 
     def _merged_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the new rows that replace stored rows."""
-        if not (len(self._changes) or self._plan.everything):
+        if not (len(self._ids) or self._plan.everything):
             return rows
-        places = pc.index_in(rows["Id"], value_set=self._changes["Id"])
+        places = pc.index_in(rows["Id"], value_set=self._ids)
         chosen = pa.array(np.ones(len(rows), bool)) if self._plan.everything else places.is_valid()
         if not pc.any(chosen).as_py():
             return rows
@@ -266,9 +233,8 @@ class _Range:
         self._has_row[places.drop_null().to_numpy()] = True
         base = rows.filter(chosen)
         if isinstance(self._plan.merge, RefreshMerge):
-            self._gone += count_true(self._plan.merge.gone(base, self._changes.take(places)))
-        new, dropped = self._plan.merge(base, self._changes.take(places))
-        self._history.note(base, new, dropped)
+            self._gone += count_true(self._plan.merge.gone(base, self._incoming(places)))
+        new, dropped = self._merge(base, places)
         remains = pc.invert(dropped)
         if len(base) == len(rows):
             return new.filter(remains)
@@ -279,10 +245,29 @@ class _Range:
     def _new_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records without a stored row."""
         places = np.flatnonzero(~self._has_row)
-        at_once = rows_at_once(self._changes)
+        at_once = rows_at_once(self._rows)
+        schema = table_schema(self._plan.merge.columns)
         for start in range(0, len(places), at_once):
-            change = self._changes.take(pa.array(places[start : start + at_once]))
-            schema = table_schema(self._plan.merge.columns)
-            base = pa.RecordBatch.from_arrays([pa.nulls(len(change), each.type) for each in schema], schema=schema)
-            new, dropped = self._plan.merge(base, change)
+            records = pa.array(places[start : start + at_once])
+            base = pa.RecordBatch.from_arrays([pa.nulls(len(records), each.type) for each in schema], schema=schema)
+            new, dropped = self._merge(base, records)
             yield new.filter(pc.invert(dropped)) if pc.any(dropped).as_py() else new
+
+    def _merge(self, base: pa.RecordBatch, places: pa.Array) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        """Return the new rows of records, and a mask of those to drop; write the versions that end.
+
+        :param places: indexes of the records among the incoming IDs, null for a record without an incoming row.
+        """
+        incoming = self._incoming(places)
+        new, dropped = self._plan.merge(base, incoming)
+        self._history.write(base, incoming, new, dropped)
+        return new, dropped
+
+    def _incoming(self, places: pa.Array) -> pa.RecordBatch:
+        """Return the incoming rows of records."""
+        if not self._plan.are_changes:
+            return self._rows.take(places)
+        records = places.to_numpy()
+        counts = self._counts[records]
+        first = np.repeat(self._starts[records] - (np.cumsum(counts) - counts), counts)
+        return self._rows.take(pa.array(first + np.arange(len(first))))

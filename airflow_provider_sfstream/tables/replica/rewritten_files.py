@@ -36,8 +36,8 @@ REWRITTEN = pa.schema(
 )
 """Output of a task: each file that it wrote, and its numbers of dirty rows and of rows of deleted records. A rewritten
 file group without remaining rows yields a line without a path. For fetched records, one line has ``counts`` as JSON:
-rows whose record is ``gone``, the ``latest`` ``_refreshed_at`` (microseconds), and the number of merged records
-(``incoming``). The lines of other counts contain them unchanged."""
+rows whose record is ``gone``, and the number of merged records (``incoming``). The lines of other counts contain them
+unchanged."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class RewriteResult:
     """Number of rewritten ``rows``, and of ``dirty`` and ``deleted`` rows among them; their ``files``, and the ID
     ``ranges`` of the rewritten file groups.
 
-    For fetched records: number of rows without a record in the org (``gone``), number of merged records (``incoming``),
-    and the latest ``_refreshed_at`` of all (microseconds since the epoch).
+    For fetched records: number of rows without a record in the org (``gone``), and of merged records (``incoming``).
     """
 
     rows: int
@@ -54,7 +53,6 @@ class RewriteResult:
     deleted: int
     gone: int
     incoming: int
-    latest: int | None
     files: tuple[str, ...]
     ranges: tuple[tuple[str | None, str | None], ...]
 
@@ -69,7 +67,6 @@ class RewriteResult:
         return cls(
             **{key: sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")},
             **{key: sum(count[key] for count in counts) for key in ("gone", "incoming")},
-            latest=max((count["latest"] for count in counts), default=0) or None,
             files=tuple(line["path"] for line in rows if line["path"]),
             ranges=tuple((file_group.after, file_group.through) for file_group in file_groups),
         )
@@ -147,28 +144,21 @@ class History:
 
     def __init__(self, columns: Columns, plan: HistoryPlan | None) -> None:
         self._columns, self._plan = columns, plan
-        self._bases: list[pa.RecordBatch] = []
         if plan is not None:
             self._output = Output(plan.location.filesystem(), version_schema(columns), is_history=True)
 
-    def note(self, base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray) -> None:
-        """Record rows before and after the merge."""
-        if self._plan is None:
+    def write(
+        self, base: pa.RecordBatch, incoming: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray
+    ) -> None:
+        """Write the versions that end with the merge of incoming rows into ``base``."""
+        plan, columns = self._plan, self._columns
+        if plan is None:
             return
-        if self._plan.gone_at is None:
-            self._bases.append(base)  # at most as many rows as changes
+        if plan.gone_at is not None:
+            self._output.append(ended_by_refresh(base, new, dropped, columns, plan.gone_at))
         else:
-            self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._plan.gone_at))
-
-    def end(self, changes: pa.RecordBatch | None) -> None:
-        """Write the versions that end in an ID range, after all its rows were recorded.
-
-        :param changes: its incoming rows; ``None`` without a history.
-        """
-        if self._plan is not None and self._plan.gone_at is None and changes is not None and len(changes):
-            for ended in ended_by_changes(self._bases, changes, self._columns, self._plan.deletes):
+            for ended in ended_by_changes(base, incoming, columns, plan.deletes):
                 self._output.append(ended)
-        self._bases.clear()
 
     def close(self) -> list[dict[str, Any]]:
         """Return the lines of the files."""

@@ -126,7 +126,6 @@ class TableState:
     :param fields: columns of records by the schema of the last event applied, each with the schema's description of its
         field, which differs for a field that was deleted and created again; ``None`` if not known.
     :param computed: the columns that no event carries.
-    :param refreshed_through: latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if no row was fetched.
     :param rules: rules for protected fields, without the key of hashes.
     :param hidden: treatment of the columns that the rules protect, by lower-case name, as found in its events' schemas.
     :param deletes: recorded choice for deleted records; ``None`` until a run records it, in a table that an earlier
@@ -140,7 +139,6 @@ class TableState:
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None
-    refreshed_through: str | None = None
     fields: Mapping[str, str] | None = None
     computed: ComputedColumns = field(default_factory=ComputedColumns)
     rules: FieldRules = NO_RULES
@@ -289,7 +287,7 @@ def _table_to_document(table: TableState, rules: Sequence[FieldRules]) -> dict[s
 def _table_of_document(
     name: str, document: dict[str, Any], rules: Sequence[FieldRules], schema_of: SchemaOf | None
 ) -> TableState:
-    values = dict(document)
+    values = {name: value for name, value in document.items() if name != "refreshed_through"}  # of version 3
     stored = values.pop("schema", None)
     if stored is None:
         schema = TableSchema.of_document(document)

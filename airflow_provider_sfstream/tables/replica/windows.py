@@ -218,13 +218,6 @@ class LandedChanges:
         """Return the number of events of these windows that have one of these schemas."""
         return sum(self.seen[id_].count for id_ in schema_ids if id_ in self.seen)
 
-    def earliest(self) -> datetime:
-        """Return a time before which none of the changes was committed."""
-        dates = [window.event_dates() for window in self.windows]
-        if any(span is None for span in dates):
-            return datetime.fromtimestamp(0, UTC)
-        return datetime.combine(min(first for first, _ in filter(None, dates)), datetime.min.time(), UTC)
-
     def since(self) -> str:
         """Return the time of the first event (ISO 8601, UTC); the current time if no window has a time."""
         times = (window.first_event_time for window in self.windows if window.first_event_time is not None)

@@ -20,9 +20,9 @@ import pyarrow.compute
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.decode.arrow_columns import DecodedEvents, Undecodable, decoded_rows
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.rows.applied_changes import set_array
 from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
-from airflow_provider_sfstream.tables.rows.change_fold import set_array
 from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
 from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns

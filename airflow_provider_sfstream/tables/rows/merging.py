@@ -1,7 +1,8 @@
 """Executor functions that merge a table's rows and their incoming changes into new rows.
 
-A merge receives two batches of equal length: ``base`` has the rows of the table, ``change`` the incoming rows of the
-same records; a row is null if its side has none. The merge returns the new rows, and a mask of those to drop.
+A merge receives two batches: ``base`` has the rows of the table, ``change`` the incoming rows of the same records, one
+for each unless they are changes; a row is null if its side has none. The merge returns the new rows, and a mask of
+those to drop.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.rows.change_fold import set_words, sets_column
+from airflow_provider_sfstream.tables.rows.applied_changes import AppliedChanges
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
@@ -47,57 +47,16 @@ def later(one: pa.Array, other: Any) -> pa.Array:
     return pc.if_else(pc.or_kleene(pc.is_null(one), _true(pc.less(one, other))), other, one)
 
 
-def is_unknown(reason: pa.Array) -> pa.BooleanArray:
-    """Return a mask of the dirty reasons of records that were never seen whole."""
-    return _true(pc.equal(reason, "unknown_record"))
-
-
-def is_stopped(reason: pa.Array) -> pa.BooleanArray:
-    """Return a mask of the dirty reasons of rows that ignore changes until they are fetched."""
-    return pc.and_(reason.is_valid(), pc.invert(is_unknown(reason)))
-
-
 @dataclass(frozen=True)
 class ChangesMerge:
-    """Merge of folded rows.
-
-    1. A change that the row has already seen has no effect: processing a window twice is harmless.
-    2. A dirty row, and a row fetched after all of these changes, only records that it has seen them. A row that is
-       dirty because its record was never seen whole (``unknown_record``) takes changes as a clean one does.
-    3. Otherwise the row takes the columns that the change sets. The row is dirty after a gap, and until one of its
-       changes has the whole record.
-    4. With hard deletes, the row of a deleted record is dropped. A change after the delete creates a new row.
-    """
+    """Merge of changes: ``change`` has all rows of each record, as :class:`AppliedChanges` expects them."""
 
     columns: Columns
     deletes: Deletes
 
     def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
-        unseen = _all(_has(change), _true(pc.less(base["_sequence"], change["_sequence"]), True))
-        applies = _all(unseen, pc.invert(is_stopped(base["_dirty_reason"])), change["_commit_time"].is_valid())
-        is_replaced = _all(applies, pc.or_(_true(change["_replaces"]), _true(base["_deleted"])), self.deletes == "hard")
-        if pc.any(is_replaced).as_py():  # only then, because it copies all rows
-            base = base.take(pa.array(np.arange(len(base)), mask=is_replaced.to_numpy(zero_copy_only=False)))
-        gap = change["_dirty_reason"].is_valid()
-        is_known = pc.and_(_has(base), pc.invert(is_unknown(base["_dirty_reason"])))
-        is_unknown_record = pc.invert(pc.or_(is_known, _true(change["_full"])))
-        since = pc.if_else(gap, change["_dirty_since"], pc.coalesce(base["_dirty_since"], change["_dirty_since"]))
-        reason = pc.coalesce(change["_dirty_reason"], "unknown_record")
-        values = {
-            "_deleted": pc.coalesce(change["_deleted"], base["_deleted"], False),
-            "_replay_id": change["_replay_id"],
-            "_transaction_key": change["_transaction_key"],
-            "_commit_time": later(change["_commit_time"], base["_commit_time"]),
-        }
-        new = {name: pc.if_else(applies, value, base[name]) for name, value in values.items()}
-        new |= _marked(base, pc.and_(applies, pc.or_(gap, is_unknown_record)), since, reason, clean=applies)
-        new["Id"] = pc.coalesce(base["Id"], change["Id"])
-        new["_sequence"] = pc.if_else(unseen, change["_sequence"], base["_sequence"])
-        words = set_words(change["_set"], len(self.columns))
-        for number, name in enumerate(self.columns):
-            is_set = pa.array(sets_column(words, number))
-            new[name] = pc.if_else(pc.and_(applies, is_set), change[name], base[name])
-        return _rows(base, new), _all(applies, _true(change["_deleted"]), self.deletes == "hard")
+        applied = AppliedChanges(base, change, self.deletes)
+        return applied.rows(last_only=True), pa.array(applied.is_gone[applied.last_steps])
 
 
 @dataclass(frozen=True)

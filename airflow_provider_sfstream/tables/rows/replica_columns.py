@@ -128,10 +128,9 @@ def _part_name(record: str, field: str, part: str) -> str:
     return f"{field}_{part}"
 
 
-Operation = Literal["full", "patch", "delete", "gap", "seen"]
+Operation = Literal["full", "patch", "delete", "gap"]
 """Effect of a change on a record: it sets all fields (CREATE, UNDELETE), sets some (UPDATE), deletes the record, or
-reports a change without its values (GAP_*, and an UPDATE with a text difference). A change that was committed before
-the record was fetched has no effect (``seen``)."""
+reports a change without its values (GAP_*, and an UPDATE with a text difference)."""
 
 FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_records", "schema"]
 """Reason to fetch a whole table: missing records from before the stream, GAP_OVERFLOW, a lost span of the stream, an
@@ -169,26 +168,3 @@ CHANGE_ENVELOPE: dict[str, ColumnType] = {
 """Columns of a change row before the record's own. ``_set`` has a bit for each column of the table, in its order: if
 bit ``n % 64`` of element ``n // 64`` is set, the change sets column ``n``, to null if the value is null.
 ``_dirty_reason`` is null except for the operation ``gap``."""
-
-FOLDED_ENVELOPE: dict[str, ColumnType] = {
-    "Id": "string",
-    "_sequence": "long",
-    "_replaces": "boolean",
-    "_full": "boolean",
-    "_deleted": "boolean",
-    "_dirty_since": "timestamp",
-    "_dirty_reason": "string",
-    "_set": {"array": "long"},
-    "_replay_id": "binary",
-    "_commit_time": "timestamp",
-    "_transaction_key": "string",
-}
-"""Columns of a folded row before the record's own: all changes of one record, in order, combined.
-
-Changes after a gap are ignored: ``_dirty_reason`` is of the first gap, null if there is none. With hard deletes, the
-former row and the changes up to a delete are ignored too if another change follows it: ``_replaces`` is then true.
-``_sequence`` is of the last change, ignored or not; ``_replay_id`` and ``_transaction_key`` of the last one applied,
-including the first gap, and ``_commit_time`` the latest of those: all null if none applies. ``_dirty_since`` is the
-commit time of the gap, otherwise of the first change applied: a row without a former one is dirty since then. ``_full``
-is true if they include a CREATE or UNDELETE, so that the row needs no former one; ``_deleted`` is null if no change
-determines it."""

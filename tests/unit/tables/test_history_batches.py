@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.tables.rows.history_batches import (
-    STEP_ENVELOPE,
-    ended_by_changes,
-    states_after,
-    version_schema,
-)
+from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, version_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model, replica_model
 from tests.support.replica_changes import (
@@ -25,30 +20,21 @@ from tests.support.replica_changes import (
     change_batch,
     random_changes,
     random_value,
-    set_words,
 )
 from tests.support.replica_model import Row
 
 FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COLUMNS["Number1__c"]}
 
 
-def as_steps(changes: Iterable[Row], columns: dict) -> pa.RecordBatch:
-    """Return changes of records without rows, in the form that executors receive."""
-    steps = [change | {"_set": set_words(change["_set"], columns)} for change in changes]
-    return batch_of(steps, STEP_ENVELOPE | columns)
-
-
 def closed(
     table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, at_once: int = 1 << 14
 ) -> list[Row]:
-    changes = sorted(
-        replica_model.mark_included_changes(table, changes, hard=hard),
-        key=lambda change: (change["Id"], change["_sequence"]),
+    changes = sorted(changes, key=lambda change: (change["Id"], change["_sequence"]))
+    base = batch_of(
+        [table.get(each, {}) for each in sorted({change["Id"] for change in changes})], TABLE_ENVELOPE | columns
     )
-    changed = {change["Id"] for change in changes}
-    base = batch_of([row for record_id, row in table.items() if record_id in changed], TABLE_ENVELOPE | columns)
     deletes = "hard" if hard else "soft"
-    made = list(ended_by_changes([base], change_batch(changes, columns), columns, deletes, at_once))
+    made = list(ended_by_changes(base, change_batch(changes, columns), columns, deletes, at_once))
     assert all(batch.schema == version_schema(columns) for batch in made)
     return [row for batch in made for row in batch.to_pylist()]
 
@@ -161,14 +147,3 @@ def test_deleted_record_has_a_version_only_with_soft_deletes(deletes: str) -> No
     first, second, third = (change["_commit_time"] for change in changes)
     kept = [("delete", second, third)] if deletes == "soft" else []
     assert spans == [("upsert", first, second), *kept]
-
-
-def test_gap_preserves_the_columns_of_the_version_before_it() -> None:
-    full = {"_operation": "full", "_set": frozenset(FEW), "Name": "Ada", "Tags__c": None, "Number1__c": 1}
-    gap = {"_operation": "gap", "_set": frozenset(FEW), "_dirty_reason": "gap"}
-    changes = [
-        {"Id": "0010", "_sequence": number, "_commit_time": START + timedelta(seconds=number)} | change
-        for number, change in enumerate((full, gap), 1)
-    ]
-    (state,) = states_after(as_steps(changes, FEW), FEW, "soft").slice(1).to_pylist()
-    assert (state["Name"], state["Number1__c"], state["_dirty_reason"]) == ("Ada", 1, "gap")

@@ -17,14 +17,13 @@ from airflow_provider_sfstream.tables.delta import table_files
 from airflow_provider_sfstream.tables.replica import file_groups, rewriting
 from airflow_provider_sfstream.tables.replica.file_groups import file_groups_of_table
 from airflow_provider_sfstream.tables.rows import arrow_rows, shuffle
-from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model
 from tests.support.local_table import LocalTable
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes
-from tests.support.replica_model import Row, apply_window, mark_included_changes
+from tests.support.replica_model import Row, apply_window
 
 RECORDS = [f"001{number:04d}" for number in range(60)]
 FIRST_COLUMNS = dict(list(COLUMNS.items())[:10])
@@ -43,12 +42,10 @@ class Replica:
     def __post_init__(self) -> None:
         self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target, most_bytes=self.most_bytes)
 
-    def run(
-        self, changes: Sequence[Row], parts: int = 1, *, seen: bool = False, more: Sequence[str] = ()
-    ) -> list[dict]:
+    def run(self, changes: Sequence[Row], parts: int = 1, *, more: Sequence[str] = ()) -> list[dict]:
         batches = [change_batch(changes[part::parts], self.columns) for part in range(parts)]
         merge = ChangesMerge(self.columns, self.deletes)
-        return self.table.merge(batches, merge, may_be_seen=seen, more=more)
+        return self.table.merge(batches, merge, more=more)
 
     def rows(self) -> dict[str, Row]:
         return self.table.rows()
@@ -96,14 +93,11 @@ def test_every_change_applies_to_rows_in_every_state() -> None:
         row["_refreshed_at"] = shape.choice((None, START, START + timedelta(seconds=shape.randrange(2_200))))
         if shape.random() < 0.5:
             row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
-    ids = sorted({*model, *(change["Id"] for change in changes)})
+    ids = sorted({change["Id"] for change in changes})
     base = batch_of([model.get(each, {}) for each in ids], TABLE_ENVELOPE | COLUMNS)
     for deletes in ("soft", "hard"):
-        marked = mark_included_changes(model, changes, hard=deletes == "hard")
-        marked.sort(key=lambda change: (change["Id"], change["_sequence"]))
-        folded = fold(change_batch(marked, COLUMNS), COLUMNS, deletes)
-        change = folded.take(pa.compute.index_in(pa.array(ids), value_set=folded["Id"]))
-        expected = {key: dict(row) for key, row in model.items()}
+        change = change_batch(sorted(changes, key=lambda change: (change["Id"], change["_sequence"])), COLUMNS)
+        expected = {key: dict(row) for key, row in model.items() if key in ids}
         apply_window(expected, changes, COLUMNS, hard=deletes == "hard")
         new, dropped = ChangesMerge(COLUMNS, deletes)(base, change)
         assert new.schema == table_schema(COLUMNS)
@@ -129,7 +123,7 @@ def test_records_fetched_after_a_change_keep_the_fetched_values(tmp_path: Path) 
 
     replica.table.merge([table], ReplacedRows())
     changes = random_changes(shape, RECORDS, 200, replica.columns, 201, disorder=40)
-    replica.run(changes, seen=True)
+    replica.run(changes)
     apply_window(model, changes, replica.columns)
     assert replica.rows() == model
 
@@ -203,7 +197,6 @@ class Ranges:
         range_of_group = rewriting._Range
 
         def merge(plan, file_group, incoming, *others) -> Any:
-            assert others[1]._bases == [], "rows of the previous range are still in memory"
             self.merged.append((file_group.after, file_group.through))
             self.most = max(self.most, sum(rows.nbytes for rows in incoming))
             return range_of_group(plan, file_group, incoming, *others)

@@ -68,7 +68,7 @@ def applied(
     if before:
         table.merge([batch_of(before, TABLE_ENVELOPE | FEW)], StoredRows())
     for window in windows(changes, ends):
-        table.merge([change_batch(window, FEW)], ChangesMerge(FEW, deletes), may_be_seen=True)
+        table.merge([change_batch(window, FEW)], ChangesMerge(FEW, deletes))
     rows = table.rows()
     stored = pa.RecordBatch.from_pylist(list(rows.values()), table_schema(FEW))
     current = [row for batch in holding_versions(FEW)(iter([stored])) for row in batch.to_pylist()]
