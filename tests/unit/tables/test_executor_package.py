@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
@@ -18,19 +17,6 @@ EXECUTED = (
 )
 """Modules that executors import, and drivers that have only the zip. The zip has their own imports too."""
 
-_LANDING = (
-    "backfill_index",
-    "catalog",
-    "documents",
-    "location",
-    "manifest",
-    "pruned",
-    "replaced_files",
-    "row_groups",
-    "storage",
-    "window_bounds",
-)
-
 
 def test_zip_has_all_modules_that_executors_import(tmp_path: Path) -> None:
     package = write_executor_package(tmp_path)
@@ -41,29 +27,3 @@ def test_zip_has_all_modules_that_executors_import(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-I", "-c", program, package], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(str(package))
-
-
-NEEDED = ("__init__", "bitmaps", "events", "replay_ids", "schemas", "streams", "topics")
-
-
-def test_zip_has_only_modules_that_executors_need(tmp_path: Path) -> None:
-    names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
-    inside = sorted(name.partition("/")[2] for name in names if "/tables/" not in name)
-    salesforce = [f"salesforce/{name}.py" for name in NEEDED]
-    privacy = ["privacy/__init__.py", "privacy/field_rules.py"]
-    landing = [f"landing/{name}.py" for name in ("__init__", *_LANDING)]
-    source = ["__init__.py", "landed.py", "readers.py"]
-    order = ["replay_windows/__init__.py", "replay_windows/committed_order.py"]
-    assert inside == sorted(
-        [
-            "__init__.py",
-            "arguments.py",
-            "exceptions.py",
-            *landing,
-            *salesforce,
-            *privacy,
-            "redaction.py",
-            *order,
-            *source,
-        ]
-    )
