@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from datetime import timedelta
 
     from airflow.sdk import ObjectStoragePath
     from sqlalchemy.orm import Session
@@ -50,6 +52,7 @@ __all__ = [
     "AirflowTaskTimeout",
     "TaskDeferralTimeout",
     "authorized_connections",
+    "await_answer",
     "conf",
     "connection_teams",
     "dag_exists",
@@ -61,6 +64,7 @@ __all__ = [
     "has_database",
     "hook_lineage_collector",
     "of_team",
+    "require_human_in_the_loop",
     "require_shared_streams",
     "set_variable",
     "storage_conn_id",
@@ -78,6 +82,39 @@ def require_shared_streams() -> None:
             "it has stored an event, so a wake-up could be lost. Nothing was contacted. Schedule the DAG by time, and "
             "set deferrable=True on its drain or use a SalesforceEventSensor; both wait on the triggerer."
         )
+
+
+def require_human_in_the_loop() -> None:
+    """Check that a task can wait for an answer of a user."""
+    if find_spec("airflow.providers.standard.operators.hitl") is None:
+        raise ConfigurationError(
+            'on_invalid_replay="ask" needs the HITLOperator of apache-airflow-providers-standard 1.9 or later. Nothing '
+            'was read or moved. Install it, or set "fail": AcceptReplayLossOperator then accepts a loss.'
+        )
+
+
+def await_answer(
+    context: Any, *, method_name: str, kwargs: dict[str, Any], timeout: timedelta | None, **question: Any
+) -> None:
+    """Ask a question in Airflow's *Required actions*, and leave the worker; the answer resumes the task.
+
+    Airflow 3.3 parks the task, earlier versions defer it to a trigger.
+
+    :param method_name: the method that resumes the task, with ``kwargs`` and the argument ``event``.
+    :param timeout: after it the task resumes without an answer; ``None``: never.
+    :param question: arguments of Airflow's ``HITLOperator``.
+    """
+    from airflow.providers.standard.operators.hitl import HITLOperator
+
+    operator: Any = HITLOperator(task_id="question", **question)
+    operator.response_timeout = operator.execution_timeout = timeout  # earlier versions have only the latter
+    try:
+        unwrap(HITLOperator.execute)(operator, context)  # without Airflow's warning of nested operators
+    except BaseException as error:
+        wait: Any = error
+        if hasattr(wait, "method_name"):
+            wait.method_name, wait.kwargs = method_name, kwargs
+        raise
 
 
 def gauge(name: str, value: float, tags: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import metadata
 from itertools import islice
@@ -123,15 +123,29 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
     ) -> None:
         if not isinstance(error, SalesforceStreamError):
             return
-        log.debug("The error in full:", exc_info=error)
-        report = FailureReport.from_error(error, self._operator, datetime.now(UTC))
-        for line in report.lines():
-            log.error("%s", line)
-        report_failure(self._operator, report.parts(), report.certainty)
+        report = log_failure(error, self._operator)
         if error.retriable:
             error.args = (report.error.partition(": ")[2],)
             raise _noted(error, report).with_traceback(None) from None
         raise _noted(AirflowFailException(report.error), report) from None
+
+
+def log_failure(error: SalesforceStreamError, operator: BaseOperator, *, asks: bool = False) -> FailureReport:
+    """Log the failure report of a task, store it for the streams page, and return it.
+
+    :param asks: whether the task waits for an answer of a user instead of failing.
+    """
+    log.debug("The error in full:", exc_info=error)
+    report = FailureReport.from_error(error, operator, datetime.now(UTC))
+    if asks:
+        waits = f"{report.error} The task waits for an answer in Required actions."
+        report = replace(
+            report, error=waits, action="In Airflow: Browse, Required Actions; state a reason, and choose."
+        )
+    for line in report.lines():
+        log.error("%s", line)
+    report_failure(operator, report.parts(), report.certainty)
+    return report
 
 
 def _noted(error: BaseException, report: FailureReport) -> BaseException:
@@ -220,7 +234,7 @@ def estimate_basis(headroom: Headroom) -> str:
 def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[str, Certainty]:
     """Return the time until the events that a drain did not read expire, and the certainty of that time."""
     is_defined = headroom.is_retention_proven
-    rule = f"Salesforce keeps an event for {_hours(headroom.retention)}{'' if is_defined else ' at least'}."
+    rule = f"Salesforce keeps an event for {hours_text(headroom.retention)}{'' if is_defined else ' at least'}."
     if isinstance(error, PositionAgedOutError):
         return f"Unknown: an undelivered event, if one exists, is lost once it reaches this age. {rule}", "unknown"
     if headroom.until is None or headroom.best is None:
@@ -230,11 +244,12 @@ def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[st
     if headroom.best <= timedelta(0):
         lost = "are being lost" if is_defined else "may be lost"
         return f"Nothing ({how}): events from {stored} on were not read, and {lost}. {rule}", certainty
-    hours = f"{_hours(headroom.best)}, until {minute(headroom.now + headroom.best)} ({how})"
+    hours = f"{hours_text(headroom.best)}, until {minute(headroom.now + headroom.best)} ({how})"
     return f"{hours}: events until {stored} are stored. {rule}", certainty
 
 
-def _hours(time: timedelta) -> str:
+def hours_text(time: timedelta) -> str:
+    """Return a time in hours, or in minutes below two hours."""
     hours = time.total_seconds() / 3600
     return f"{hours:.0f} hours" if hours >= 2 else f"{time.total_seconds() / 60:.0f} minutes"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from airflow_provider_sfstream.actions.drain.intervals import (
     interval_of,
     is_backfill,
 )
+from airflow_provider_sfstream.actions.drain.loss_question import accept_answer, asking_about_loss
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
 from airflow_provider_sfstream.actions.drain.waiting import (
@@ -88,8 +90,10 @@ class DrainReplayWindowOperator(DrainOperator):
         is wrong. (templated)
     :param grace: continue this long past ``until``, for events that arrive out of event-time order.
     :param on_invalid_replay: if Salesforce can no longer read the position: ``"fail"`` changes nothing;
-        ``"earliest"`` and ``"latest"`` continue there and record a gap. ``None``: ``"fail"``; with a managed
-        subscription its ``errorRecoveryReplay``. (templated)
+        ``"earliest"`` and ``"latest"`` continue there and record a gap; ``"ask"`` waits, without a worker slot, until a
+        user chooses one of the two in Airflow's *Required actions*, and records the user and the reason in the gap. The
+        task fails once nobody has answered for ``execution_timeout``. Not with a managed subscription. ``None``:
+        ``"fail"``; with a managed subscription its ``errorRecoveryReplay``. (templated)
     :param accept_quiet_aging: ``True``: if the position aged out on a quiet stream of the Streaming API, continue
         from the earliest event, and record an uncertain gap (nothing is known to be lost). ``False``: fail with
         ``PositionAgedOutError``. Only on the Streaming API. docs/streaming-api.md#when-a-position-ages-out
@@ -154,7 +158,7 @@ class DrainReplayWindowOperator(DrainOperator):
         wait_for_confirmation: bool = False,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
-        on_invalid_replay: Literal["fail", "earliest", "latest"] | None = None,
+        on_invalid_replay: Literal["fail", "earliest", "latest", "ask"] | None = None,
         accept_quiet_aging: bool = False,
         fail_on: Sequence[Literal["gap", "schema_change"]] = (),
         mode: Literal["incremental", "interval"] = "incremental",
@@ -232,6 +236,15 @@ class DrainReplayWindowOperator(DrainOperator):
             give_up = datetime.fromisoformat(give_up_at)
             return self._drain_interval(context, confirmed_end=confirmed_end_from(event, after), give_up_at=give_up)
 
+    def execute_answer(self, context: Context, event: dict[str, Any], after: str) -> dict[str, Any]:
+        """Accept the loss at position ``after`` (hex text) as a user answered, then drain; without an answer, fail."""
+        with airflow_errors(self):
+            drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True)
+            accept_answer(drain, event, after, run_identity(context))
+            if self.mode == "interval":
+                return self._drain_interval(context, asks=False)
+            return self._drain(drain, context, asks=False)
+
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral; after the longest possible wait, drain the events that there are."""
         try:
@@ -244,22 +257,32 @@ class DrainReplayWindowOperator(DrainOperator):
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
             return self._drain(open_drain(DrainConfig.from_operator(self)), context)
 
-    def _drain(self, drain: Drain, context: Context) -> dict[str, Any]:
+    def _drain(self, drain: Drain, context: Context, *, asks: bool = True) -> dict[str, Any]:
         """Drain the new events, and return the result of the window."""
         run = run_identity(context)
         if drain.config.managed_subscription is None:
             warn_of_other_writers(drain.landed, self, run)
-        return self.report(drain_new_events(drain, run), drain, self._assets, context)
+        with asking_about_loss(self, drain, context) if asks else nullcontext():
+            result = drain_new_events(drain, run)
+        return self.report(result, drain, self._assets, context)
 
     def _drain_interval(
-        self, context: Context, *, confirmed_end: ConfirmedEnd | None = None, give_up_at: datetime | None = None
+        self,
+        context: Context,
+        *,
+        confirmed_end: ConfirmedEnd | None = None,
+        give_up_at: datetime | None = None,
+        asks: bool = True,
     ) -> dict[str, Any]:
         """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
         drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True)
-        if not is_backfill(context):
+        if is_backfill(context):
+            asks = False
+        else:
             warn_of_other_writers(drain.landed, self, run_identity(context))
-        result = drain_run_interval(
-            drain, interval, context, self.defer, confirmed_end=confirmed_end, give_up_at=give_up_at
-        )
+        with asking_about_loss(self, drain, context) if asks else nullcontext():
+            result = drain_run_interval(
+                drain, interval, context, self.defer, confirmed_end=confirmed_end, give_up_at=give_up_at
+            )
         return self.report(result, drain, self._assets, context)

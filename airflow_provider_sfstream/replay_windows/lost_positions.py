@@ -23,6 +23,7 @@ from typing import Literal, cast
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionAgedOutError, ReplayIdLostError
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.landing import NewWindow
 from airflow_provider_sfstream.salesforce.streams import Gap
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 RestartFrom = Literal["earliest", "latest"]
 
-_ACCEPTED = re.compile(r"accepted by .*, to go on from (earliest|latest): ", re.DOTALL)
+_ACCEPTED = re.compile(r"accepted by .*?, to go on from (earliest|latest): ", re.DOTALL)
 _MARGIN = timedelta(hours=1)
 """Time by which Salesforce may remove an event before its retention ends. It affects a message, never a loss."""
 _REASON = "aged out on a quiet stream"
@@ -70,7 +71,7 @@ def accept_loss(
             "was recorded. Clear the drain that failed."
         )
     last = landed.manifest(position.window_id)
-    since = _last_event_time(landed, last) or position.confirmed_at
+    since = last_stored_at(landed, position)
     gap_reason = f"accepted by {accepted_by}, to go on from {start_from}: {reason}"
     old_position = None if source.confirms_positions else aged_position(landed, position.replay_id, last, source)
     gap = Gap(position.replay_id, None, since, detected_at=now, reason=gap_reason, uncertain=old_position is not None)
@@ -78,13 +79,20 @@ def accept_loss(
     return gap
 
 
-def _last_event_time(landed: LandedStream, last: Manifest | None) -> datetime | None:
-    """Return the time of the last stored event, at most the time when it was received; ``None`` if it is not known."""
+def last_stored_at(landed: LandedStream, position: Position) -> datetime | None:
+    """Return the time of the last stored event, at most the time when it was received; without one, the time for which
+    the end was confirmed; ``None`` if neither is known."""
+    last = landed.manifest(position.window_id)
     while last is not None and last.window.event_count == 0:
         last = landed.manifest(last.window.previous_window_id)
-    if last is None:
-        return None
-    return min((time for time in (last.window.last_event_time, last.window.contact_at) if time), default=None)
+    times = () if last is None else (last.window.last_event_time, last.window.contact_at)
+    return min((time for time in times if time), default=position.confirmed_at)
+
+
+def is_unaccepted_loss(landed: LandedStream, position: Position, error: ReplayIdLostError) -> bool:
+    """Return whether ``error`` is about the recorded position, and nobody has accepted the loss at it."""
+    lost = error.replay_id
+    return lost is not None and lost == position.replay_id and _accepted_at(landed, lost) is None
 
 
 def listed_losses(gaps: Sequence[Gap]) -> list[Gap]:
@@ -216,11 +224,13 @@ class AgedPosition:
                 f"api='streaming'; this starts a new stream at start_from. If that API cannot be used: {remedy}"
             )
         retained = "at most " * (landed.known_retention is None) + _hours(landed.known_retention or LONG_RETENTION)
-        return PositionAgedOutError(
+        error = PositionAgedOutError(
             f"{stream}: the position {self.replay_id.hex()} aged out: {self.estimate}. Salesforce retains events for "
             f"{retained}, and this API does not confirm that none was published since. Nothing was "
             f"stored and the position was not moved. {remedy}"
         )
+        error.replay_id = self.replay_id
+        return error
 
 
 def aged_position(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import lineage as lineage
     from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
     from airflow.sdk.exceptions import AirflowSensorTimeout as AirflowSensorTimeout
+    from airflow.sdk.exceptions import TaskAwaitingInput as TaskAwaitingInput
     from airflow.sdk.exceptions import TaskDeferralError as TaskDeferralError
     from airflow.sdk.exceptions import TaskDeferred as TaskDeferred
     from airflow.serialization.serialized_objects import DagSerialization as DagSerialization
@@ -28,6 +29,11 @@ else:
     except ImportError:  # Airflow 3.1
         from airflow.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferralError, TaskDeferred
         from airflow.lineage import hook as lineage
+
+    try:
+        from airflow.sdk.exceptions import TaskAwaitingInput
+    except ImportError:  # before Airflow 3.3
+        TaskAwaitingInput = TaskDeferred
 
     try:
         from airflow._shared.plugins_manager import is_valid_plugin
@@ -63,6 +69,7 @@ __all__ = [
     "AirflowRescheduleException",
     "AirflowSensorTimeout",
     "DagSerialization",
+    "TaskAwaitingInput",
     "TaskDeferralError",
     "TaskDeferred",
     "is_valid_plugin",

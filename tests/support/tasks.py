@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -19,8 +20,11 @@ def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: 
     """Return the part of a task's context that operators use; ``dag_run`` contains further fields of the DAG run."""
     usual = {"run_id": run_id, "run_type": "scheduled", "run_after": datetime(2026, 11, 20, hour, tzinfo=UTC)}
     without = dict.fromkeys(("data_interval_start", "data_interval_end", "partition_date"))
+    names = {"dag_id": "orders", "task_id": task_id, "run_id": run_id, "map_index": -1, "try_number": try_number}
+    task_instance = SimpleNamespace(id=uuid4(), **names)
     return {
-        "ti": SimpleNamespace(dag_id="orders", task_id=task_id, run_id=run_id, map_index=-1, try_number=try_number),
+        "ti": task_instance,
+        "task_instance": task_instance,
         "dag_run": SimpleNamespace(**{**usual, **without, **dag_run}),
         "outlet_events": OutletEventAccessors(),
     }

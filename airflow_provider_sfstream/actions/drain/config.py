@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_sfstream._airflow import require_human_in_the_loop
 from airflow_provider_sfstream.actions.arguments import is_template, start_from_text, time_from_text, wake_up_conditions
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
@@ -24,6 +25,7 @@ from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_topics import EventHook
+    from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
     from airflow_provider_sfstream.streams.source import StartFrom
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
@@ -31,7 +33,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "replay_store": REPLAY_STORES,
     "advance": ("automatic", "manual"),
     "mode": ("incremental", "interval"),
-    "on_invalid_replay": ("fail", "earliest", "latest"),
+    "on_invalid_replay": ("fail", "earliest", "latest", "ask"),
     "on_expired": ("fail", "partial"),
     "accept_quiet_aging": ("True", "False"),
     "reuse": ("True", "False"),
@@ -67,7 +69,7 @@ class DrainConfig:
     wait_for_confirmation: bool
     until: str | datetime | None
     grace: timedelta | None
-    on_invalid_replay: Literal["fail", "earliest", "latest"] | None
+    on_invalid_replay: Literal["fail", "earliest", "latest", "ask"] | None
     accept_quiet_aging: bool
     fail_on: Sequence[Literal["gap", "schema_change"]]
     mode: Literal["incremental", "interval"]
@@ -93,6 +95,8 @@ class DrainConfig:
             value = getattr(self, name)
             if value is not None and (rendered or not is_template(value)):
                 check_choice(name, str(value), choices)
+        if self.on_invalid_replay == "ask":
+            self._check_ask()
         if rendered or not is_template(self.topic):
             self._check_api()
         if not rendered:
@@ -102,6 +106,11 @@ class DrainConfig:
     def reserve(self) -> AllocationReserve:
         """Events that must remain of the org's allocations."""
         return AllocationReserve(self.allocation_reserve)
+
+    @property
+    def policy(self) -> OnInvalidReplay | None:
+        """``on_invalid_replay`` of the drain itself, which asks nobody."""
+        return "fail" if self.on_invalid_replay == "ask" else self.on_invalid_replay
 
     @property
     def conditions(self) -> WakeUpConditions | None:
@@ -136,6 +145,15 @@ class DrainConfig:
     def reuses(self) -> bool:
         """Flag to return recorded and landed windows for an interval."""
         return str(self.reuse) == "True"
+
+    def _check_ask(self) -> None:
+        """Refuse a question that nobody could answer."""
+        if self.managed_subscription is not None:
+            raise ConfigurationError(
+                'on_invalid_replay="ask" cannot be combined with managed_subscription: Salesforce stores its position. '
+                'Set "fail", "earliest" or "latest". Nothing was read or moved.'
+            )
+        require_human_in_the_loop()
 
     def _check_api(self) -> None:
         """Refuse arguments that the API of the topic does not support."""

@@ -151,7 +151,7 @@ def drain_run_interval(
             backfill=backfill,
             limits=DrainLimits(idle_timeout=config.idle_timeout, wait_for_confirmation=waits),
             start_from=drain.start_from,
-            on_invalid_replay=config.on_invalid_replay or "fail",
+            on_invalid_replay=config.policy or "fail",
             accept_quiet_aging=config.accept_quiet_aging,
             on_expired=config.on_expired,
             reuse=config.reuses,

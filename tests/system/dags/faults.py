@@ -19,6 +19,7 @@ for name, arguments in (
     ("good", {}),
     ("wrong_secret", {"salesforce_conn_id": "salesforce_wrong_secret"}),
     ("wrong_host", {"salesforce_conn_id": "salesforce_wrong_host"}),
+    ("ask", {"topic": "/event/Asked__e", "on_invalid_replay": "ask"}),
     ("storage_gone", {"landing_url": "s3://storage_gone@lake/landing"}),
 ):
     with DAG(f"faults.{name}", **SETTINGS) as dag:
