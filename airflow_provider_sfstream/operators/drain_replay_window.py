@@ -239,7 +239,7 @@ class DrainReplayWindowOperator(DrainOperator):
     def execute_answer(self, context: Context, event: dict[str, Any], after: str) -> dict[str, Any]:
         """Accept the loss at position ``after`` (hex text) as a user answered, then drain; without an answer, fail."""
         with airflow_errors(self):
-            drain = open_drain(DrainConfig.from_operator(self), may_be_landed=True)
+            drain = open_drain(DrainConfig.from_operator(self))
             accept_answer(drain, event, after, run_identity(context))
             if self.mode == "interval":
                 return self._drain_interval(context, asks=False)

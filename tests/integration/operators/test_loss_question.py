@@ -172,7 +172,10 @@ def test_an_answer_about_a_former_position_is_not_applied(lost: Asked, caplog: p
 
 def test_a_live_interval_run_asks_but_a_backfill_does_not(lost: Asked, asked: Callable[..., Asked]) -> None:
     now = datetime.now(UTC)
-    interval = {"data_interval_start": now - timedelta(hours=1), "data_interval_end": now}
+    interval, former = (
+        {"data_interval_start": end - timedelta(hours=1), "data_interval_end": end}
+        for end in (now, now - timedelta(hours=100))
+    )
     hourly = asked(mode="interval", on_expired="partial")
     hourly.operator.execute(hourly.context(**interval, run_type="backfill"))
     assert hourly.questions == []
@@ -181,6 +184,11 @@ def test_a_live_interval_run_asks_but_a_backfill_does_not(lost: Asked, asked: Ca
     accepted = [gap.reason for gap in hourly.gaps() if gap.after is not None]
     assert all(reason.startswith("accepted by ada") for reason in accepted)
     assert len(accepted) == 2, "one by the answer, one by the drain"
+
+    strict = asked(mode="interval")
+    with pytest.raises(AirflowFailException, match="was never landed"):
+        strict.operator.execute(strict.context(2, **former))
+    assert strict.questions == [], "no answer brings the hours of an interval back"
 
 
 @OWN_ORG
