@@ -259,8 +259,7 @@ def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path:
     assert titles == ["notifying.first succeeded", "notifying.refused failed"], printed
 
     listener.received.clear()
-    (first,) = [event["replay_id"] for event in org.record(topic)]
-    org.fault("expire", topic=topic, replay_id=first.hex())
+    org.fault("reset_stream", topic=topic)  # on a slow machine the position is no longer that of the event
     environment["ON_INVALID_REPLAY"] = "earliest"
     printed += run_python(str(dag_file))
     posted = {path: document for path, _, document in listener.received if path.startswith("/hook/")}
