@@ -210,7 +210,7 @@ class ModelReplica:
                 continue
             values = {column_of[name]: value for name, value in event.values.items()}
             changes.append(_change(event, number, values))
-        table = with_fields(table, before, field_docs, SINCE, window[-1][0])
+        table = with_fields("Widget__c", table, before, field_docs, SINCE, window[-1][0])
         if len(readable) < len(window):
             table = table.flagged(Flag("undecodable", SINCE, window[-1][0]))
         apply_window(self.rows, changes, registry.columns, hard=self.hard)

@@ -64,7 +64,7 @@ def apply_changes(
         fields = [documented_fields(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         incoming[name] = Incoming(
             table,
-            with_fields(after, table, fields, since, last_window),
+            with_fields(name, after, table, fields, since, last_window),
             ChangesMerge(plan.columns, table.effective_deletes),
             plan.arrow_schema(),
             count=changes.count(schemas),

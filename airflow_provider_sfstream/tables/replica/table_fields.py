@@ -35,7 +35,7 @@ def documented_fields(schema: SchemaPlan) -> dict[str, str]:
 
 
 def with_fields(
-    after: TableState, before: TableState, schemas: Sequence[dict[str, str]], since: str, sequence: int
+    name: str, after: TableState, before: TableState, schemas: Sequence[dict[str, str]], since: str, sequence: int
 ) -> TableState:
     """Return the table with the fields of the last schema, flagged for added, changed and removed columns. Events do
     not carry their values for records that have not changed since.
@@ -57,7 +57,7 @@ def with_fields(
     after = replace(after, fields=schemas[-1], computed=replace(after.computed, columns=computed))
     if not columns:
         return after
-    log.warning("The fields of the object have changed; columns to fetch: %s.", ", ".join(columns))
+    log.warning("The fields of %s have changed; columns to fetch: %s.", name, ", ".join(columns))
     return after.flagged(Flag("schema", since, sequence, columns))
 
 
