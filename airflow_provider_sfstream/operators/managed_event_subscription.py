@@ -15,7 +15,7 @@ from airflow_provider_sfstream.hooks.managed_event_subscription import (
     ManagedEventSubscriptionHook,
     check_confirmed,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplaySt
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.config import Drain
