@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
@@ -15,13 +15,11 @@ from airflow_provider_sfstream.salesforce.event_channels import (
     topic_of,
     type_of,
 )
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.salesforce.rest.event_channels import (
-        ChannelMemberRecord,
-        EventChannelClient,
-        EventChannelRecord,
-    )
+from airflow_provider_sfstream.salesforce.rest.event_channels import (
+    ChannelMemberRecord,
+    EventChannelClient,
+    EventChannelRecord,
+)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,6 @@ class EventChannelHook(SalesforceLoginHook):
 
     def get_conn(self) -> EventChannelClient:
         """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
-        from airflow_provider_sfstream.salesforce.rest.event_channels import EventChannelClient
-
         return self._rest_client(EventChannelClient)
 
     def get(self, channel: str) -> EventChannel:

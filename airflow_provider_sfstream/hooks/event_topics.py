@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient, EventTopics
 from airflow_provider_sfstream.salesforce.topics import Api
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
     from airflow_provider_sfstream.hooks.salesforce_streaming import SalesforceStreamingHook
-    from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient, EventTopics
 
     EventHook: TypeAlias = SalesforcePubSubHook | SalesforceStreamingHook
 
@@ -23,8 +23,6 @@ class EventTopicHook(SalesforceLoginHook):
 
     def get_conn(self) -> EventTopicClient:
         """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
-        from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient
-
         return self._rest_client(EventTopicClient)
 
     def all(self) -> EventTopics:

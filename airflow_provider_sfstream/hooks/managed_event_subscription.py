@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
+from airflow_provider_sfstream.salesforce.rest.tooling import (
+    ManagedEventSubscriptionRecord,
+    ReplayPreset,
+    SubscriptionState,
+    ToolingClient,
+)
 from airflow_provider_sfstream.salesforce.topics import Topic
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.salesforce.rest.tooling import (
-        ManagedEventSubscriptionRecord,
-        ReplayPreset,
-        SubscriptionState,
-        ToolingClient,
-    )
 
 State = Literal["running", "stopped"]
 _STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
@@ -65,8 +63,6 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
     def get_conn(self) -> ToolingClient:
         """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
-        from airflow_provider_sfstream.salesforce.rest.tooling import ToolingClient
-
         return self._rest_client(ToolingClient)
 
     def get(self, subscription: str) -> ManagedEventSubscriptionRecord:

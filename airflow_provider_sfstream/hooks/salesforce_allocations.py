@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import AllocationReserveError, ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, Allocation, Reserve, log_delivered
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
+from airflow_provider_sfstream.salesforce.allocations import (
+    API_REQUESTS,
+    Allocation,
+    AllocationClient,
+    Reserve,
+    log_delivered,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +30,6 @@ class SalesforceAllocationHook(SalesforceLoginHook):
 
     def get_conn(self) -> AllocationClient:
         """Return a new client, connected on first use; the caller closes it (``with hook.get_conn() as client``)."""
-        from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
-
         return self._rest_client(AllocationClient)
 
     def get(self, name: str) -> Allocation:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.salesforce.rest.event_topics import EventDefinitionClient
 
 
 class AsyncCloseable(Protocol):
@@ -94,8 +95,6 @@ class SalesforceEventHook(SalesforceLoginHook):
         return self._retentions[topic]
 
     def _read_retention(self, topic: str) -> timedelta | None:
-        from airflow_provider_sfstream.salesforce.rest.event_topics import EventDefinitionClient
-
         try:
             with self._rest_client(EventDefinitionClient) as client:
                 retention = client.retention(topic)

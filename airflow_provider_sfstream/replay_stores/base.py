@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, get_args
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidReplayIdError
-from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.replay_ids import check_replay_id
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 
 PositionStoreKind = Literal["variable", "table"]
@@ -182,11 +182,8 @@ def conflict_message(stream: Stream, expected: Position, current: Position, wind
 
 def require_reset(stream: Stream, replay_id: bytes | None, reason: str, updated_by: str) -> None:
     """Raise :class:`ConfigurationError` if a reset lacks the facts of its audit record, or its replay ID is invalid."""
-    if replay_id is not None and not 0 < len(replay_id) <= LONGEST:
-        raise InvalidReplayIdError(
-            f"{stream}: invalid replay ID for the reset: expected 1 to {LONGEST} bytes, got {len(replay_id)}. "
-            "Nothing was changed."
-        )
+    if replay_id is not None:
+        check_replay_id(stream, replay_id, "Nothing was changed.")
     if not reason.strip() or not updated_by.strip():
         raise ConfigurationError(
             f"{stream}: a reset requires a reason and the name of the user, for its audit record. Nothing was changed."

@@ -15,6 +15,17 @@ LONGEST = 64
 """Maximum of bytes, far above the observed 10; a longer value is no replay ID."""
 
 
+def check_replay_id(subject: object, replay_id: bytes, consequence: str) -> None:
+    """Raise :class:`InvalidReplayIdError` if ``replay_id`` is empty or too long.
+
+    :param subject: beginning of the message: a topic or a stream. ``consequence``: its end, the state of the data.
+    """
+    if not 0 < len(replay_id) <= LONGEST:
+        raise InvalidReplayIdError(
+            f"{subject}: invalid replay ID: expected 1 to {LONGEST} bytes, got {len(replay_id)}. {consequence}"
+        )
+
+
 def replay_id_to_text(replay_id: bytes) -> str:
     """Return the lower-case hex text of a replay ID, as recorded in manifests and stores."""
     return replay_id.hex()

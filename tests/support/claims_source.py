@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from airflow_provider_sfstream.exceptions import ContactError, ServiceUnavailableError
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 from tests.support.claims_bus import Bus

@@ -16,19 +16,19 @@ from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.clients import AsyncOrgClient
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, Credit, StartFrom, check_amounts
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
     PubSubConnection,
     call_metadata,
     error_from_call,
     multi_callable,
 )
-from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_request
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Request,
     Response,
     check_arguments,
     first_request,
+    opening_request,
     response_batch,
 )
 from airflow_provider_sfstream.salesforce.schemas import parse

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
 from airflow_provider_sfstream.salesforce.events import Responses, StartFrom, check_amounts
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
 from airflow_provider_sfstream.salesforce.pubsub import publishing
 from airflow_provider_sfstream.salesforce.pubsub.channel import (

@@ -1,24 +1,33 @@
-"""One ManagedSubscribe call: events as in Subscribe, and commits on the same stream."""
+"""One ManagedSubscribe call: events as in Subscribe, and commits on the same stream.
+
+Source of the protocol facts: the Pub/Sub API guide, "ManagedSubscribe RPC Method", and the proto's comments.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from airflow_provider_sfstream.exceptions import InvalidReplayIdError, ServiceUnavailableError
+from airflow_provider_sfstream.exceptions import (
+    CommitError,
+    CommitFailedError,
+    ServiceUnavailableError,
+)
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription
-from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription, opening_request
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     CommitReplayRequest,
     ManagedFetchRequest,
     ManagedFetchResponse,
 )
-from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
+from airflow_provider_sfstream.salesforce.replay_ids import check_replay_id
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +36,95 @@ COMMIT_KEEPALIVE = 600.0
 1,800 seconds, and the next keepalive may arrive 270 seconds later."""
 
 _SECONDS_TO_FLUSH = 5.0
+_STORED_COMMITS = 1_000
+_REFUSED = (
+    *("no replay id", "missing", "empty", "required"),
+    *("invalid", "malformed", "retention", "expired"),
+    *("not delivered", "not been delivered", "older"),
+)
+"""Words in commit errors about the replay ID; the guide lists the cases, but neither codes nor exact texts."""
 
 
-def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
-    """Return the request that opens a stream, without a number of events. Later requests do not name the stream."""
-    return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
+def commit_error_from(message: str, *, subscription: ManagedSubscription, replay_id: bytes) -> CommitError:
+    """Return the error for a commit that Salesforce answered with an error, ready to raise.
+
+    :class:`CommitError`: the replay ID is missing, invalid, out of retention, not delivered yet or older than the
+        committed one; a retry fails too. :class:`CommitFailedError`: any other failure, which may be temporary.
+    """
+    text = " ".join(message.split())[:500]
+    refused = any(part in text.lower() for part in _REFUSED)
+    error = CommitError if refused else CommitFailedError
+    remedy = (
+        "Check for another consumer that commits to it, or for a change of the subscription in Salesforce."
+        if refused
+        else "Commit again. Until then, Salesforce delivers the events again."
+    )
+    return error(
+        f"{subscription.description}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
+        f"committed position did not change, and no event is lost. {remedy}"
+    )
+
+
+@dataclass
+class _Commit:
+    number: int
+    replay_id: bytes
+    error: CommitError | None = None
+
+
+@dataclass
+class Commits:
+    """Commits that were sent on one stream, and the responses. Not safe for concurrent use.
+
+    A response acknowledges its own commit and all commits sent before it (proto, ``CommitReplayResponse``). An error
+    concerns its own commit only. The last 1,000 commits are stored.
+    """
+
+    subscription: ManagedSubscription
+    acknowledged: bytes | None = field(default=None, init=False)
+    """The last acknowledged replay ID."""
+    _sent: dict[str, _Commit] = field(default_factory=dict, init=False)
+    _number: int = field(default=0, init=False)
+    _through: int = field(default=0, init=False)
+
+    def sent(self, replay_id: bytes) -> str:
+        """Record that a commit of ``replay_id`` is sent, and return its commit request ID."""
+        request_id = str(uuid.uuid4())
+        self._number += 1
+        self._sent[request_id] = _Commit(self._number, replay_id)
+        if len(self._sent) > _STORED_COMMITS:
+            del self._sent[next(iter(self._sent))]
+        return request_id
+
+    def answered(self, request_id: str, error: str | None) -> CommitError | None:
+        """Record the response to a commit; return its error, if any. A response to an unknown commit is ignored."""
+        commit = self._sent.get(request_id)
+        if commit is None:
+            return None
+        if error is not None:
+            commit.error = commit_error_from(error, subscription=self.subscription, replay_id=commit.replay_id)
+        elif commit.number > self._through:
+            self._through, self.acknowledged = commit.number, commit.replay_id
+        return commit.error
+
+    def outcome(self, replay_id: bytes) -> bool:
+        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: no response yet. Raise its error,
+        if any."""
+        # The last one: a keepalive commits the same replay ID again.
+        commit = next((sent for sent in reversed(self._sent.values()) if sent.replay_id == replay_id), None)
+        if commit is None:
+            raise CommitError(
+                f"{self.subscription.description}: replay ID {replay_id.hex()} was not committed on this "
+                "stream. The committed position did not change."
+            )
+        if commit.error is not None:
+            raise commit.error
+        return commit.number <= self._through
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether a response is outstanding."""
+        return any(commit.number > self._through and commit.error is None for commit in self._sent.values())
 
 
 class ManagedStream(Subscription):
@@ -127,11 +220,7 @@ class ManagedStream(Subscription):
         :raises ServiceUnavailableError: if the stream has ended. The committed position did not change.
         :raises SalesforceStreamError: the error that ended the stream, if it is not retriable.
         """
-        if not 0 < len(replay_id) <= LONGEST:
-            raise InvalidReplayIdError(
-                f"{self._name}: invalid replay ID: expected 1 to {LONGEST} bytes, got {len(replay_id)}. The committed "
-                "position did not change."
-            )
+        check_replay_id(self._name, replay_id, "The committed position did not change.")
         with self._session.using(self._token), self._commits_changed:
             if self._end is not None:
                 raise self._interrupted(replay_id, "was not committed")

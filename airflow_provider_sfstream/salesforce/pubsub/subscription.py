@@ -12,13 +12,13 @@ import grpc
 
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
-    InvalidReplayIdError,
     InvalidTopicError,
     ProtocolError,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, Responses, StartFrom, check_amounts
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.channel import call_metadata, error_from_call
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     FetchRequest,
@@ -27,7 +27,7 @@ from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     ManagedFetchResponse,
     ReplayPreset,
 )
-from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
+from airflow_provider_sfstream.salesforce.replay_ids import LONGEST, check_replay_id
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 MOST_EVENTS_WAITING = 2_000
@@ -65,10 +65,8 @@ def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **s
         raise ConfigurationError(
             f"{topic}: only a managed subscription can start at its committed position. Nothing was read."
         )
-    if isinstance(after, bytes) and not 0 < len(after) <= LONGEST:
-        raise InvalidReplayIdError(
-            f"{topic}: invalid replay ID: expected 1 to {LONGEST} bytes, got {len(after)}. Nothing was read."
-        )
+    if isinstance(after, bytes):
+        check_replay_id(topic, after, "Nothing was read.")
     check_amounts(topic, limit, **seconds)
 
 
@@ -77,6 +75,11 @@ def first_request(topic: str, after: bytes | StartFrom) -> FetchRequest:
     if isinstance(after, StartFrom):
         return FetchRequest(topic_name=topic, replay_preset=_PRESETS[after])
     return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=after)
+
+
+def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
+    """Return the request that opens a stream, without a number of events. Later requests do not name the stream."""
+    return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
 
 
 def response_batch(name: str, response: Response, received_at: int) -> EventBatch:

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
 SILENCE = 5.0

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
-from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription, to_18
 from airflow_provider_sfstream.salesforce.rest.client import RestClient
 
 

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionBusyError,
 )
 from airflow_provider_sfstream.salesforce.events import Responses, StartFrom
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.schemas import record_name

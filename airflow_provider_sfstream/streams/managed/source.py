@@ -16,7 +16,7 @@ from airflow_provider_sfstream.salesforce.events import (
     StartFrom,
     check_amounts,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream

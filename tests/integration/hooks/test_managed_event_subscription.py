@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from scripts.airflow_stack import free_port
 from tests.support.clients import pubsub_client

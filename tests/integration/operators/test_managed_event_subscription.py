@@ -21,7 +21,7 @@ from airflow_provider_sfstream.operators.managed_event_subscription import (
     DeleteManagedEventSubscriptionOperator,
     ManagedEventSubscriptionOperator,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until

@@ -25,7 +25,7 @@ from airflow_provider_sfstream.replay_windows.managed_windows import (
     landed_but_uncommitted,
 )
 from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits

@@ -16,9 +16,9 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     ServiceUnavailableError,
 )
+from airflow_provider_sfstream.salesforce.allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.streams.watch.poll import poll
 from tests.support.clients import pubsub_client, token_provider

@@ -24,7 +24,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
-from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 from tests.support.clients import async_pubsub_client, pubsub_client, streaming_client, token_provider
 from tests.support.localorg import LocalOrg

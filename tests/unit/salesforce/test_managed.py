@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import CommitError, CommitFailedError, ConfigurationError
-from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription, commit_error_from
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import Commits, commit_error_from
 
 ORDERS = ManagedSubscription("Orders")
 

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.visibility import Visibility, visibility_of, wait_until_seen
 
 ORDERS = ManagedSubscription("Orders")

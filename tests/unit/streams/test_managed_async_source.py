@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.streams.managed.source import AsyncManagedSource
 
 TOPIC = "/event/Order__e"

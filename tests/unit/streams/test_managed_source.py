@@ -26,7 +26,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
 )
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.streams.managed.continuation import Redelivery
 from airflow_provider_sfstream.streams.managed.exclusive_stream import SlotWait, TopicCheck, may_deliver
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
