@@ -70,12 +70,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
         :param arguments: of :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.client.CometdClient`, such
             as ``replay`` and ``replay_fallback``.
         """
-        from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
-
-        settings = self.settings()
-        return AsyncStreamingClient(self._provider(settings), **self._connection_arguments(settings)).cometd_client(
-            **arguments
-        )
+        return self._new_async_client(self.settings()).cometd_client(**arguments)
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
         """Log in and shake hands with the Streaming API. Return whether that works, and the failed part otherwise.

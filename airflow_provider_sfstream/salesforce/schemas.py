@@ -208,12 +208,10 @@ class SchemaCache:
     """Schemas by schema id, each loaded once, also when several threads request it at the same time.
 
     :param loader: returns the schema JSON of an id; its errors are raised, and the next ``get`` calls it again.
-    :param persist: called once with (schema id, schema JSON) after a schema was loaded.
     """
 
-    def __init__(self, loader: Callable[[str], str], persist: Callable[[str, str], None] | None = None) -> None:
+    def __init__(self, loader: Callable[[str], str]) -> None:
         self._loader = loader
-        self._persist = persist
         self._schemas: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -227,10 +225,5 @@ class SchemaCache:
             if schema_id not in self._schemas:
                 schema_json = self._loader(schema_id)
                 parse(schema_json)
-                if self._persist is not None:
-                    self._persist(schema_id, schema_json)
                 self._schemas[schema_id] = schema_json
             return self._schemas[schema_id]
-
-    def __contains__(self, schema_id: str) -> bool:
-        return schema_id in self._schemas
