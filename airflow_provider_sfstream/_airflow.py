@@ -96,7 +96,7 @@ def require_human_in_the_loop() -> None:
 def await_answer(
     context: Any, *, method_name: str, kwargs: dict[str, Any], timeout: timedelta | None, **question: Any
 ) -> None:
-    """Ask a question in Airflow's *Required actions*, and leave the worker; the answer resumes the task.
+    """Ask a question and its reason in Airflow's *Required actions*, and leave the worker; the answer resumes the task.
 
     Airflow 3.3 parks the task, earlier versions defer it to a trigger.
 
@@ -105,8 +105,12 @@ def await_answer(
     :param question: arguments of Airflow's ``HITLOperator``.
     """
     from airflow.providers.standard.operators.hitl import HITLOperator
+    from airflow.sdk import Param
 
-    operator: Any = HITLOperator(task_id="question", **question)
+    reason = Param("", type="string", description="Why, for the record.")
+    operator: Any = HITLOperator(task_id="question", params={"reason": reason}, **question)
+    # Added later, because earlier versions of the operator refuse an empty value when they are constructed.
+    operator.params.get_param("reason").schema["minLength"] = 1
     operator.response_timeout = operator.execution_timeout = timeout  # earlier versions have only the latter
     try:
         unwrap(HITLOperator.execute)(operator, context)  # without Airflow's warning of nested operators

@@ -55,7 +55,6 @@ def asking_about_loss(operator: BaseOperator, drain: Drain, context: Context) ->
             subject=f"{landed.stream.topic}, {landed.stream.subscription}: accept the loss of events?",
             body=body,
             options=_options(error),
-            params={"reason": _reason()},
         )
 
 
@@ -97,13 +96,6 @@ def accept_answer(drain: Drain, event: dict[str, Any], after: str, run: RunIdent
 def _options(error: ReplayIdLostError) -> list[str]:
     """Return the choices. After a position that aged out in quiet, any drain continues from the earliest event."""
     return ["earliest"] if isinstance(error, PositionAgedOutError) else list(_CHOICES)
-
-
-def _reason() -> Any:
-    """Return the field of the answer's form. Airflow shows no button before it is filled in."""
-    from airflow.sdk import Param
-
-    return Param("", type="string", minLength=1, description="Why the loss is accepted, for the record.")
 
 
 def _body(drain: Drain, error: ReplayIdLostError, position: Position) -> str:
