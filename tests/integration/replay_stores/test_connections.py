@@ -24,21 +24,28 @@ EXPECTED = [
     "sqlite:////srv/airflow/positions.db",
 ]
 
+IN_ONE_PROCESS = """
+import json, sys
+from airflow.__main__ import main
+for command in json.loads(sys.argv[1]):
+    sys.argv = ["airflow", *command]
+    main()
+"""
+"""Runs commands of ``airflow``; a process for each would import Airflow anew."""
+
 
 @pytest.mark.extended
 def test_each_documented_command_creates_the_expected_connection(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     environment |= {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
 
-    def airflow(*arguments: str) -> None:
-        command = [sys.executable, "-m", "airflow", *arguments]
-        subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
-
-    airflow("db", "migrate")
+    commands = [["db", "migrate"]]
     for number, command in enumerate(COMMANDS):
         named = command.replace("sfstream_replay_store", f"store_{number}", 1).replace("$PASSWORD", "s3cret")
-        airflow(*shlex.split(named))
-    airflow("connections", "export", str(tmp_path / "connections.json"))
+        commands.append(shlex.split(named))
+    commands.append(["connections", "export", str(tmp_path / "connections.json")])
+    program = [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(commands)]
+    subprocess.run(program, env=environment, check=True, timeout=600, stdout=subprocess.DEVNULL)
     connections = json.loads((tmp_path / "connections.json").read_text())
     urls = []
     for number in range(len(COMMANDS)):
