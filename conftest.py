@@ -48,12 +48,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ and memory_has_room():
 
 SHARED_WORKER = {
     "tests/system/deployment/": "the services of the compose file, which need the memory of several Airflows",
+    "tests/system/test_lineage.py": "an Airflow of its own",
+    "tests/system/test_streams_page.py": "an API server of its own",
     "tests/system/": "one Airflow, one org",
     "tests/integration/tables/test_replica": "one Spark session",
     "tests/integration/tables/": "another Spark session",
 }
 """Path prefixes of tests that run one after the other on one worker, and the resource that they share. These tests take
-longest, so they start first."""
+longest, so they start first. The first prefix of a path counts."""
 
 LIMITS = {"unit": 0.5, "integration": 10.0}
 """Seconds that a test of each kind may take on an idle machine. ``tests/support/slow.py`` lists the exceptions.
