@@ -64,7 +64,10 @@ class Backfill:
             log.info("Adopting backfill window %s, which an earlier try finished.", window_id)
             self.catalog.verify(manifest)
             return manifest
-        log.info("Draining %s of %s from the bus, as a backfill window.", part.span, self.stream)
+        position = part.position
+        previous = None if position is None else self.landed.manifest(position.continued_id)
+        continued = "" if previous is None else f", after window {previous.window.window_id} of {previous.window.run}"
+        log.info("Draining %s of %s from the bus, as a backfill window%s.", part.span, self.stream, continued)
         new = NewWindow(
             stream=self.stream,
             run=self.run,
@@ -75,12 +78,15 @@ class Backfill:
             on_invalid_replay="fail",
             retention=self.landed.retention,
             known_retention=self.landed.known_retention,
-            begins_at=None if part.after is None else part.span.start,
-            published_from=part.published_from,
+            previous=previous,
+            previous_window_id=None if previous is None else previous.window.window_id,
+            begins_at=None if position is None or previous is not None else position.contact_at,
+            published_from=None if position is None else position.published_from,
             unbroken_since=self.landed.unbroken_since(),
             is_broken=is_broken,
         )
-        has_proof = part.after is None and source.confirms_positions and not is_broken
+        has_start = part.after is not None and (previous is None or previous.window.covered_from is not None)
+        has_proof = source.confirms_positions and not is_broken and not has_start
         proof = self._readable_position(source) if has_proof else None
         try:
             if proof is None:
@@ -90,7 +96,7 @@ class Backfill:
         except ReplayIdLostError as error:
             if part.after is None and proof is None:
                 raise
-            if part.after is not None and not self._is_young(part.named_at):
+            if position is not None and not self._is_young(position.named_at):
                 log.info("%s: reading %s from the earliest event instead: %s", self.stream, part.span, error)
                 return self._land(BusDrain(part.span, None), source)
             # The replay ID is younger than the retention, so it did not age out: the stream was reset.

@@ -255,8 +255,8 @@ class _IntervalSearch:
         stream, interval = self.stream, self.request.interval
         windows = self.store.windows_overlapping(stream, interval.start - _SEARCH_MARGIN, interval.end + _SEARCH_MARGIN)
         before = self.store.window_before(stream, interval.start)
-        windows_by_id = {window.window_id: window for window in (*([before] if before else []), *windows)}
-        return [_without_future_coverage(window, self.now()) for window in windows_by_id.values()]
+        found = self.landed.with_continued((*([before] if before else []), *windows))
+        return [_without_future_coverage(window, self.now()) for window in found]
 
     def _server_now(self) -> datetime:
         """Return a lower bound of Salesforce's time now; the worker's time if it cannot be measured."""
@@ -315,6 +315,6 @@ class _IntervalSearch:
 
 
 def _without_future_coverage(window: ReplayWindow, now: datetime) -> ReplayWindow:
-    """Return ``window`` without a covered span that ends in the future: the recording clock was fast."""
+    """Return ``window`` without the end of a covered span that is in the future: the recording clock was fast."""
     is_ahead = window.covered_until is not None and window.covered_until > now + CLOCKS_DIFFER
-    return replace(window, covered_until=None) if is_ahead else window
+    return replace(window, covered_until=None, contact_at=None) if is_ahead else window

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.replay_windows.positions import KnownPosition, nearest_position
+from airflow_provider_sfstream.replay_windows.positions import (
+    KnownPosition,
+    backfill_chain,
+    is_drained_before,
+    nearest_position,
+)
 from airflow_provider_sfstream.salesforce.streams import (
     Gap,
     ReplayWindow,
@@ -31,15 +36,17 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class BusDrain:
-    """Span of the interval to drain: the events after ``after`` (``None``: from the earliest).
-
-    Salesforce named ``after`` at ``named_at``. No event after it was published before ``published_from``, if known.
-    """
+    """Span of the interval to drain: the events after ``after``, the replay ID of ``position`` (``None``: all)."""
 
     span: Span
     after: bytes | None
-    named_at: datetime | None = field(default=None, compare=False)
-    published_from: datetime | None = field(default=None, compare=False)
+    position: KnownPosition | None = field(default=None, compare=False)
+
+    @property
+    def reads_from(self) -> datetime:
+        """Return a time from which on each published event will be delivered."""
+        is_continued = self.position is not None and self.position.continued_id is not None
+        return self.position.contact_at if self.position is not None and is_continued else self.span.start
 
 
 @dataclass(frozen=True)
@@ -86,8 +93,9 @@ def plan_interval(
     it omits a backfill window if others cover all that it could add. Live windows are in the order of their chain, with
     backfill windows between them by time.
 
-    A drain begins at the nearest position that is known to precede it and should still be readable, see
-    :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; otherwise at the earliest event.
+    A drain begins at the nearest position that should still be readable, see
+    :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; otherwise at the earliest event. It
+    precedes the span, or is the end of a backfill window, usually of a sibling run, which ``landed`` then includes.
 
     :param windows: the recorded windows that may cover a part of the interval, hold an event that counts in it, or name
         a position before it. Other windows do not change the result.
@@ -106,16 +114,16 @@ def plan_interval(
     readable = subtract(needed_spans, _unreadable(interval, all_gaps, ordered, horizon))
     return IntervalPlan(
         landed=tuple(_windows_to_read(ordered, interval, breaks)),
-        drains=tuple(_drain(part, nearest_position(part.start, ordered, all_gaps, horizon)) for part in readable),
+        drains=tuple(
+            _drain(part, nearest_position(part.start, ordered, all_gaps, horizon, breaks)) for part in readable
+        ),
         missing=tuple(subtract(needed_spans, readable)),
         unconfirmed=tuple(unconfirmed),
     )
 
 
 def _drain(part: Span, position: KnownPosition | None) -> BusDrain:
-    if position is None:
-        return BusDrain(part, None)
-    return BusDrain(part, position.replay_id, position.named_at, position.published_from)
+    return BusDrain(part, None if position is None else position.replay_id, position)
 
 
 def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
@@ -132,7 +140,7 @@ def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) ->
         return any(begin is not None and begin >= time for begin in begins)
 
     return sum(
-        window.event_count for drain in drains for window in live.values() if begins_after(window, drain.span.start)
+        window.event_count for drain in drains for window in live.values() if begins_after(window, drain.reads_from)
     )
 
 
@@ -151,16 +159,19 @@ def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Sp
     """Return the spans of time that ``windows`` cover, merged.
 
     A backfill window that was drained before the end of a break covers no part of the break: it may have begun at the
-    earliest event of a stream that had lost events, which was not detected yet.
+    earliest event of a stream that had lost events, which was not detected yet. So does one that continues it. A
+    backfill window covers nothing if one that it continues is missing.
     """
-    covered: list[Span] = []
-    for window in windows:
-        span = span_of(window)
-        if span is not None:
-            is_live = window.kind == "live"
-            voided_by = [] if is_live else [break_ for break_ in breaks if _is_drained_before(window, break_.end)]
-            covered += subtract([span], voided_by)
-    return union(covered)
+    by_id = {window.window_id: window for window in windows}
+    return union(span for window in by_id.values() for span in _coverage_of(window, by_id, breaks))
+
+
+def _coverage_of(window: ReplayWindow, by_id: Mapping[str, ReplayWindow], breaks: Sequence[Span]) -> list[Span]:
+    span = span_of(window)
+    chain = backfill_chain(window, by_id)
+    if span is None or (window.kind == "backfill" and not chain):
+        return []
+    return subtract([span], (break_ for break_ in breaks if any(is_drained_before(each, break_.end) for each in chain)))
 
 
 def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[Span]) -> datetime | None:
@@ -170,10 +181,6 @@ def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[S
         return None
     last = required[-1]
     return next(span.end for span in covered if span.start <= last.start and last.end <= span.end)
-
-
-def _is_drained_before(window: ReplayWindow, time: datetime) -> bool:
-    return window.contact_at is None or window.contact_at < time
 
 
 def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
@@ -188,18 +195,24 @@ def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWin
 
 
 def _windows_to_read(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequence[Span]) -> list[ReplayWindow]:
-    """Return the windows that may hold events of ``interval``, without redundant backfill windows."""
+    """Return the windows that may hold events of ``interval``, without redundant backfill windows.
+
+    The coverage of a backfill window counts only with the windows that it continues: they have its first events.
+    """
+    by_id = {window.window_id: window for window in ordered}
+    chain_ids = {id_: {each.window_id for each in backfill_chain(window, by_id)} for id_, window in by_id.items()}
     useful_spans = {
         window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None
     }
     optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful_spans]
     optional.sort(key=lambda window: (useful_spans[window.window_id].start, -_length(useful_spans[window.window_id])))
     redundant_ids = {window.window_id for window in optional}
-    covered = coverage((window for window in ordered if window.window_id not in redundant_ids), breaks)
+    required = [window for window in ordered if redundant_ids.isdisjoint(chain_ids[window.window_id])]
+    covered = union(span for window in required for span in _coverage_of(window, by_id, breaks))
     for window in optional:
         if not covers(covered, useful_spans[window.window_id]):
-            redundant_ids.remove(window.window_id)
-            covered = union([*covered, *coverage([window], breaks)])
+            redundant_ids -= {window.window_id, *chain_ids[window.window_id]}
+            covered = union([*covered, *_coverage_of(window, by_id, breaks)])
     return [window for window in ordered if window.window_id in useful_spans and window.window_id not in redundant_ids]
 
 

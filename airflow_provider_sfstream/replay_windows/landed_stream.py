@@ -23,7 +23,7 @@ that a first run that is slower than a parallel one does not stop any run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -133,6 +133,18 @@ class LandedStream(RecordedPositions):
                 return None
             self._manifests[window_id] = manifest
         return self._manifests[window_id] if window_id else None
+
+    def with_continued(self, windows: Iterable[ReplayWindow]) -> list[ReplayWindow]:
+        """Return ``windows``, each once, with the windows that the backfill windows among them continue."""
+        found = {window.window_id: window for window in windows}
+        for window in [*found.values()]:
+            while window.kind == "backfill" and window.previous_window_id not in found:
+                manifest = self.manifest(window.previous_window_id)
+                if manifest is None:
+                    break
+                window = manifest.window
+                found[window.window_id] = window
+        return list(found.values())
 
     @cached_property
     def _manifests(self) -> dict[str, Manifest]:

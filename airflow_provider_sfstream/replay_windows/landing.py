@@ -146,6 +146,8 @@ def _late_before(previous: Manifest | None) -> datetime | None:
     """Return the time before which events may be late: after ``previous``, but due for its run; ``None`` if none."""
     if previous is None or previous.stop_reason not in (StopReason.IDLE.value, StopReason.CAUGHT_UP.value):
         return None
+    if previous.window.kind == "backfill":  # its run is not one for all events up to its end
+        return None
     contact_at = previous.window.contact_at
     if previous.stop_reason == StopReason.CAUGHT_UP.value and contact_at is not None:
         return None  # its end is confirmed for a time, and the events of the next window count from there on
@@ -188,7 +190,8 @@ def covered_span(
     The span ends at the moment for which the end of the stream was confirmed; without confirmation, at the end of the
     span of the window before. It also begins there. From the earliest event it begins at the start of Salesforce's
     retention; after a gap, at the time the gap was detected; from the latest event, at the time its replay ID was
-    received. For a replay ID of unknown origin it is not known.
+    received. For a replay ID of unknown origin it is not known. The span of a backfill window begins with that of the
+    window that it continues.
 
     :param previous: the window that ended where this one begins, if known. Its times are ignored if they are ahead of
         Salesforce's clock.
@@ -223,7 +226,10 @@ def _begin(new: NewWindow, result: DrainResult, previous: ReplayWindow | None) -
         return result.gap.detected_at
     if new.begins_at is not None:
         return new.begins_at
-    if new.after is StartFrom.EARLIEST:
+    continued = previous if new.kind == "backfill" else None
+    if continued is not None and continued.covered_from is not None:
+        return continued.covered_from
+    if new.after is StartFrom.EARLIEST or continued is not None:  # without evidence, it began at the earliest event too
         # An event that ages out before the request arrives is not read; the last answer proves that it has arrived.
         if result.contact_at is None:
             return None

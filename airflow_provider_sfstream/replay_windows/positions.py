@@ -8,14 +8,14 @@ recorded position that is younger than the retention can be read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span
 from airflow_provider_sfstream.streams.source import EventSource, Responses
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,33 @@ _POLL_SECONDS = 0.05
 class KnownPosition:
     """A replay ID that Salesforce named at ``named_at``, or a little earlier: during the drain of its window.
 
-    No event after it was published before ``published_from``, if known.
+    Its window ended at ``contact_at``. No event after it was published before ``published_from``, if known.
+    ``continued_id`` names the backfill window that has the events before it, if those count too.
     """
 
     replay_id: bytes
     named_at: datetime
+    contact_at: datetime
     published_from: datetime | None
+    continued_id: str | None
 
 
 def nearest_position(
-    time: datetime, ordered: Sequence[ReplayWindow], gaps: Collection[Gap], horizon: datetime
+    time: datetime,
+    ordered: Sequence[ReplayWindow],
+    gaps: Collection[Gap],
+    horizon: datetime,
+    breaks: Sequence[Span] = (),
 ) -> KnownPosition | None:
-    """Return the last known replay ID before ``time`` that should still be readable, ``None`` if none is known.
+    """Return the last known replay ID, up to which windows have all events published from ``time`` on, and which should
+    still be readable; ``None`` if none is known.
 
     It is the ``through`` of the window with the greatest ``contact_at`` up to ``time``: events published later follow
-    it. Of several windows, the one whose replay ID was named last. A replay ID can be read while its event is retained,
+    it. Or it is that of a later backfill window to continue: one that covers times from ``time`` or earlier on. One
+    without evidence for its start must have begun at the earliest event, or continue such a window. No break ended
+    after it, nor after a window that it continues.
+
+    Of several windows, the one whose replay ID was named last. A replay ID can be read while its event is retained,
     so it must have been named after ``horizon``: at the window's last event, or when an empty response named it. An
     empty window that only repeats the replay ID before it does not renew its age. A replay ID that a gap names was
     refused; neither it nor an earlier one is returned.
@@ -50,11 +62,15 @@ def nearest_position(
 
     :param ordered: windows in stream order, which decides between equal candidates.
     """
-    times = named_at(ordered)
+    times, by_id = named_at(ordered), {window.window_id: window for window in ordered}
+    unbroken_since = max((span.end for span in breaks), default=None)
     best: tuple[datetime, datetime, int] | None = None
     position: KnownPosition | None = None
     for place, window in enumerate(ordered):
-        if window.through is None or window.contact_at is None or window.contact_at > time:
+        if window.through is None or window.contact_at is None:
+            continue
+        is_continued = window.contact_at > time
+        if is_continued and not _may_be_continued(backfill_chain(window, by_id), time, unbroken_since):
             continue
         time_named = times.get(window.through)
         if time_named is None or time_named <= horizon:
@@ -64,8 +80,38 @@ def nearest_position(
         if best is None or (window.contact_at, time_named, place) > best:
             begins = [begin for begin in (window.counts_from, window.covered_until) if begin is not None]
             best = window.contact_at, time_named, place
-            position = KnownPosition(window.through, time_named, max(begins, default=None))
+            position = KnownPosition(
+                replay_id=window.through,
+                named_at=time_named,
+                contact_at=window.contact_at,
+                published_from=max(begins, default=None),
+                continued_id=window.window_id if is_continued else None,
+            )
     return position
+
+
+def backfill_chain(window: ReplayWindow, by_id: Mapping[str, ReplayWindow]) -> list[ReplayWindow]:
+    """Return a backfill window and those that it continues, newest first; an empty list for a live window, or if one of
+    them is missing: their events can no longer be read."""
+    chain: dict[str, ReplayWindow] = {}
+    while window.kind == "backfill" and window.window_id not in chain:
+        chain[window.window_id] = window
+        if window.previous_window_id is None:
+            return list(chain.values())
+        window = by_id.get(window.previous_window_id, window)
+    return []
+
+
+def is_drained_before(window: ReplayWindow, time: datetime) -> bool:
+    return window.contact_at is None or window.contact_at < time
+
+
+def _may_be_continued(chain: Sequence[ReplayWindow], time: datetime, unbroken_since: datetime | None) -> bool:
+    """Return whether a chain of backfill windows has all events from ``time`` on that precede its end."""
+    if not chain or (unbroken_since is not None and any(is_drained_before(each, unbroken_since) for each in chain)):
+        return False
+    begin = chain[0].covered_from
+    return chain[-1].after is None if begin is None else begin <= time
 
 
 def named_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:

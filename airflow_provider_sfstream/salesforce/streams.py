@@ -100,7 +100,8 @@ class ReplayWindow:
 
     All other times are Salesforce's, measured during the drain (:class:`ServerTime`); ``None`` where they could not be
     measured. ``[covered_from, covered_until)`` is the span of time that the window covers: every event that was
-    published in it is in this window, or in one before it in the chain that has the same ``covered_from``.
+    published in it is in this window, or in one before it: a live one with the same ``covered_from``, or one that a
+    backfill window continues, which is its ``previous_window_id``.
     ``covered_until`` is a lower bound of the moment for which Salesforce confirmed the end of the stream;
     ``covered_from`` is the beginning of that coverage. Either is ``None`` if it is not known.
 

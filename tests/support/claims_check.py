@@ -28,6 +28,12 @@ _ANSWER_TIME = timedelta(minutes=1)
 """Longest time of a response, including the resolution of Salesforce's time."""
 
 
+def _continued(window: ReplayWindow, recorded: list[ReplayWindow]) -> list[ReplayWindow]:
+    """Return a backfill window, and the recorded windows that it continues."""
+    before = [each for each in recorded if each.window_id == window.previous_window_id]
+    return [window, *(each for earlier in before for each in _continued(earlier, recorded))]
+
+
 @dataclass
 class Claims:
     """Counts of the compared claims by kind, and the false claims with kind and text."""
@@ -76,7 +82,8 @@ class Claims:
         for number, window in enumerate(recorded):
             if window.window_id not in self._seen:
                 self._seen.add(window.window_id)
-                self._check_coverage(window, recorded[: number + 1] if window.kind == "live" else [window])
+                chain = recorded[: number + 1] if window.kind == "live" else _continued(window, recorded)
+                self._check_coverage(window, chain)
         self._check_live_windows(live)
         self._check_position(live)
 

@@ -120,3 +120,8 @@ def result_ids(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
 
 def origins(result: dict[str, Any]) -> list[tuple[str, str]]:
     return [(window["kind"], window["origin"]) for window in result["windows"]]
+
+
+def delivered(org: LocalOrg) -> int:
+    """Return the number of events that the org has delivered to all clients, by its own count."""
+    return int(org.admin("GET", "/org")["delivered"])

@@ -16,6 +16,7 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.interval_runs import (
     Run,
+    delivered,
     make,
     org_with_hours,
     origins,
@@ -46,13 +47,9 @@ def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
 
 def set_remaining_events(org: LocalOrg, events: int) -> int:
     """Set the delivery allocation so that ``events`` remain; return the number delivered so far."""
-    delivered = int(org.admin("GET", "/org")["delivered"])
-    org.knobs(delivery_quota=delivered + events)
-    return delivered
-
-
-def delivered(org: LocalOrg) -> int:
-    return int(org.admin("GET", "/org")["delivered"])
+    before = delivered(org)
+    org.knobs(delivery_quota=before + events)
+    return before
 
 
 def test_a_backfill_below_the_reserve_is_refused_and_starts_nothing(

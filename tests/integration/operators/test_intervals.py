@@ -24,6 +24,7 @@ from tests.support.interval_runs import (
     MINUTES,
     TOPIC,
     Run,
+    delivered,
     make,
     org_with_hours,
     origins,
@@ -117,6 +118,30 @@ def test_an_interval_with_an_unconfirmed_end_is_read_again(org: LocalOrg, store:
     anew = run("scheduled", 4, 3, mode="interval", run_id="the-run", reuse=False)
     assert sorted(set(result_ids(org, anew))) == published_ids(org, 4, 3)
     assert run("scheduled", 4, 3, mode="interval", run_id="the-run") == {**anew, "drained": False}
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["forwards", "backwards, with a live position"])
+def test_hours_of_a_backfill_deliver_each_event_once(
+    org: LocalOrg, store: TableReplayStore, run: Run, is_live: bool
+) -> None:
+    """No end is confirmed, and no recorded position is answered in time."""
+    if is_live:
+        run("scheduled", 3, 2, start_from="latest")
+    before, hours = delivered(org), (5, 4, 3)
+    org.knobs(keepalive_seconds=120)
+    try:
+        for begin in reversed(hours) if is_live else hours:
+            result = run("backfill", begin, begin - 1)
+            assert (result_ids(org, result), result["confirmed_at"]) == (published_ids(org, begin, begin - 1), None)
+        assert delivered(org) - before == len(org.record(TOPIC))
+        for waits in (True, False):  # the end that the first run confirms is that of the windows that it continues too
+            org.knobs(keepalive_seconds=0.5 if waits else 120)
+            result = run("backfill", 5, 4, run_id=f"again-{waits}", wait_for_confirmation=waits)
+            assert (result_ids(org, result), result["missing"]) == (published_ids(org, 5, 4), [])
+            assert result["confirmed_at"] is not None
+    finally:
+        org.knobs(keepalive_seconds=0.5)
+    assert delivered(org) - before <= len(org.record(TOPIC)) + 2, "the events that confirmed it"
 
 
 @pytest.mark.parametrize("again", ["scheduled", "backfill"], ids=["cleared", "reprocessed"])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.replay_windows.landing import NewWindow, counts_from, covered_span
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -36,6 +36,7 @@ def drained(
     unbroken: int | None = None,
     contact: int | None = 5,
     published: int | None = None,
+    kind: WindowKind = "live",
 ) -> tuple[NewWindow, DrainResult]:
     """Return a drain that began at 12:00 with its last contact at 12:05. Times are minutes after noon."""
     reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
@@ -43,7 +44,7 @@ def drained(
         STREAM,
         RUN,
         "w",
-        "live",
+        kind,
         after,
         DrainLimits(),
         "fail",
@@ -84,6 +85,11 @@ def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
         (drained(StartFrom.EARLIEST, unbroken=-90, contact=None), None, (None, None)),
         (drained(StartFrom.EARLIEST, confirmed=0, hours=24), None, (5 - 24 * 60, 0)),
         (drained(StartFrom.EARLIEST, confirmed=0, begins=-5), window(-5), (-5, 0)),
+        (drained(confirmed=0, kind="backfill"), window(None, -70), (-70, 0)),
+        (drained(confirmed=0, kind="backfill"), window(-30, -70), (-70, 0)),
+        (drained(confirmed=0, kind="backfill"), window(None), (5 - 72 * 60, 0)),  # from the earliest event, unproven
+        (drained(confirmed=0, kind="backfill", unbroken=-90), window(None), (-90, 0)),
+        (drained(confirmed=0), window(None), (None, 0)),
         (drained(StartFrom.LATEST, pinned=2), None, (2, None)),
         (drained(StartFrom.LATEST, pinned=2, confirmed=2), None, (2, 2)),
         (drained(confirmed=0, begins=-10), None, (-10, 0)),

@@ -339,13 +339,66 @@ def test_backfill_claims_from_before_a_detected_gap_do_not_count(world: World) -
             world.interval(hours(2, 3), run, at=8)
 
 
-def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(world: World) -> None:
-    """Each backfill drains from the same earlier position, so its window also has events from before its hour."""
+@pytest.mark.parametrize("is_confirmed", [True, False])
+@pytest.mark.parametrize("order", [(3, 4, 5), (5, 4, 3)], ids=["forwards", "backwards"])
+def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(
+    world: World, order: tuple[int, ...], is_confirmed: bool
+) -> None:
+    """The first window also has events from before its hour, and the next ones continue it. Each is read once."""
     world.incremental(2)
-    for hour in (5, 4, 3):
-        outcome = world.interval(hours(hour, hour + 1), at=7)
-        assert "bus" in {each.origin for each in outcome.windows}
+    known, windows = world.position, {}
+    world.confirms_end = is_confirmed
+    for number, hour in enumerate(order):
+        outcome = world.interval(hours(hour, hour + 1), at=7 + number / 10)
         assert sorted(set(world.events(outcome))) == of(hours(hour, hour + 1))
+        assert (outcome.confirmed_at is not None) == is_confirmed
+        windows |= {manifest.window.window_id: manifest.window for manifest in outcome.own}
+    last = MIDNIGHT + timedelta(hours=7 if is_confirmed else 7.2)
+    delivered = sum(window.event_count for window in windows.values())
+    assert delivered == len([time for id_, time in TIMES.items() if known is not None and id_ > known and time <= last])
+
+
+@pytest.mark.parametrize("new_events", [True, False])
+def test_end_confirmed_for_one_hour_confirms_the_hours_whose_windows_it_continues(
+    world: World, new_events: bool
+) -> None:
+    world.confirms_end = False
+    first = world.interval(hours(3, 4), at=6)
+    world.confirms_end = True
+    second = world.interval(hours(4, 5), at=6 + new_events)
+    opened = world.opened
+    for span in (hours(3, 4), hours(4, 5), hours(2, 3)):
+        outcome = world.interval(span, f"again {span}", at=8)
+        assert sorted(world.events(outcome)) == of(span)
+        assert outcome.confirmed_at == second.confirmed_at != first.confirmed_at
+    assert world.opened == opened
+
+
+def test_late_event_of_a_backfill_counts_in_its_own_hour(world: World) -> None:
+    """Salesforce delivered the rest of the hour after the window of its run had ended."""
+    world.confirms_end, world.stalled = False, timedelta(hours=2.5)
+    early = world.events(world.interval(hours(3, 4), at=6))
+    assert early == of(hours(3, 3.5 + 1 / 60))
+    world.stalled = timedelta(0)
+    for hour in (4, 3):
+        assert sorted(world.events(world.interval(hours(hour, hour + 1), at=6.1))) == of(hours(hour, hour + 1))
+
+
+def test_aged_position_of_a_backfill_window_is_not_continued(world: World) -> None:
+    world.confirms_end = False
+    world.interval(hours(3, 4), at=6)
+    world.expired = 7 * 60
+    outcome = world.interval(hours(8, 9), at=77.5)
+    assert sorted(world.events(outcome)) == of(hours(8, 9))
+    assert outcome.missing == ()
+
+
+def test_reset_after_a_window_is_found_when_it_is_continued(world: World) -> None:
+    world.confirms_end = False
+    world.interval(hours(3, 4), at=6)
+    world.expired = 7 * 60
+    with pytest.raises(ReplayIdLostError, match="or the stream was reset"):
+        world.interval(hours(4, 5), at=8)
 
 
 @pytest.mark.parametrize("retention", [SHORT_RETENTION, None], ids=["standard volume", "unknown"])
@@ -485,25 +538,30 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("backfill", [False, True], ids=["scheduled", "backfill"])
+@pytest.mark.parametrize("sort", ["scheduled", "backfill", "continued"])
 @pytest.mark.parametrize("kind", ["variable", "table"])
 def test_retry_of_a_killed_interval_run_equals_an_undisturbed_run(
-    kind: str, backfill: bool, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, sort: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half_landed(folder: str) -> World:
         (tmp_path / folder).mkdir()
         made = World(tmp_path / folder, kind)
         monkeypatch.setitem(Drain.__init__.__kwdefaults__, "clock", made.time.clock)
         made.incremental(3.5)
+        if sort == "continued":
+            made.confirms_end = False
+            made.interval(hours(4, 5), at=6)
         return made
 
     def run(made: World) -> IntervalOutcome:
+        if sort == "continued":
+            return made.interval(hours(5, 7), at=8)
         # The interval is partly expired, partly landed, and partly still on the bus.
-        return made.interval(hours(-70, 5), backfill=backfill, at=73.2, on_expired="partial")
+        return made.interval(hours(-70, 5), backfill=sort == "backfill", at=73.2, on_expired="partial")
 
     expected = half_landed("undisturbed")
     outcome = run(expected)
-    assert outcome.missing
+    assert bool(outcome.missing) == (sort != "continued")
     nth = 0
     while True:
         nth += 1

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
@@ -32,8 +33,11 @@ def plan(
     gaps: list[Gap] | None = None,
     horizon: int = LONG_AGO,
     live: bool = False,
+    breaks: list[Span] | None = None,
 ) -> IntervalPlan:
-    return plan_interval(span(*interval), windows=windows, gaps=gaps or [], horizon=at(horizon), live=live)
+    return plan_interval(
+        span(*interval), windows=windows, gaps=gaps or [], horizon=at(horizon), live=live, breaks=breaks or []
+    )
 
 
 def ids(result: IntervalPlan) -> list[str]:
@@ -220,6 +224,59 @@ def test_last_of_several_positions_at_one_time_is_used():
     assert plan(windows[::-1]).drains == (BusDrain(span(0, 60), b"2"),)
 
 
+def sibling(window_id: str, covered: tuple[int | None, int | None], contact: int, **more: Any) -> ReplayWindow:
+    """Return a backfill window with events; its name is its last replay ID."""
+    more = {"events": (0, contact), "through": window_id.encode(), "counts": -5_000} | more
+    return recorded_window(window_id, covered, kind="backfill", contact=contact, **more)
+
+
+def test_backfill_window_of_a_sibling_run_is_continued():
+    first = sibling("1", (-100, None), 90)
+    second = sibling("2", (-100, None), 95, after=b"1", previous="1")
+    for windows in ([first, second], [second, first]):
+        result = plan(windows)
+        assert (ids(result), result.drains) == (["1", "2"], (BusDrain(span(0, 60), b"2"),))
+        position = result.drains[0].position
+        assert position is not None
+        assert (position.continued_id, position.contact_at, position.published_from) == ("2", at(95), at(-5_000))
+    live = recorded_window("live", (92, None), (93, 99), event_count=5)
+    assert least_events(plan([first]).drains, [live]) == 5
+    assert least_events(plan([first, second]).drains, [live]) == 0, "it began before the end of the second window"
+
+
+def test_backfill_window_is_not_continued_if_events_after_the_start_may_precede_it():
+    earliest = BusDrain(span(0, 60), None)
+    begun_later = sibling("1", (5, None), 90, after=b"0")
+    assert plan([begun_later]).drains == (earliest,)
+    assert plan([begun_later], interval=(5, 60)).drains == (BusDrain(span(5, 60), b"1"),)
+    unproven = sibling("1", (None, None), 90)
+    assert plan([unproven]).drains == (BusDrain(span(0, 60), b"1"),), "it began at the earliest event"
+    assert plan([replace(unproven, after=b"0")]).drains == (earliest,)
+    second = sibling("2", (-100, None), 95, after=b"1", previous="1")
+    assert plan([second]).drains == (earliest,), "the first window is missing"
+    proven = sibling("1", (-100, None), 90)
+    assert plan([proven], breaks=[span(70, 90)]).drains == (BusDrain(span(0, 60), b"1"),)
+    assert plan([proven], breaks=[span(70, 91)]).drains == (earliest,)
+    assert plan([proven, second], breaks=[span(70, 91)]).drains == (earliest,)
+    assert plan([proven], gaps=[recorded_gap(70, 95, b"1")]).drains == (earliest,)
+
+
+def test_coverage_of_a_backfill_window_needs_the_windows_that_it_continues():
+    first = sibling("1", (-100, None), 90)
+    for second in (
+        sibling("2", (-100, 94), 95, after=b"1", previous="1"),
+        sibling("2", (-100, 94), 95, after=b"1", previous="1", events=None),
+    ):
+        read = ["1", "2"] if second.event_count else ["1"]
+        for windows in ([first, second], [second, first]):
+            assert (ids(plan(windows)), plan(windows).drains) == (read, ())
+        assert [drain.span for drain in plan([second]).drains] == [span(0, 60)]
+        inside = plan([first, second], breaks=[span(50, 93)])
+        assert [drain.span for drain in inside.drains] == [span(50, 60)], "the first window was drained before its end"
+    live = recorded_window("live", (-60, 99), (-50, 80), through=b"3")
+    assert ids(plan([first, second, live])) == ["live"]
+
+
 def test_redundant_backfill_window_is_left_out():
     live = recorded_window("live", (-60, 90), (-50, 80), through=b"1")
     backfill = recorded_window("backfill", (0, 65), (0, 64), through=b"b", kind="backfill")
@@ -290,6 +347,7 @@ class Case:
     gaps: list[Gap]
     horizon: int
     live: bool
+    breaks: list[Span]
 
 
 @st.composite
@@ -320,17 +378,26 @@ def drawn_windows(draw: st.DrawFn) -> list[ReplayWindow]:
         )
         windows.append(window)
         position, previous = through, window.window_id
-    for number in range(draw(st.integers(0, 3))):
+    names = [None, "missing"]
+    for number in range(draw(st.integers(0, 4))):
         begin, length = draw(minutes), draw(lengths)
+        covered = draw(
+            st.sampled_from([(begin, begin + length), (begin - 40, begin + 40), (begin, None), (None, None)])
+        )
+        previous = draw(st.sampled_from(names))
         windows.append(
             recorded_window(
                 f"backfill-{number}",
-                (begin, begin + length) if draw(st.booleans()) else (None, None),
+                covered,
                 draw(drawn_events(begin, begin + length)),
+                after=None if previous is None and draw(st.booleans()) else b"after",
                 through=f"backfill-{number}".encode(),
+                previous=previous,
                 kind="backfill",
+                contact=draw(st.none() | st.integers(begin + length, begin + 60)),
             )
         )
+        names.append(windows[-1].window_id)
     return windows
 
 
@@ -354,11 +421,19 @@ def drawn_cases(draw: st.DrawFn) -> Case:
         gaps=draw(st.lists(gaps, max_size=2)),
         horizon=draw(st.integers(-20, LAST + 20)),
         live=draw(st.booleans()),
+        breaks=draw(st.lists(st.builds(span, st.integers(-20, 0), st.integers(1, LAST)), max_size=1)),
     )
 
 
 def plan_of(case: Case) -> IntervalPlan:
-    return plan(case.windows, interval=case.interval, gaps=case.gaps, horizon=case.horizon, live=case.live)
+    return plan(
+        case.windows,
+        interval=case.interval,
+        gaps=case.gaps,
+        horizon=case.horizon,
+        live=case.live,
+        breaks=case.breaks,
+    )
 
 
 def held(minute: int, span: Span | BusDrain) -> bool:
@@ -366,10 +441,37 @@ def held(minute: int, span: Span | BusDrain) -> bool:
     return span.start <= at(minute) < span.end
 
 
-def answers(window: ReplayWindow, minute: int) -> bool:
+def continued(case: Case, window: ReplayWindow) -> list[ReplayWindow | None]:
+    """Return a backfill window and those that it continues; ``None`` for a missing one."""
+    if window.previous_window_id is None:
+        return [window]
+    (before,) = [each for each in case.windows if each.window_id == window.previous_window_id] or [None]
+    return [window, *([None] if before is None else continued(case, before))]
+
+
+def is_before_break(window: ReplayWindow | None, end: datetime) -> bool:
+    return window is None or window.contact_at is None or window.contact_at < end
+
+
+def answers(case: Case, window: ReplayWindow, minute: int) -> bool:
     if window.covered_from is None or window.covered_until is None:
         return False
+    if window.kind == "backfill":
+        chain = continued(case, window)
+        voids = [break_ for break_ in case.breaks if any(is_before_break(each, break_.end) for each in chain)]
+        if None in chain or any(held(minute, break_) for break_ in voids):
+            return False
     return window.covered_from <= at(minute) < window.covered_until
+
+
+def is_continuable(case: Case, window: ReplayWindow, start: datetime) -> bool:
+    """Return whether a drain for the time from ``start`` on may begin where a backfill window ended."""
+    chain = continued(case, window)
+    if window.kind == "live" or any(is_before_break(each, break_.end) for break_ in case.breaks for each in chain):
+        return False
+    if window.covered_from is None:
+        return chain[-1] is not None and chain[-1].after is None
+    return None not in chain and window.covered_from <= start
 
 
 def is_readable(case: Case, minute: int) -> bool:
@@ -385,14 +487,14 @@ def test_each_minute_is_either_landed_drained_missing_or_unconfirmed(case):
         drained = sum(held(minute, drain) for drain in result.drains)
         missing = sum(held(minute, lost) for lost in result.missing)
         unconfirmed = sum(held(minute, span) for span in result.unconfirmed)
-        open_ = start <= minute < end and not any(answers(window, minute) for window in case.windows)
+        open_ = start <= minute < end and not any(answers(case, window, minute) for window in case.windows)
         assert drained + missing + unconfirmed == open_
         assert case.live or not unconfirmed
         if not unconfirmed:
             assert drained == (open_ and is_readable(case, minute))
             assert missing == (open_ and not is_readable(case, minute))
     assert all(span.end == at(end) for span in result.unconfirmed[-1:]) or any(
-        answers(window, end - 1) for window in case.windows
+        answers(case, window, end - 1) for window in case.windows
     ), "an unconfirmed span extends to the end of the interval"
 
 
@@ -419,7 +521,11 @@ def test_windows_with_countable_events_are_returned_unless_other_windows_hold_th
             min(window.contact_at or end, end),
         )
         for minute in range((first - HOUR) // MINUTE, (last - HOUR) // MINUTE):
-            assert any(answers(other, minute) for other in others)
+            assert any(
+                answers(case, other, minute)
+                and not left_out & {each.window_id for each in continued(case, other) if each}
+                for other in others
+            )
 
 
 @for_examples(drawn_cases(), few=40, many=400)
@@ -430,7 +536,7 @@ def test_a_drain_begins_at_the_nearest_position_that_can_be_read(case):
             for window in case.windows
             if window.through is not None
             and window.contact_at is not None
-            and window.contact_at <= drain.span.start
+            and (window.contact_at <= drain.span.start or is_continuable(case, window, drain.span.start))
             and position_is_readable(case, window.through)
         ]
         if drain.after is None:

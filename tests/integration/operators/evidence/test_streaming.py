@@ -15,6 +15,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.hours import hours_ago
+from tests.support.interval_runs import delivered
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
@@ -129,6 +130,17 @@ def test_an_hour_without_delivered_events_is_read_again_when_cleared_or_backfill
     cleared = drain(topic, "hour-2", ago=2, mode="interval")
     assert len(org.requests()) > calls, "a cleared live run reads again after an empty, unconfirmed window"
     assert set(published(org, topic)[2:]) <= set(landed([cleared]))
+
+
+def test_hours_of_a_backfill_deliver_each_event_once(org: LocalOrg, store: TableReplayStore, drain: Drain) -> None:
+    hours = (3, 2, 1)
+    for ago in hours:
+        publish(org, PLATFORM, 30, ago=ago)
+    results = [drain(PLATFORM, f"backfill-{ago}", ago=ago, run_type="backfill") for ago in hours]
+    assert landed(results) == published(org, PLATFORM)
+    for number, result in enumerate(results):
+        assert set(published(org, PLATFORM)[number * 30 : number * 30 + 30]) <= set(landed([result]))
+    assert delivered(org) == len(published(org, PLATFORM))
 
 
 def test_an_hour_older_than_the_retention_is_not_complete(org: LocalOrg, store: TableReplayStore, drain: Drain) -> None:
