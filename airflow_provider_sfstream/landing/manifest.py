@@ -7,7 +7,6 @@ import posixpath
 import re
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.documents import document_errors, from_document, to_document
@@ -17,18 +16,6 @@ from airflow_provider_sfstream.salesforce.topics import SCHEMA_REFERENCE
 
 VERSION = 1
 FORMAT = "sfstream-manifest"
-_ABSENT_IN_EARLIER_VERSIONS: dict[str, Any] = {
-    "covered_from": None,
-    "covered_until": None,
-    "contact_at": None,
-    "counts_from": None,
-    "untimed_events": None,
-    "late_before": None,
-    "retention": None,
-    "missing_schemas": {},
-    "erased": {},
-}
-"""Values of the fields that manifests of earlier versions do not have."""
 _WINDOW_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
 """Pattern of a window ID, which is also the name of a folder."""
 
@@ -121,7 +108,7 @@ class Manifest:
                     f"{url} is a manifest of version {document.get('version')!r}; this package reads version "
                     f"{VERSION}. Upgrade airflow-provider-sfstream in the environment that reads it."
                 )
-            document = {**_ABSENT_IN_EARLIER_VERSIONS, **document, "manifest_url": url}
+            document = {"erased": {}, **document, "manifest_url": url}
             document["window"] = {each.name: document[each.name] for each in fields(ReplayWindow)}
             manifest = from_document(cls, {each.name: document[each.name] for each in fields(cls)})
             manifest._check_names()

@@ -30,8 +30,6 @@ FOLDER = "_sfstream/replica/dirty"
 
 _ENTRIES = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), ("is_dirty", pa.bool_())])
 """ID of a record, sequence number of the last event that its row has seen, and whether the row is dirty."""
-_FILE_PREFIX = "listed-"
-"""Prefix of the files of a list that marks its changed rows, unlike those of earlier versions of the package."""
 _BUFFER = 1 << 20
 _WRITTEN = pa.schema([("name", pa.string()), ("dirty", pa.int64()), ("changed", pa.int64())])
 
@@ -65,21 +63,16 @@ class DirtyLists:
         :param changed_since: former changed rows are omitted if their last event is before this sequence number.
         """
         on_change, files = table.computed.on_change, self._files(before)
-        is_marked = not before.computed.changed or all(file.startswith(_FILE_PREFIX) for file in files)
-        paths: Sequence[str] | None = rewritten.files
-        ranges: Ranges = rewritten.ranges
-        if not is_marked:
-            paths, ranges = None, ((None, None),)
-        if not ranges and changed_since is None and before.computed.on_change == on_change:
+        if not rewritten.ranges and changed_since is None and before.computed.on_change == on_change:
             return table
         parts: list[Frame] = []
-        if rewritten.dirty or (on_change and changed_after is not None) or not is_marked:
+        if rewritten.dirty or (on_change and changed_after is not None):
             select_new = _new_entries(changed_after if on_change else None)
-            rows = self._read(name, table, paths)
+            rows = self._read(name, table, rewritten.files)
             parts.append(rows.select("Id", "_sequence", "_dirty").map_batches(select_new, _ENTRIES))
         if before.dirty_list is not None:
             entries = self._engine.text_rows(f"{self._base}/{before.dirty_list}", files, ("Id", "sequence", "changed"))
-            select_former = _former_entries(ranges, (changed_since or 0) if on_change else None, is_marked)
+            select_former = _former_entries(rewritten.ranges, (changed_since or 0) if on_change else None)
             parts.append(entries.map_batches(select_former, _ENTRIES))
         if not parts:
             return replace(table, dirty=0, dirty_list=None, computed=replace(table.computed, changed=0))
@@ -114,7 +107,7 @@ def _new_entries(changed_after: int | None) -> Rows:
     return entries
 
 
-def _former_entries(ranges: Ranges, changed_since: int | None, is_marked: bool) -> Rows:
+def _former_entries(ranges: Ranges, changed_since: int | None) -> Rows:
     """Return a function for ``mapInArrow`` that yields the entries of a list to copy: dirty rows outside of
     the rewritten ID ranges, and changed rows, unless ``changed_since`` is ``None``."""
 
@@ -124,7 +117,7 @@ def _former_entries(ranges: Ranges, changed_since: int | None, is_marked: bool) 
             for after, through in ranges:
                 is_rewritten = pc.or_(is_rewritten, is_between(batch["Id"], after, through))
             sequences = batch["sequence"].cast(pa.int64())
-            is_changed = batch["changed"].is_valid() if is_marked else pa.repeat(True, len(batch))
+            is_changed = batch["changed"].is_valid()
             is_recent = False if changed_since is None else pc.greater_equal(sequences, changed_since)
             retained = pc.if_else(is_changed, is_recent, pc.invert(is_rewritten))
             arrays = [batch["Id"], sequences, pc.invert(is_changed)]
@@ -149,7 +142,7 @@ def _write_list(location: TableLocation, folder: str) -> Rows:
         changed = {id_: sequence for id_, sequence in changed.items() if id_ not in dirty}
         if not dirty and not changed:
             return
-        filesystem, name = location.filesystem(), f"{_FILE_PREFIX}{uuid.uuid4().hex}.json"
+        filesystem, name = location.filesystem(), f"{uuid.uuid4().hex}.json"
         filesystem.create_dir(folder, recursive=True)
         # The buffer also turns what is written into bytes, the only type that delta-rs takes.
         with pa.BufferedOutputStream(filesystem.open_output_stream(f"{folder}/{name}"), _BUFFER) as file:
