@@ -14,6 +14,7 @@ from typing import Any, get_args, is_typeddict
 
 from typer.models import ArgumentInfo, ParameterInfo
 
+from airflow_provider_sfstream.cli import create as create_commands
 from airflow_provider_sfstream.cli import inspect as inspect_commands
 from airflow_provider_sfstream.cli import modify as modify_commands
 from airflow_provider_sfstream.provider_info import get_provider_info
@@ -84,8 +85,9 @@ def evidence_page(page: str) -> str:
     return "\n".join(lines)
 
 
-COMMAND_LINE = """`sfstream` inspects and repairs streams. It runs wherever `airflow connections list` works, because it
-reads connections and Variables from Airflow's database. In Airflow 3.2 and later, `airflow sfstream` does the same.
+COMMAND_LINE = """`sfstream` creates, inspects and repairs streams. It runs wherever `airflow connections list` works,
+because it reads connections and Variables from Airflow's database. In Airflow 3.2 and later, `airflow sfstream` does
+the same.
 
 By default the output is tables. With `--json`, the standard output is JSON and all other output goes to the standard
 error. `reset`, `restore` and `prune` ask for confirmation, and fail without a terminal unless `--yes` is set. They
@@ -94,7 +96,7 @@ write the same record as their [operators](operators.md), with the user and the 
 | exit status | |
 |---|---|
 | 0 | done |
-| 1 | failed, and a retry does not help; a check failed (`preflight`); the confirmation was declined |
+| 1 | failed, and a retry does not help; a check failed (`preflight`, `init`); the confirmation was declined |
 | 2 | unknown or missing command or option |
 | 75 | failed; a retry may help |
 | 130 | interrupted with Ctrl-C |
@@ -107,7 +109,7 @@ the command adds the traceback and the log. `sfstream --install-completion` inst
 def command_line() -> Iterator[str]:
     """Yield the introduction of the command line page, and a section for each command."""
     yield COMMAND_LINE
-    for command in (*inspect_commands.COMMANDS, *modify_commands.COMMANDS):
+    for command in (*create_commands.COMMANDS, *inspect_commands.COMMANDS, *modify_commands.COMMANDS):
         parameters = list(inspect.signature(command, eval_str=True).parameters.values())
         arguments = [each for each in parameters if isinstance(_info(each), ArgumentInfo)]
         words = [_argument(each) for each in arguments]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.cli import inspect, modify
+from airflow_provider_sfstream.cli import create, inspect, modify
 from airflow_provider_sfstream.cli.output import in_airflow
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (*inspect.COMMANDS, *modify.COMMANDS):
+for _command in (*create.COMMANDS, *inspect.COMMANDS, *modify.COMMANDS):
     app.command(_command.__name__)(in_airflow(_command))
 
 
@@ -34,7 +34,7 @@ def _common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Inspect and repair Salesforce event streams, with the connections and Variables of this Airflow."""
+    """Create, inspect and repair Salesforce event streams, with the connections and Variables of this Airflow."""
     logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # the command itself reports its error
 
 

@@ -19,6 +19,13 @@ SLOW: dict[str, str] = {
     "tests/unit/replay_windows/test_zombies.py::test_each_event_is_returned_once_when_runs_interrupt_each_other": (
         "runs thousands of orders of three interruptions"
     ),
+    "tests/unit/cli/test_new_stream.py::test_dag_of_each_kind_of_topic_can_be_imported": (
+        "imports twelve DAG files, and runs ruff twice"
+    ),
+    "tests/integration/cli/test_init.py::test_connection_and_dags_are_written_once": "creates an Airflow database",
+    "tests/integration/cli/test_init.py::test_dags_of_answers_on_a_terminal_run": (
+        "creates an Airflow database, and starts airflow or sfstream four times"
+    ),
     "tests/integration/cli/test_command_line.py::test_airflow_sfstream_uses_variables_and_connections_of_airflow": (
         "creates an Airflow database, and starts airflow or sfstream five times"
     ),

@@ -45,6 +45,7 @@ def test_wheel_contains_the_streams_page_and_the_example_dags(tmp_path: Path) ->
     assert len(files) > 10
     with ZipFile(wheel) as archive:
         assert files <= set(archive.namelist())
+        assert "airflow_provider_sfstream/cli/stream_dag.py.jinja" in archive.namelist()
         assert "pyspark_sfstream/__init__.py" in archive.namelist()  # Spark finds it by its name
         (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         assert "[airflow.plugins]" in archive.read(name).decode()
