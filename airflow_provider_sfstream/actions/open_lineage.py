@@ -108,9 +108,9 @@ def event_fields(manifests: Iterable[Manifest], read_text: Callable[[str], str])
     for url in urls.values():
         if time.monotonic() > until:
             return {}  # a part would look like the whole
-        schema = parse(read_text(url))
-        types.add(str(schema["name"]))
-        fields.update((member.name, member.value.type) for member in members_of(schema))
+        text = read_text(url)
+        types.add(str(parse(text)["name"]))
+        fields.update((member.name, member.value.type) for member in members_of(text))
     return fields if len(types) == 1 else {}
 
 

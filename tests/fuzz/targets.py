@@ -114,7 +114,7 @@ def schema(given: tuple[Any, bytes]) -> str:
         decoded.append((events, [failure.row for failure in failures]))
     JsonDecoder(text).decode_all([b'{"payload": {}}'])
     try:
-        replica_columns(document)
+        replica_columns(text)
         entity_of(document)
     except ValueError:  # no change event
         pass

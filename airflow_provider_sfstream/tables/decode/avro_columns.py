@@ -10,8 +10,10 @@ A column type is a JSON value, as stored in the column registry: a name (``"stri
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 ColumnType: TypeAlias = str | dict[str, Any]
@@ -67,21 +69,22 @@ class Member:
     position: int = 0
 
 
-def members_of(schema: dict[str, Any]) -> tuple[Member, ...]:
-    """Return the columns of a record schema, in field order.
+@lru_cache(maxsize=256)
+def members_of(schema_json: str) -> tuple[Member, ...]:
+    """Return the columns of a record schema, in field order, cached in the task's process.
 
-    :param schema: a result of :func:`~airflow_provider_sfstream.salesforce.schemas.parse`.
+    :param schema_json: text that :func:`~airflow_provider_sfstream.salesforce.schemas.parse` accepts.
     """
-    return _Reader().record(schema, "")
+    return _Reader().record(json.loads(schema_json), "")
 
 
-def has_event_time(schema: dict[str, Any]) -> bool:
+def has_event_time(schema_json: str) -> bool:
     """Return true if every event of a record schema has a time: ``commitTimestamp`` or ``CreatedDate``, never null."""
-    members = members_of(schema)
+    members = members_of(schema_json)
     header = next((member.value.members for member in members if member.name == "ChangeEventHeader"), None)
     if header is not None:
         return any(member.name == "commitTimestamp" for member in header)
-    required = {field["name"] for field in schema["fields"] if not isinstance(field["type"], list)}
+    required = {field["name"] for field in json.loads(schema_json)["fields"] if not isinstance(field["type"], list)}
     created = next((member for member in members if member.name == "CreatedDate"), None)
     return created is not None and created.value.type == "timestamp" and created.field in required
 

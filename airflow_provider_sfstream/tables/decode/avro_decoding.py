@@ -44,7 +44,7 @@ class AvroDecoder:
 
     def __init__(self, schema_json: str) -> None:
         schema = parse(schema_json)
-        self.members: tuple[Member, ...] = members_of(schema)
+        self.members: tuple[Member, ...] = members_of(schema_json)
         self._schema = fastavro.parse_schema(_without_annotations(schema))
         framed = [{"name": "event", "type": _without_annotations(schema)}, {"name": "end", "type": "double"}]
         self._framed_json = json.dumps({"type": "record", "name": "FramedEvent", "fields": framed})

@@ -76,9 +76,9 @@ class JsonDecoder(_ParsingDecoder):
     """
 
     def __init__(self, schema_json: str) -> None:
-        schema = parse(schema_json)
-        self._members = members_of(schema)
-        self._has_event_time = has_event_time(schema)
+        parse(schema_json)
+        self._members = members_of(schema_json)
+        self._has_event_time = has_event_time(schema_json)
         self._reader = RecordReader(self._members)
 
     def _parse(self, payload: bytes) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +55,7 @@ class Schemas:
 
     def all_have_event_time(self) -> bool:
         """Return whether every event has its own time, and thus the same event date in every window."""
-        return all(has_event_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
+        return all(has_event_time(text) for schemas in self.tables.values() for text in schemas.values())
 
 
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
@@ -75,7 +74,7 @@ def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
         try:
             text = files.read_text(url)
             schema = parse(text)
-            members_of(schema)
+            members_of(text)
             table = check_table_name(str(schema["name"]).rpartition(".")[2])
         except FileNotFoundError:
             result.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
@@ -132,7 +131,7 @@ def check_columns(
             "for them. Nothing was written. Set another output_url for a new table, or remove the rule."
         )
     for text in schemas:
-        for member, treatment in zip(members_of(json.loads(text)), hidden_members(now, text), strict=True):
+        for member, treatment in zip(members_of(text), hidden_members(now, text), strict=True):
             warn_of_numbers(table, member.field, member.value.type, treatment)
     for name, type_ in json_fields:
         warn_of_numbers(table, name, type_, hidden(type_, (name,), now, is_opaque=True))
@@ -149,7 +148,7 @@ def place_columns(
     schemas: dict[str, SchemaPlan] = {}
     fields: dict[Format, FieldsPlan] = {}
     for schema_id, text in sorted(sources.schemas.items()):
-        members = [(member.name, member.value.type) for member in members_of(json.loads(text))]
+        members = [(member.name, member.value.type) for member in members_of(text)]
         treatments = hidden_members_of(rules, table, text)
         schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", members, treatments, registry))
     for format_, spellings in sorted(sources.fields.items()):

@@ -185,7 +185,7 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
         stored_columns = [
             (column.name, stored_type(column.type, protection))
-            for column, protection in zip(replica_columns(json.loads(text)), hidden, strict=True)
+            for column, protection in zip(replica_columns(text), hidden, strict=True)
             if protection != "exclude"
         ]
         columns = registry.place(stored_columns, reserved=TABLE_ENVELOPE)

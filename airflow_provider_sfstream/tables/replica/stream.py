@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
+from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
@@ -79,9 +79,8 @@ class _EventSchemas:
         refused = dict(schemas.refused)
         for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
             try:
-                schema = json.loads(text)
-                replica_columns(schema)
-                tables.setdefault(entity_of(schema), {})[schema_id] = text
+                replica_columns(text)
+                tables.setdefault(entity_of(json.loads(text)), {})[schema_id] = text
             except ValueError as error:
                 refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         return cls(tables, refused)
@@ -236,15 +235,15 @@ class StreamRun:
         return tables
 
     def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:
-        coverages = []
-        for name, (table, ids) in tables.items():
+        coverages: list[Coverage] = []
+        for name, (table, ids) in tables.items() if self._config.rules else ():
             coverages.append(coverage_of(self._config.rules, name, ids.values()))
             # Each lookup records in the coverage which rules match a field; the results are not needed.
             for text in ids.values():
                 hidden_columns(coverages[-1], text)
             for column in table.computed.columns:
                 coverages[-1].treatment_of((column,))
-        if missing := unmet(self._config.rules, coverages) if tables else []:
+        if missing := unmet(self._config.rules, coverages) if coverages else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _flag_breaks(

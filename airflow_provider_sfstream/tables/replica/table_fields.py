@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 def documented_fields(schema: SchemaPlan) -> dict[str, str]:
     """Return the columns of a schema, each with the schema's description of its field."""
-    parsed = json.loads(schema.schema_json)
-    documented = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
+    fields = json.loads(schema.schema_json)["fields"]
+    documented = [str(fields[column.position].get("doc", "")) for column in replica_columns(schema.schema_json)]
     return {name: text for name, text in zip(schema.columns, documented, strict=True) if name is not None}
 
 
@@ -107,7 +107,7 @@ def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collec
         )
     hidden = dict(table.hidden)
     for text in schemas:
-        columns = replica_columns(json.loads(text))
+        columns = replica_columns(text)
         for column, treatment in zip(columns, hidden_columns(now, text), strict=True):
             if isinstance(treatment, str):
                 hidden[column.name.lower()] = treatment

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.rows.change_batches import TRANSACTION, sequences_of, transactions
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, by_value
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
 SEEN = pa.schema(
@@ -40,15 +40,17 @@ def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
 
     def seen(batches: Batches) -> Batches:
         for batch in batches:
-            for schema_id, part in by_value(batch, "schema_id"):
-                for window, rows in by_value(part, "window"):
-                    sequences = sequences_of(rows, first_sequences)
-                    repeated = sequences.filter(pc.equal(rows.column("replay_id"), pa.scalar(applied_id, pa.binary())))
-                    first, last = pc.min_max(sequences).values()
-                    last_id = rows.column("replay_id")[pc.index(sequences, last).as_py()]
-                    values = (schema_id, window, len(rows), pc.max(repeated), first, last, last_id)
-                    row = [each.as_py() if isinstance(each, pa.Scalar) else each for each in values]
-                    yield pa.RecordBatch.from_pylist([dict(zip(SEEN.names, row, strict=True))], schema=SEEN)
+            sequences = sequences_of(batch, first_sequences)
+            is_applied = pc.equal(batch.column("replay_id"), pa.scalar(applied_id, pa.binary()))
+            again = pc.if_else(is_applied, sequences, pa.scalar(None, pa.int64()))
+            columns = [batch.column("schema_id"), batch.column("window"), sequences, again]
+            rows = pa.table(columns, ["schema_id", "window", "sequence", "again"])
+            counted = rows.group_by(["schema_id", "window"], use_threads=False).aggregate(
+                [("sequence", "count"), ("again", "max"), ("sequence", "min"), ("sequence", "max")]
+            )
+            last = pc.index_in(counted.column("sequence_max"), value_set=sequences)
+            seen_rows = counted.append_column("last_id", batch.column("replay_id").take(last.combine_chunks()))
+            yield from seen_rows.rename_columns(SEEN.names).cast(SEEN).to_batches()
 
     return seen
 

@@ -6,7 +6,6 @@ Each change of each record (``recordIds`` is exploded) becomes one change row wi
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ def _decoder(schema: SchemaPlan, table: tuple[str, ...], rules: FieldRules) -> C
 @lru_cache(maxsize=256)
 def _key_decoder(schema_json: str) -> AvroDecoder | None:
     try:
-        replica_columns(json.loads(schema_json))
+        replica_columns(schema_json)
         return AvroDecoder(schema_json)
     except ValueError:
         return None

@@ -65,7 +65,7 @@ class ChangeDecoder:
         rules: FieldRules = NO_RULES,
     ) -> None:
         self._decoder = AvroDecoder(schema.schema_json)
-        self._columns = replica_columns(json.loads(schema.schema_json))
+        self._columns = replica_columns(schema.schema_json)
         self._names = schema.columns
         indexes = {name: index for index, name in enumerate(table)}
         self._rules = rules

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,7 @@ def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> C
     for text in schemas if rules else ():
         schema = json.loads(text)
         names.update((str(schema["name"]).rpartition(".")[2], *_entity(str(schema["name"]))))
-        for dotted, column in _flat_names(schema):
+        for dotted, column in _flat_names(text):
             aliases.setdefault(dotted, set()).add(column)
             aliases.setdefault(column, set()).add(dotted)
     return Coverage(rules, names, aliases)
@@ -65,16 +65,15 @@ def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each member that ``members_of`` returns for a schema."""
     return tuple(
         hidden(member.value.type, (member.field,), coverage, is_opaque=member.value.conversion == "json")
-        for member in members_of(json.loads(schema_json))
+        for member in members_of(schema_json)
     )
 
 
 def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
     """Return the protection of each column that ``replica_columns`` returns for a schema."""
-    schema = json.loads(schema_json)
-    members = members_of(schema)
+    members = members_of(schema_json)
     protections: list[Hidden] = []
-    for column in replica_columns(schema):
+    for column in replica_columns(schema_json):
         member = members[column.member]
         part = () if column.inside is None else (member.value.members[column.inside].name,)
         is_opaque = bool(part) or member.value.conversion == "json"
@@ -180,13 +179,13 @@ def _entity(name: str) -> tuple[str, ...]:
         return ()
 
 
-def _flat_names(schema: dict[str, Any]) -> Iterable[tuple[str, str]]:
+def _flat_names(schema_json: str) -> Iterable[tuple[str, str]]:
     """Yield the dotted parts of compound fields of a change event, each with its column in SOQL."""
     try:
-        columns = replica_columns(schema)
+        columns = replica_columns(schema_json)
     except ValueError:
         return
-    members = members_of(schema)
+    members = members_of(schema_json)
     for column in columns:
         if column.inside is not None:
             member = members[column.member]

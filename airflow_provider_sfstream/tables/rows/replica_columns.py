@@ -19,8 +19,10 @@ nested value (an array, a map, a record inside a part) stays one column.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, Member, members_of
@@ -59,14 +61,15 @@ class ReplicaColumn:
     inside: int | None = None
 
 
-def replica_columns(schema: dict[str, Any]) -> tuple[ReplicaColumn, ...]:
-    """Return all columns of the records of a change event schema, in the order of its fields.
+@lru_cache(maxsize=256)
+def replica_columns(schema_json: str) -> tuple[ReplicaColumn, ...]:
+    """Return all columns of the records of a change event schema, in the order of its fields, cached in the task's
+    process.
 
-    :param schema: the parsed JSON of the Avro schema.
     :raises ValueError: if it is not the schema of a change event, which begins with a ``ChangeEventHeader``.
     """
-    members = members_of(schema)
-    _check_header(schema, members)
+    members = members_of(schema_json)
+    _check_header(json.loads(schema_json), members)
     used_names = {member.name.lower() for member in members if member.value.conversion != "struct"}
     columns: list[ReplicaColumn] = []
     for index, member in enumerate(members[1:], 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -131,9 +130,7 @@ class Planner:
 def _field_columns(plan: TablePlan) -> Iterator[tuple[str, str]]:
     """Yield each field of a plan with its column."""
     for schema in plan.schemas.values():
-        yield from zip(
-            (member.name for member in members_of(json.loads(schema.schema_json))), schema.columns, strict=True
-        )
+        yield from zip((member.name for member in members_of(schema.schema_json)), schema.columns, strict=True)
     for self_described in plan.fields.values():
         yield from zip((each.name for each in self_described.fields), self_described.columns, strict=True)
 

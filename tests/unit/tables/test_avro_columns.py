@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ def record(*fields: dict[str, Any], name: str = "Order__e") -> dict[str, Any]:
 
 
 def columns(*fields: dict[str, Any]) -> dict[str, Any]:
-    return {member.name: member.value.type for member in members_of(record(*fields))}
+    return {member.name: member.value.type for member in members_of(json.dumps(record(*fields)))}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,10 @@ def test_union_of_text_and_record_becomes_two_columns_in_either_order() -> None:
     expected = {"Name": "string", "Name_record": {"struct": {"First": "string"}}}
     assert columns({"name": "Name", "type": ["null", "string", person]}) == expected
     assert columns({"name": "Name", "type": [person, "string"]}) == expected
-    assert [m.branch for m in members_of(record({"name": "Name", "type": ["null", "string", person]}))] == [1, 2]
+    assert [m.branch for m in members_of(json.dumps(record({"name": "Name", "type": ["null", "string", person]})))] == [
+        1,
+        2,
+    ]
 
 
 def test_named_type_is_resolved_by_its_name_and_namespace() -> None:
@@ -66,7 +70,7 @@ def test_named_type_is_resolved_by_its_name_and_namespace() -> None:
     ],
 )
 def test_union_without_a_column_type_is_stored_as_text_by_fastavro(avro: Any) -> None:
-    members = members_of(record({"name": "Field__c", "type": avro}))
+    members = members_of(json.dumps(record({"name": "Field__c", "type": avro})))
     assert needs_fastavro(members)
     assert members[0].value.type in ("string", {"array": "string"})
 

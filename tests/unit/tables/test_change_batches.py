@@ -51,7 +51,7 @@ def plan_of(schemas: dict[str, Record]) -> ChangePlan:
     placed = {
         schema_id: SchemaPlan(
             json.dumps(schema),
-            registry.place([(c.name, c.type) for c in replica_columns(schema)], reserved=TABLE_ENVELOPE),
+            registry.place([(c.name, c.type) for c in replica_columns(json.dumps(schema))], reserved=TABLE_ENVELOPE),
         )
         for schema_id, schema in schemas.items()
     }
@@ -224,7 +224,7 @@ def test_each_change_type_has_its_operation(change_type: str, operation: str, re
     bits = ["not read"] if change_type != "UPDATE" else []
     found = one(change_type, body={"Phone": "1"}, changedFields=bits, nulledFields=bits)
     assert (found["_operation"], found["_dirty_reason"]) == (operation, reason)
-    everything = {column.name for column in replica_columns(SCHEMA)}
+    everything = {column.name for column in replica_columns(json.dumps(SCHEMA))}
     assert found["_set"] == (everything if operation == "full" else set())
     assert found["_commit_time"] == MOMENT
     assert (found["_transaction_key"], found["_replay_id"], found["_sequence"]) == ("key", replay_id(0, 0), 1)

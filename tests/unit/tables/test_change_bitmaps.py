@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -14,7 +15,7 @@ from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.change_events import flat_columns, named_columns, random_bitmap
 
 SCHEMA = STANDARD_ENTITIES[0].schema()
-COLUMNS = replica_columns(SCHEMA)
+COLUMNS = replica_columns(json.dumps(SCHEMA))
 NAMES = [column.name for column in COLUMNS]
 TEXTS = pa.list_(pa.string())
 Bitmaps = tuple[list[str], list[str]]

@@ -27,7 +27,7 @@ def in_events(rules: FieldRules) -> Iterator[Column]:
     """Yield the parts that have a treatment in the structs of an event log."""
     for entity, text in SCHEMAS.items():
         hidden = hidden_members(coverage_of(rules, f"{entity}ChangeEvent", [text]), text)
-        for member, how in zip(members_of(json.loads(text)), hidden, strict=True):
+        for member, how in zip(members_of(text), hidden, strict=True):
             for part, column in COMPOUNDS[entity].get(member.field, {}).items():
                 if how is not None and (not isinstance(how, dict) or how.get(part) is not None):
                     yield entity, column
@@ -37,7 +37,7 @@ def in_replicas(rules: FieldRules) -> Iterator[Column]:
     """Yield the columns that have a treatment in the change rows of a replica."""
     for entity, text in SCHEMAS.items():
         hidden = hidden_columns(coverage_of(rules, entity, [text]), text)
-        columns = [each.name for each in replica_columns(json.loads(text))]
+        columns = [each.name for each in replica_columns(text)]
         yield from ((entity, column) for column, how in zip(columns, hidden, strict=True) if how)
 
 

@@ -114,7 +114,7 @@ def decode(schema: dict[str, Any], *payloads: bytes) -> DecodedEvents:
 
 
 def row(decoded: DecodedEvents, schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
-    names = [member.name for member in members_of(schema)]
+    names = [member.name for member in members_of(json.dumps(schema))]
     return dict(zip(names, (column[0].as_py() for column in decoded.columns), strict=True))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -27,12 +28,12 @@ def field(name: str, *branches: Any, doc: str = "") -> dict[str, Any]:
 
 
 def names(*fields: dict[str, Any]) -> list[str]:
-    return [column.name for column in replica_columns(schema(*fields))]
+    return [column.name for column in replica_columns(json.dumps(schema(*fields)))]
 
 
 @pytest.mark.parametrize("entity", [one for one in STANDARD_ENTITIES if one.has_change_events], ids=lambda e: e.name)
 def test_columns_have_the_names_of_the_rest_api(entity: Entity) -> None:
-    columns = replica_columns(entity.schema())
+    columns = replica_columns(json.dumps(entity.schema()))
     assert [(c.name, c.position, c.part) for c in columns] == [
         (c.name, c.position, c.part) for c in entity.columns.values()
     ]
@@ -44,7 +45,7 @@ def test_columns_of_a_captured_schema(name: str) -> None:
     captured = captured_schema(name)
     if captured is None:
         pytest.skip("the captured schemas are not available")
-    columns = replica_columns(captured)
+    columns = replica_columns(json.dumps(captured))
     assert [(c.name, c.position, c.part) for c in columns] == [column[:3] for column in flat_columns(captured)]
     assert len({c.name.lower() for c in columns}) == len(columns)
     types = {c.name: c.type for c in columns}
@@ -87,7 +88,9 @@ def test_two_compound_fields_never_share_a_column() -> None:
 
 def test_column_records_the_location_of_its_value() -> None:
     parts = [{"name": "Nothing", "type": "null"}, STREET]
-    found = replica_columns(schema(field("Empty"), field("HomeAddress", record("Address", *parts)), field("a", "int")))
+    found = replica_columns(
+        json.dumps(schema(field("Empty"), field("HomeAddress", record("Address", *parts)), field("a", "int")))
+    )
     assert [(c.name, c.position, c.part, c.member, c.inside) for c in found] == [
         ("HomeStreet", 2, 1, 1, 0),
         ("a", 3, None, 2, None),
@@ -98,11 +101,13 @@ def test_nested_values_outside_compound_fields_are_one_column() -> None:
     deep = record("Deep", STREET)
     compound = record("Other", {"name": "Inner", "type": ["null", deep]})
     found = replica_columns(
-        schema(
-            field("Tags", {"type": "array", "items": "string"}),
-            field("Notes", {"type": "map", "values": "long"}),
-            field("Many", "int", "long"),
-            field("Outer", compound),
+        json.dumps(
+            schema(
+                field("Tags", {"type": "array", "items": "string"}),
+                field("Notes", {"type": "map", "values": "long"}),
+                field("Many", "int", "long"),
+                field("Outer", compound),
+            )
         )
     )
     assert [(c.name, c.type) for c in found] == [
@@ -150,4 +155,4 @@ def _without(name: str) -> dict[str, Any]:
 )
 def test_schemas_other_than_change_events_are_refused(broken: Any) -> None:
     with pytest.raises(ValueError, match=r"change event|ChangeEventHeader|Avro record schema"):
-        replica_columns(broken)
+        replica_columns(json.dumps(broken))
