@@ -146,6 +146,7 @@ SETTINGS = Table(
 """Rules of requests for settings, definitions and allocations."""
 
 _FETCH_AGAIN = "Run the task again: it starts from the beginning."
+_FETCH_SESSION = Rule(SessionExpiredError, "the session is no longer valid, also after a new login", _FETCH_AGAIN)
 _FETCH_DENIED = Rule(
     AccessDeniedError,
     "the user lacks a permission",
@@ -184,7 +185,7 @@ FETCH_NO_VERSION = Rule(
 RECORDS = SETTINGS._replace(
     by_code=by_code(
         {
-            _SESSION: "INVALID_SESSION_ID INVALID_AUTH_HEADER",
+            _FETCH_SESSION: "INVALID_SESSION_ID INVALID_AUTH_HEADER",
             _FETCH_DENIED: (
                 "INSUFFICIENT_ACCESS API_DISABLED_FOR_ORG API_CURRENTLY_DISABLED FUNCTIONALITY_NOT_ENABLED "
                 "FEATURENOTENABLED"
@@ -200,7 +201,7 @@ RECORDS = SETTINGS._replace(
             FETCH_NO_VERSION: "UNSUPPORTED_API_VERSION",
         }
     ),
-    by_status={**SETTINGS.by_status, 403: _FETCH_DENIED, 410: FETCH_NO_VERSION},
+    by_status={**SETTINGS.by_status, 401: _FETCH_SESSION, 403: _FETCH_DENIED, 410: FETCH_NO_VERSION},
 )
 """Rules of queries, describe calls and query jobs, none of which changes the org."""
 
