@@ -251,7 +251,7 @@ def remaining_time(headroom: Headroom, error: SalesforceStreamError) -> tuple[st
 def hours_text(time: timedelta) -> str:
     """Return a time in hours, or in minutes below two hours."""
     hours = time.total_seconds() / 3600
-    return f"{hours:.0f} hours" if hours >= 2 else f"{time.total_seconds() / 60:.0f} minutes"
+    return f"{hours:.0f} hours" if hours >= 2 else f"{hours * 60:.0f} min"
 
 
 def minute(time: datetime) -> str:

@@ -110,7 +110,7 @@ def test_the_drain_continues_as_a_user_answered(
     [question] = lost.questions
     assert lost.operator.topic in question["subject"]
     assert "Salesforce keeps an event for 72 hours" in question["body"]
-    assert "At most the events of 0 minutes are lost" in question["body"]
+    assert "At most the events of 0 min are lost" in question["body"]
     assert question["options"] == ["earliest", "latest"]
     assert "waits for an answer in" in caplog.text
     assert lost.org.client_secret not in f"{question}{caplog.text}"

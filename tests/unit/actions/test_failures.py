@@ -94,7 +94,7 @@ def test_error_without_a_remedy_has_the_default_remedy_of_its_class() -> None:
     [
         ("/event/Order__e", 72, 2, "70 hours, until 2026-11-23 10:00 UTC (proven): events until 2026-11-20 10:00"),
         ("/topic/Orders", None, 2, "22 hours, until 2026-11-21 10:00 UTC (proven): events until 2026-11-20 10:00"),
-        ("/event/Order__e", 72, 71, "60 minutes, until 2026-11-20 13:00 UTC"),
+        ("/event/Order__e", 72, 71, "60 min, until 2026-11-20 13:00 UTC"),
         (
             "/event/Order__e",
             72,
