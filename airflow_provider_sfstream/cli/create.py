@@ -29,7 +29,9 @@ def _option(text: str, *names: str, **settings: Any) -> Any:
 class InitOptions:
     """Answers in advance; ``None`` is a question."""
 
-    topic: Annotated[str | None, typer.Argument(help="A topic, such as /event/Order__e.", show_default=False)] = None
+    topic: Annotated[str | None, typer.Argument(help="A topic, for example /event/Order__e.", show_default=False)] = (
+        None
+    )
     dag_folder: Annotated[str | None, _option("Folder of the DAG files; default: Airflow's dags_folder.")] = None
     schedule: Annotated[str | None, _option("Cron expression, in UTC; default: every 15 minutes.")] = None
     landing_url: Annotated[
@@ -50,7 +52,7 @@ class InitOptions:
 
     @property
     def can_ask(self) -> bool:
-        """Whether questions can be answered here."""
+        """Return whether questions can be answered here."""
         return not self.yes and sys.stdin.isatty()
 
     def answer(self, name: str, question: str, default: Any = None) -> Any:
@@ -86,7 +88,7 @@ def init(names: InitOptions) -> None:
     from airflow_provider_sfstream.cli import new_stream as new
     from airflow_provider_sfstream.salesforce.topics import Topic
 
-    topic = Topic.parse(names.answer("topic", "Topic, such as /event/Order__e"))
+    topic = Topic.parse(names.answer("topic", "Topic, for example /event/Order__e"))
     paths = new.missing_dag_files(topic, names.answer("dag_folder", "DAG folder", new.DEFAULT_DAG_FOLDER))
     schedule = new.checked_schedule(names.answer("schedule", "Schedule (cron, UTC)", "*/15 * * * *"))
     landing_url = new.checked_url("landing", names.answer("landing_url", "URL of the landing", new.DEFAULT_LANDING_URL))
@@ -145,7 +147,7 @@ def _extra(names: InitOptions, conn_id: str) -> str | None:
     if not names.answer("store_connection", question, True):
         return None
     fields = {
-        "login_url": names.answer("login_url", "Login URL, such as https://mycompany.my.salesforce.com"),
+        "login_url": names.answer("login_url", "Login URL, for example https://mycompany.my.salesforce.com"),
         "consumer_key": names.answer("consumer_key", "Consumer key of the external client app"),
         "consumer_secret": names.consumer_secret(),
         "pubsub_endpoint": names.pubsub_endpoint,

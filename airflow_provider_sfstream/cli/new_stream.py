@@ -26,7 +26,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def missing_dag_files(topic: Topic, dag_folder: str) -> list[Path]:
-    """Return the DAG files to write, each with the name of its DAG: that of the topic, such as
+    """Return the DAG files to write, each with the name of its DAG: that of the topic, like
     ``sfstream_event_Order__e``, and that of the watchdog unless there is one.
 
     :raises InvalidUseError: if the topic's DAG or its file exists, or the folder cannot be written.
@@ -57,7 +57,7 @@ def checked_schedule(schedule: str) -> str:
     from croniter import croniter
 
     if not croniter.is_valid(schedule):
-        raise InvalidUseError(f"{schedule!r} is not a cron expression such as */15 * * * *. Nothing was changed.")
+        raise InvalidUseError(f"{schedule!r} is not a cron expression like */15 * * * *. Nothing was changed.")
     return schedule
 
 

@@ -27,7 +27,11 @@ def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:
     since = datetime.fromisoformat(run["queued_at"] or run["run_after"])
     late = [uri for uri, contact in contacts.items() if contact is None or contact < since]
     if contacts and not late:
-        log.info("Run %s of %s missed its deadline, but a later drain of each stream succeeded.", run_id, dag_id)
+        log.info(
+            "Run %s of %s missed its deadline, but Salesforce has answered a drain of each stream since.",
+            run_id,
+            dag_id,
+        )
         return None
     streams = [f"{uri} (last response of Salesforce: {contacts[uri] or 'none'})" for uri in late]
     parts = {

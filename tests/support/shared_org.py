@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.localorg import LocalOrg, reset_org
+from tests.support.tasks import set_connection
 
 _numbers = itertools.count(1)
 
@@ -75,6 +77,14 @@ def org(request: pytest.FixtureRequest) -> Iterator[SharedOrg]:
     shared.begin_test()
     yield shared
     shared.end_test()
+
+
+@pytest.fixture(autouse=True)
+def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the connections of the org and of a replay store, for each test of a file that imports this fixture."""
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    org.knobs(keepalive_seconds=0.2)
 
 
 OWN_ORG = pytest.mark.parametrize("org", ["own"], indirect=True, ids=["own org"])

@@ -109,7 +109,7 @@ class DrainConfig:
 
     @property
     def policy(self) -> OnInvalidReplay | None:
-        """``on_invalid_replay`` of the drain itself, which asks nobody."""
+        """``on_invalid_replay`` of the drain itself, which asks no question."""
         return "fail" if self.on_invalid_replay == "ask" else self.on_invalid_replay
 
     @property
@@ -147,7 +147,7 @@ class DrainConfig:
         return str(self.reuse) == "True"
 
     def _check_ask(self) -> None:
-        """Refuse a question that nobody could answer."""
+        """Refuse ``"ask"`` where a task cannot wait for an answer."""
         if self.managed_subscription is not None:
             raise ConfigurationError(
                 'on_invalid_replay="ask" cannot be combined with managed_subscription: Salesforce stores its position. '

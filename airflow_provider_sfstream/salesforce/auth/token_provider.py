@@ -80,7 +80,7 @@ class OAuthTokenProvider:
                 raise self._timeout_error() from None
 
     async def atoken(self) -> AccessToken:
-        """Do what :meth:`token` does, without blocking the event loop."""
+        """Return a token as :meth:`token` does, without blocking the event loop."""
         while True:
             login, is_owner = self._join()
             if is_owner:

@@ -202,7 +202,7 @@ def test_dags_of_answers_on_a_terminal_run(org: SharedOrg, tmp_path: Path) -> No
     sweep = SecretSweep({"consumer secret": org.client_secret})
     with sweep.command_lines():
         terminal = Terminal([str(bin_folder / "sfstream"), "init", *endpoint], environment, tmp_path)
-        terminal.answer("Topic, such as /event/Order__e: ", org.topic)
+        terminal.answer("Topic, for example /event/Order__e: ", org.topic)
         terminal.answer(f"DAG folder [{home}/dags]: ", "")
         terminal.answer("Schedule (cron, UTC) [*/15 * * * *]: ", "0 * * * *")
         terminal.answer(f"URL of the landing [{home}/sfstream/landing]: ", "lake/landing")
@@ -210,7 +210,7 @@ def test_dags_of_answers_on_a_terminal_run(org: SharedOrg, tmp_path: Path) -> No
         terminal.answer(f"URL of the tables [{tmp_path}/lake/tables]: ", "")
         terminal.answer("Airflow connection of the org [salesforce_default]: ", "")
         terminal.answer("Store a new one in Airflow's database? [Y/n]: ", "y")
-        terminal.answer("Login URL, such as https://mycompany.my.salesforce.com: ", str(org.info["instance_url"]))
+        terminal.answer("Login URL, for example https://mycompany.my.salesforce.com: ", str(org.info["instance_url"]))
         terminal.answer("Consumer key of the external client app: ", org.client_id)
         terminal.answer("Consumer secret (not shown):", org.client_secret, is_hidden=True)
         terminal.answer("Log in and test the topic first? [Y/n]: ", "")

@@ -19,10 +19,10 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Gap, Stream
 from tests.support.airflow_names import TaskAwaitingInput, TaskDeferred
-from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection
+from tests.support.shared_org import OWN_ORG, SharedOrg, connections, org, shared_org
+from tests.support.tasks import context_for
 
-__all__ = ["org", "shared_org"]
+__all__ = ["connections", "org", "shared_org"]
 
 HOUR = 3600
 LATER = 2
@@ -72,13 +72,6 @@ def answer(choice: str = "earliest", reason: str = "known") -> dict[str, Any]:
     user = {"id": "7", "name": "ada"}
     when = {"responded_at": datetime(2026, 11, 20, 3, tzinfo=UTC), "timedout": False}
     return {"chosen_options": [choice], "params_input": {"reason": reason}, "responded_by_user": user, **when}
-
-
-@pytest.fixture(autouse=True)
-def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
-    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
-    org.knobs(keepalive_seconds=0.2)
 
 
 @pytest.fixture

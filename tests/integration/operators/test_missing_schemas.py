@@ -16,20 +16,13 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnav
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.streams.drain.schemas import NAMELESS
-from tests.support.shared_org import SharedOrg, org, shared_org
+from tests.support.shared_org import SharedOrg, connections, org, shared_org
 from tests.support.tasks import context_for, set_connection
 
-__all__ = ["org", "shared_org"]
+__all__ = ["connections", "org", "shared_org"]
 
 Land = Callable[..., tuple[Manifest, list[dict[str, Any]]]]
 DOWN = {"code": "", "status": "UNAVAILABLE", "message": "down"}
-
-
-@pytest.fixture(autouse=True)
-def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
-    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
-    org.knobs(keepalive_seconds=0.2)
 
 
 @pytest.fixture

@@ -24,22 +24,15 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.lost_positions import listed_losses
 from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
-from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
+from tests.support.shared_org import OWN_ORG, SharedOrg, connections, org, shared_org
 from tests.support.tasks import context_for, error_text, set_connection
 
-__all__ = ["org", "shared_org"]
+__all__ = ["connections", "org", "shared_org"]
 
 GENERIC = "/u/notifications/Orders"
 HOUR = 3600
 
 Drain = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(autouse=True)
-def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
-    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
-    org.knobs(keepalive_seconds=0.2)
 
 
 @pytest.fixture
