@@ -46,6 +46,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ and memory_has_room():
     os.environ.setdefault("TMPDIR", str(MEMORY))  # inherited by the workers and by processes that tests start
     tempfile.tempdir = None  # tempfile caches the folder: make it read TMPDIR again
 
+BEFORE_THE_NEXT_HOUR = ("tests/system/test_backfill", "tests/system/test_hourly.py", "tests/system/test_push_topic.py")
+"""Path prefixes of tests of hourly DAGs. The hour of these DAGs ends 45 minutes after their Airflow has started.
+The tests must end before it, so they run first of those that share this Airflow."""
+
 SHARED_WORKER = {
     "tests/system/deployment/": "the services of the compose file, which need the memory of several Airflows",
     "tests/system/test_lineage.py": "an Airflow of its own",
@@ -119,7 +123,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolderOrFi
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest scopes first and the many short files last, so that all workers stay busy until the end."""
-    folders = [*SHARED_WORKER, *ALONE, "tests/integration/", "localorg/tests/integration/"]
+    folders = [*BEFORE_THE_NEXT_HOUR, *SHARED_WORKER, *ALONE, "tests/integration/", "localorg/tests/integration/"]
 
     def place(item: pytest.Item) -> int:
         return next((n for n, folder in enumerate(folders) if item.nodeid.startswith(folder)), len(folders))

@@ -129,7 +129,7 @@ def own_airflow(
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
             # The last hour of the hourly DAGs ended 15 minutes ago, longer than their grace period. The next one ends
-            # after the tests.
+            # in 45 minutes, after their tests, which run first (conftest.py).
             "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute - 15) % 60),
             # Each test unpauses its own DAGs. DAGs that a topic starts would otherwise run on the events of every test.
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
