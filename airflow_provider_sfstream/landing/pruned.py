@@ -27,6 +27,8 @@ class PrunedWindows:
     """Pruned windows of a stream: their number over all prunes, and the time and the run that removed the last of them.
 
     Every one was finished before ``finished_before``. The removal of those in ``removing`` may not be complete.
+    ``published_until`` is an upper bound of the time at which the events of removed live windows were published;
+    ``None`` if these had none.
     """
 
     stream: Stream
@@ -35,6 +37,7 @@ class PrunedWindows:
     pruned_by: str
     windows: int
     removing: tuple[str, ...] = ()
+    published_until: datetime | None = None
 
     def __str__(self) -> str:
         return (

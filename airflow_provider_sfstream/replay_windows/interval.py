@@ -38,6 +38,7 @@ from airflow_provider_sfstream.replay_windows.interval_plan import (
     may_count_in,
     plan_interval,
     stream_order,
+    with_proven_coverage,
 )
 from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER, LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
@@ -256,7 +257,9 @@ class _IntervalSearch:
         windows = self.store.windows_overlapping(stream, interval.start - _SEARCH_MARGIN, interval.end + _SEARCH_MARGIN)
         before = self.store.window_before(stream, interval.start)
         found = self.landed.with_continued((*([before] if before else []), *windows))
-        return [_without_future_coverage(window, self.now()) for window in found]
+        pruned = read_pruned(self.catalog.landing, stream)  # after the windows, because it is written before a removal
+        published_until = None if pruned is None else pruned.published_until
+        return [with_proven_coverage(window, self.now() + CLOCKS_DIFFER, published_until) for window in found]
 
     def _server_now(self) -> datetime:
         """Return a lower bound of Salesforce's time now; the worker's time if it cannot be measured."""
@@ -312,9 +315,3 @@ class _IntervalSearch:
             f"can no longer be read: Salesforce retains its events for {hours:.0f} hours, or the stream was reset. "
             'Nothing is recorded for this run. To read the other events, set on_expired="partial": it records the gap.'
         )
-
-
-def _without_future_coverage(window: ReplayWindow, now: datetime) -> ReplayWindow:
-    """Return ``window`` without the end of a covered span that is in the future: the recording clock was fast."""
-    is_ahead = window.covered_until is not None and window.covered_until > now + CLOCKS_DIFFER
-    return replace(window, covered_until=None, contact_at=None) if is_ahead else window

@@ -183,6 +183,19 @@ def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[S
     return next(span.end for span in covered if span.start <= last.start and last.end <= span.end)
 
 
+def with_proven_coverage(window: ReplayWindow, latest: datetime, pruned_until: datetime | None) -> ReplayWindow:
+    """Return ``window`` without coverage that it cannot have.
+
+    This is the end of a span after ``latest``: the clock that recorded it was fast. A live window may also cover a time
+    only together with those before it; if some were pruned, their events were published until ``pruned_until``.
+    """
+    if window.covered_until is not None and window.covered_until > latest:
+        window = replace(window, covered_until=None, contact_at=None)
+    if window.kind == "live" and window.covered_from is not None and pruned_until is not None:
+        window = replace(window, covered_from=max(window.covered_from, pruned_until))
+    return window
+
+
 def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
     """Return the spans of ``interval`` that can no longer be read. A gap lasts until a window continues after it.
 

@@ -40,6 +40,7 @@ class OldWindow:
     event_count: int
     first_event_time: datetime | None
     last_event_time: datetime | None
+    contact_at: datetime | None
     bytes: int
 
     @classmethod
@@ -53,6 +54,7 @@ class OldWindow:
             event_count=window.event_count,
             first_event_time=window.first_event_time,
             last_event_time=window.last_event_time,
+            contact_at=window.contact_at,
             bytes=sum(file.bytes for file in manifest.files),
         )
 
@@ -216,15 +218,20 @@ def _announce_and_remove(
 ) -> None:
     remaining = iter(windows)
     while batch := list(islice(remaining, AT_ONCE)):
-        earlier = read_pruned(catalog.landing, stream)
+        earlier, pruned_at = read_pruned(catalog.landing, stream), now()
         finished_before = batch[-1].finished_at + datetime.resolution
+        live = (window for window in batch if window.kind == "live" and window.event_count)
+        last_times = [min(window.contact_at or window.finished_at, pruned_at) for window in live]
+        if earlier is not None and earlier.published_until is not None:
+            last_times.append(earlier.published_until)
         announced = PrunedWindows(
             stream=stream,
             finished_before=finished_before if earlier is None else max(finished_before, earlier.finished_before),
-            pruned_at=now(),
+            pruned_at=pruned_at,
             pruned_by=pruned_by,
             windows=len(batch) + (0 if earlier is None else earlier.windows),
             removing=tuple(window.window_id for window in batch),
+            published_until=max(last_times, default=None),
         )
         write_pruned(catalog.landing, announced)
         _remove(announced, store, catalog)

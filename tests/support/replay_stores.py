@@ -121,7 +121,7 @@ class StoreUnderTest:
             gap=gap,
             covered_from=covered_from,
             covered_until=covered_until,
-            contact_at=covered_until,
+            contact_at=None if covered_until is None else max(covered_until, last or covered_until),
             counts_from=covered_from if counted else None,
         )
         finished_at = max(time for time in (run.run_after, last, covered_until) if time) + timedelta(seconds=30)

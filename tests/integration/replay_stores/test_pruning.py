@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -252,6 +252,33 @@ def test_backfill_of_pruned_hours_raises_an_error_about_pruning(either: StoreUnd
     with pytest.raises(ReplayIdLostError, match="is not landed"):
         backfill(3, Span(day(2.5), day(4.5)))
     assert backfill(4, Span(day(4.25), day(4.5))) == [windows.live[4].window_id]
+
+
+def test_a_window_covers_no_time_whose_events_were_pruned_with_the_window_before_it(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=3)
+    stream = windows.stream
+    # This drain stopped before the end of the stream. The next one reads the rest, and confirms the end.
+    windows.live.append(windows.land(3, covered=(3 * DAY, 3 * DAY)))
+    windows.live.append(windows.land(4, events=(3.91 * DAY, 4.9 * DAY), covered=(3 * DAY, 5 * DAY)))
+    windows.live += [windows.land(5), windows.land(6)]
+    source = ScriptedSource([], began=day(8))
+
+    def backfill(number: int, begin: float, end: float) -> list[str]:
+        outcome = drain_interval(
+            LandedStream(stream, either.catalog, either.store),
+            IntervalRequest(run_at(number), Span(day(begin), day(end)), True, DrainLimits(idle_timeout=1)),
+            open_source=lambda: nullcontext(source),
+            now=lambda: day(8),
+        )
+        return [window.manifest.window.window_id for window in outcome.windows]
+
+    assert windows.live[3].window_id in backfill(1, 3.25, 3.5)
+    windows.prune(today=8.05)
+    assert windows.recorded() == windows.live[4:]
+
+    with pytest.raises(ReplayIdLostError, match="is not landed"):
+        backfill(2, 3.25, 3.5)
+    assert backfill(3, 3.9, 4.5) == [windows.live[4].window_id]
 
 
 def test_minimum_age_below_four_days_is_refused(either: StoreUnderTest) -> None:
