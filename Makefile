@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all test-exhaustive fuzz test-random test-pythons test-airflows live-check mutants lint format docs reference bench proto clean
+.PHONY: demo up env test test-all test-exhaustive fuzz test-random test-pythons test-airflows test-installs live-check mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -69,6 +69,9 @@ test-airflows: $(INSTALLED)  ## the suites that touch Airflow, and one system te
 	@$(BIN)/python scripts/airflows.py
 
 OPTIONS ?=
+test-installs: $(INSTALLED)  ## the wheel with each extra beside Airflow's published constraints; OPTIONS='--constraints FOLDER 3.3.2'
+	@$(BIN)/python scripts/installs.py $(OPTIONS)
+
 live-check: $(INSTALLED)  ## holds the local org against the org of AIRFLOW_CONN_SALESFORCE_LIVE; OPTIONS=--quick and others
 	@AIRFLOW_HOME=$(CURDIR)/build/live-check/airflow $(BIN)/python -m live_check $(OPTIONS)
 
@@ -87,7 +90,7 @@ $(INSTALLED): pyproject.toml localorg/pyproject.toml constraints.txt
 	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "Java 17 or newer is needed by Spark" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --editable localorg --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --editable localorg --group dev
 	@touch $@
 
 clean:

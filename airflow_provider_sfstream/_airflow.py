@@ -50,6 +50,7 @@ __all__ = [
     "AirflowOptionalProviderFeatureException",
     "AirflowSkipException",
     "AirflowTaskTimeout",
+    "MissingExtraError",
     "TaskDeferralTimeout",
     "authorized_connections",
     "await_answer",
@@ -71,6 +72,10 @@ __all__ = [
     "use_database",
     "variable_keys",
 ]
+
+
+class MissingExtraError(ConfigurationError, AirflowOptionalProviderFeatureException):
+    """A module is missing that an extra of this distribution installs."""
 
 
 def require_shared_streams() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def read_windows(
     converts integer columns with nulls to floats. Columns are those of the event log (docs/reference/formats.md):
     the envelope (``_replay_id``, ``_event_time``, ...), the event's own fields with their types, ``event_date`` and
     ``window_id``. Rows are in the order of the windows. An event of several windows is returned once. Events that
-    cannot be decoded are in the table ``_quarantine`` with the reason.
+    cannot be decoded are in the table ``_quarantine`` with the reason. Needs the extra ``tables``.
 
     :param windows: the XCom result of a drain, a manifest URL (see :func:`manifest_urls`), or a list of these. The
         result of an interval also limits the event times.
@@ -46,6 +47,7 @@ def read_windows(
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
     """
+    require_extra("tables")
     from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.job import tables_in_memory
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine

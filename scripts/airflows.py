@@ -40,7 +40,9 @@ def environment(version: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--constraint", versions]
         subprocess.run([*pip[:5], "--upgrade", "pip>=25.1"], check=True)
-        subprocess.run([*pip, "--editable", ".", "--editable", "localorg", "--group", "dev"], cwd=ROOT, check=True)
+        subprocess.run(
+            [*pip, "--editable", ".[spark,streaming]", "--editable", "localorg", "--group", "dev"], cwd=ROOT, check=True
+        )
         done.touch()
     return python.parent
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.extras import require_extra
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
@@ -78,6 +79,7 @@ class ObjectStorageFiles:
     def table_location(self, url: str) -> TableLocation:
         """Return a folder for delta-rs. It reads S3 with the credentials of the Airflow connection, other storage with
         those of the worker's environment."""
+        require_extra("tables")
         from airflow_provider_sfstream.landing.storage import is_local
         from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
@@ -129,6 +131,7 @@ def newest_version(table: ObjectStoragePath) -> TableVersion:
 
     :raises ConfigurationError: if its files alone do not determine its rows.
     """
+    require_extra("tables")
     from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
     from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 

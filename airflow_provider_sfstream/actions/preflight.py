@@ -148,7 +148,7 @@ def _spark(conn_id: str) -> str:
         connection = None
     binary = (connection and connection.extra_dejson.get("spark-binary")) or "spark-submit"
     if shutil.which(binary) is None:
-        raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'pyspark', or Spark.")
+        raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'spark', or Spark.")
     if connection is None:
         return f"the connection does not exist, so {binary} runs jobs on the worker, with master local[*]"
     master = urlsplit(connection.host or "")

@@ -7,7 +7,9 @@ from datetime import timedelta
 from airflow.sdk import Asset, AssetWatcher
 
 from airflow_provider_sfstream._airflow import require_shared_streams
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.topics import Topic
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 
@@ -66,5 +68,7 @@ def salesforce_topic_asset(
         max_wait=max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait,
         min_interval=min_interval.total_seconds() if isinstance(min_interval, timedelta) else min_interval,
     )
+    if Topic.parse(topic, api).api == "streaming":
+        require_extra("streaming")
     trigger = SalesforceEventTrigger(**uri.watch_arguments())
     return Asset(str(uri), watchers=[AssetWatcher(name=str(uri), trigger=trigger)])

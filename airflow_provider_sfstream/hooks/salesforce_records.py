@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 
 if TYPE_CHECKING:
@@ -25,16 +26,12 @@ class SalesforceRecordHook(SalesforceLoginHook):
     def get_conn(self) -> RecordClient:
         """Log in; return a new client, for the caller to close (``with hook.get_conn() as client``).
 
-        :raises ConfigurationError: also if simple-salesforce is not installed.
+        :raises ConfigurationError: also if the extra is not installed.
         :raises AuthenticationError: if the login failed.
         """
-        try:
-            from airflow_provider_sfstream.salesforce.rest.records import RecordClient
-        except ImportError as error:
-            raise ConfigurationError(
-                f"Fetching records needs {error.name or 'simple-salesforce'}, which is not installed. Install "
-                "airflow-provider-sfstream[salesforce] on the workers. Nothing was contacted."
-            ) from error
+        require_extra("salesforce")
+        from airflow_provider_sfstream.salesforce.rest.records import RecordClient
+
         return self._rest_client(RecordClient)
 
     def test_connection(self) -> tuple[bool, str]:

@@ -32,7 +32,7 @@ _TOPIC_ERRORS = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, Re
 class SalesforceStreamingHook(SalesforceEventHook):
     """Subscribe to Salesforce events through the Streaming API: PushTopics, generic, platform and change events.
 
-    Needs API version 37.0 or above.
+    Needs the extra ``streaming``, and API version 37.0 or above.
 
     :param salesforce_conn_id: the Airflow connection.
     """

@@ -64,7 +64,8 @@ class DrainReplayWindowOperator(DrainOperator):
     :param landing_url: folder of the windows, a URL of Airflow's object storage. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :param api: API of the stream: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API if it has the topic;
-        PushTopics and generic events are only on the Streaming API. Each API has a stream and position of its own.
+        PushTopics and generic events are only on the Streaming API, which needs the extra ``streaming``. Each API
+        has a stream and position of its own.
     :param subscription: name of this consumer of the topic. Two DAGs that each need every event use two names.
         (templated)
     :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce stores:

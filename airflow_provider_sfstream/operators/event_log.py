@@ -18,9 +18,9 @@ class EventLogOperator(EventLogJobOperator, EmbeddedWindowsOperator):
     The alternative on Spark is :class:`SparkSubmitEventLogOperator`.
 
     The same functions write the same tables, one row group after another: columns, quarantine, metrics and the effect
-    of a retry are the same, and each operator can continue the other's tables. It needs neither Java nor pyspark. One
-    million change events of a hundred columns needed 389 MiB of memory in addition to the worker's. Landed files are
-    copied to the worker's temporary folder.
+    of a retry are the same, and each operator can continue the other's tables. It needs the extra ``tables``, and
+    neither Java nor pyspark. One million change events of a hundred columns needed 389 MiB of memory in addition to the
+    worker's. Landed files are copied to the worker's temporary folder.
 
     The XCom result is the job's metrics, as of that operator; ``application_id`` is empty.
 

@@ -11,6 +11,7 @@ from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.salesforce.allocations import PUBLISHED_EVENTS
 from airflow_provider_sfstream.salesforce.topics import Topic
@@ -51,7 +52,8 @@ class PublishEventsOperator(RetriedOperator):
     :param rows: the rows, a list of dicts. They are in XCom and in the task's rendered fields: use ``table`` for large
         or confidential data. Exactly one of ``rows``, ``windows`` and ``table`` is required. (templated)
     :param windows: or the events of landed windows: results of drains or manifest URLs, as for ``EventLogOperator``.
-        ``CreatedDate`` and ``CreatedById`` are those of the publication. (templated)
+        ``CreatedDate`` and ``CreatedById`` are those of the publication. Needs the extra ``tables``, like ``table``.
+        (templated)
     :param table: or the URL of a Delta table, or of Parquet files. All its rows are published, file by file in the
         order of their names; columns that begin with ``_`` are omitted. Without ``key``, a retry reads the version of
         the first try. (templated)
@@ -105,6 +107,8 @@ class PublishEventsOperator(RetriedOperator):
     ) -> None:
         if [rows, windows, table].count(None) != 2:
             raise ConfigurationError("Set exactly one of rows, windows and table. Nothing was published.")
+        if rows is None:
+            require_extra("tables")
         check_choice("on_failure", on_failure, ("fail", "continue"))
         if not is_template(on_unknown_outcome):
             check_choice("on_unknown_outcome", on_unknown_outcome, _OUTCOMES)

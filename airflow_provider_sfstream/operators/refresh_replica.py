@@ -17,7 +17,8 @@ class RefreshReplicaOperator(RefreshJobOperator, EmbeddedJobOperator):
 
     The alternative on Spark is :class:`SparkSubmitRefreshReplicaOperator`. The same functions merge, one file group
     after another: scopes, results, reports and the effect of a retry are the same, and each operator can continue the
-    other's tables. It needs neither Java nor pyspark.
+    other's tables. It needs the extras ``salesforce`` and ``tables``, and neither Java nor
+    pyspark.
 
     One job at a time may write below one ``output_url``, the one that applies events included (``max_active_runs=1``,
     or a pool of one slot for all DAGs that share it). A retry fetches everything again.

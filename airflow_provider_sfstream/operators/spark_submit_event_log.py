@@ -8,7 +8,7 @@ from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink
 
 
 class SparkSubmitEventLogOperator(EventLogJobOperator, SparkJobOperator):
-    """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed.
+    """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed. It needs the extra ``spark``.
 
     XCom has only manifest URLs, never events. The job is idempotent by window: a retry, a clear or overlapping windows
     change nothing. Tables are Delta tables: jobs of different streams can write to one table concurrently; of two

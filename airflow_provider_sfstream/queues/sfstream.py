@@ -6,17 +6,13 @@ from typing import Any
 
 from airflow.triggers.base import BaseEventTrigger
 
-from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException, require_shared_streams
+from airflow_provider_sfstream._airflow import require_shared_streams
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
-try:
-    from airflow.providers.common.messaging.providers.base_provider import BaseMessageQueueProvider
-except ImportError as error:
-    raise AirflowOptionalProviderFeatureException(
-        "MessageQueueTrigger needs apache-airflow-providers-common-messaging: "
-        "pip install 'airflow-provider-sfstream[messaging]'"
-    ) from error
+require_extra("messaging")
+from airflow.providers.common.messaging.providers.base_provider import BaseMessageQueueProvider  # noqa: E402
 
 
 class SfstreamMessageQueueProvider(BaseMessageQueueProvider):  # type: ignore[misc]

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.actions.retries import RetriedOperator
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SessionExpiredError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
 from airflow_provider_sfstream.monitoring.links import StreamLink
@@ -122,8 +123,8 @@ class SalesforceEventSensor(RetriedOperator, BaseSensorOperator):
         self._event_hook: EventHook | None = None
         if replay_store is not None:
             check_choice("replay_store", replay_store, POSITION_STORES)
-        if "{{" not in topic:
-            Topic.parse(topic, api)
+        if "{{" not in topic and Topic.parse(topic, api).api == "streaming":
+            require_extra("streaming")
         if "{{" not in start_from:
             self._check_start_from()
 

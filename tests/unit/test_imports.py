@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from scripts.installs import IMPORT_PUBLIC_MODULES, missing_extras
+
 PROGRAM = """
 import json, os, sys, traceback
 import airflow.sdk
@@ -109,12 +111,44 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
 }
 """Checks by name: code to run before, code to check, and modules that it must not import."""
 
-MISSING_MESSAGING = """
-from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException
-try:
-    import airflow_provider_sfstream.queues.sfstream
-except AirflowOptionalProviderFeatureException as error:
-    result = str(error)
+WITHOUT: dict[str, tuple[str, set[str], str]] = {
+    "messaging": ("airflow.providers.common.messaging.providers.base_provider", {"messaging"}, ""),
+    "salesforce": ("simple_salesforce", {"salesforce"}, ""),
+    "spark": ("airflow.providers.apache.spark pandas py4j pyspark", {"spark"}, ""),
+    "streaming": (
+        "aiosfstream aiocometd aiohttp",
+        {"streaming"},
+        """
+        drain.DrainReplayWindowOperator(task_id="drain", topic="/topic/Orders", landing_url="/lake")
+        drain.DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", api="streaming")
+        sensor.SalesforceEventSensor(task_id="wait", topic="/u/Orders")
+        asset.salesforce_topic_asset("/topic/Orders")
+        """,
+    ),
+    "tables": (
+        "arro3 deltalake numpy",
+        {"spark", "tables"},
+        """
+        publish.PublishEventsOperator(task_id="publish", topic="/event/Order__e", results_url="/lake", table="/lake/t")
+        windows.read_windows([])
+        ObjectStorageFiles(None).table_location("/lake")
+        newest_version(None)
+        """,
+    ),
+}
+"""By missing extra: its modules, the extras that public modules then name, and calls that name the missing one."""
+CALLS = """
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles, newest_version
+from airflow_provider_sfstream.assets import salesforce_stream as asset
+from airflow_provider_sfstream.operators import drain_replay_window as drain, publish_events as publish
+from airflow_provider_sfstream.sensors import salesforce_event as sensor
+from airflow_provider_sfstream import windows
+for call in filter(None, map(str.strip, CALLS.splitlines())):
+    try:
+        exec(call)
+        result[call] = "no error"
+    except package.exceptions.ConfigurationError as error:
+        result[call] = str(error)
 """
 MISSING_OPENLINEAGE = """
 import sys
@@ -141,8 +175,9 @@ Seen = dict[str, dict[str, Any]]
 def seen() -> Seen:
     """Return the modules that each check imported, and its ``result``."""
     checks: dict[str, tuple[str, str, dict[str, str]]] = {name: (*check[:2], {}) for name, check in LIGHT.items()}
-    provider = "airflow.providers.common.messaging.providers.base_provider"
-    checks["without messaging"] = (f"import sys; sys.modules[{provider!r}] = None", MISSING_MESSAGING, {})
+    for extra, (modules, _, calls) in WITHOUT.items():
+        blocked = f"import sys; sys.modules.update(dict.fromkeys({modules.split()!r}))"
+        checks[f"without {extra}"] = (blocked, f"{IMPORT_PUBLIC_MODULES}\nCALLS = {calls!r}\n{CALLS}", {})
     checks["without openlineage"] = ("", MISSING_OPENLINEAGE, {})
     for configured in ("True", "False"):
         checks[f"deferrable {configured}"] = ("", DEFERRABLE, {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured})
@@ -166,8 +201,14 @@ def test_slow_modules_are_not_imported(seen: Seen, name: str) -> None:
     assert LIGHT[name][2] & loaded == set()
 
 
-def test_missing_messaging_provider_is_reported_with_the_extra_to_install(seen: Seen) -> None:
-    assert "airflow-provider-sfstream[messaging]" in (seen["without messaging"]["result"] or "imported")
+@pytest.mark.parametrize("extra", WITHOUT)
+def test_public_modules_and_calls_without_an_extra_name_it_or_work(seen: Seen, extra: str) -> None:
+    _, named, calls = WITHOUT[extra]
+    errors = seen[f"without {extra}"].get("result")
+    assert errors is not None, seen[f"without {extra}"].get("error")
+    assert missing_extras(errors) == named
+    in_calls = {call: errors[call] for call in map(str.strip, calls.splitlines()) if call}
+    assert not in_calls or missing_extras(in_calls) == {extra}
 
 
 def test_missing_openlineage_provider_disables_lineage_without_an_error(seen: Seen) -> None:

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.actions.arguments import is_template, start_from_
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.event_topics import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
@@ -158,6 +159,8 @@ class DrainConfig:
     def _check_api(self) -> None:
         """Refuse arguments that the API of the topic does not support."""
         is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
+        if is_streaming:
+            require_extra("streaming")
         if self.wait_for_confirmation and is_streaming:
             remedy = "remove it, and drain often enough that no event expires"
             if is_on_pubsub(self.topic):

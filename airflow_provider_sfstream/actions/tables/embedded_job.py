@@ -11,12 +11,15 @@ from airflow_provider_sfstream.actions.object_storage_files import ObjectStorage
 from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, WindowsOperator, config_of_run
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.extras import require_extra
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+
+require_extra("tables")
 
 
 class EmbeddedJobOperator(TableJobOperator):

@@ -20,6 +20,7 @@ from airflow_provider_sfstream.actions.tables.replica import read_snapshot, snap
 from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, check_output, hash_key
 from airflow_provider_sfstream.arguments import check_choice, check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 from airflow_provider_sfstream.tables.job_config import Deletes
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.refresh.plan import ComputedFields, RefreshPlan
     from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
     from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+
+require_extra("salesforce")
 
 log = logging.getLogger(__name__)
 

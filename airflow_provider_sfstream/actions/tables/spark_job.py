@@ -14,13 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run, find_connection
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import quoted
@@ -29,6 +28,9 @@ from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobCon
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import BaseOperatorLink, Context
+
+require_extra("spark")
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator  # noqa: E402
 
 _LAST_LINES = 500
 """Lines of the driver's log to store for its error: the cause precedes long traces."""
