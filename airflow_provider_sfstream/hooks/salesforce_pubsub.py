@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceStreamError, TopicNotFoundError
@@ -13,6 +14,7 @@ from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHoo
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+    from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
     from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
     from airflow_provider_sfstream.salesforce.pubsub.publishing import PublishedEvent
 
@@ -67,10 +69,12 @@ class SalesforcePubSubHook(SalesforceEventHook):
         with self.get_conn() as client:
             return client.publish(topic, client.encode(topic, rows))
 
-    def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
+    def test_connection(self, topic: str | None = None, ports: Collection[int] = (7443, 443)) -> tuple[bool, str]:
         """Log in and request a topic from the Pub/Sub API. Return whether that works, and the failed part otherwise.
 
         :param topic: the topic that the user must be able to subscribe to; without it, any response about one suffices.
+        :param ports: if the endpoint has one of these ports and fails, the others are tried; the answer names the one
+            that works.
         """
 
         def test(client: PubSubClient) -> tuple[bool, str]:
@@ -82,12 +86,27 @@ class SalesforcePubSubHook(SalesforceEventHook):
             except (AccessDeniedError, TopicNotFoundError) as error:
                 return (False, f"Topic permission: {error}") if topic else (True, f"{logged_in}.")
             except SalesforceStreamError as error:
-                return False, f"Pub/Sub endpoint: {error}"
+                return False, f"Pub/Sub endpoint: {error}{self._other_port(client.endpoint, ports)}"
             if topic and not info.can_subscribe:
                 return False, f"Topic permission: the user may not subscribe to {topic}. Grant the user read access."
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
 
         return self._run_test(self.get_conn, test)
+
+    def _other_port(self, endpoint: Endpoint, ports: Collection[int]) -> str:
+        """Return the remedy if ``endpoint`` has one of the ports, and the Pub/Sub API answers on another one."""
+        from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+
+        host, _, failed = endpoint.target.rpartition(":")
+        for port in set(ports) - {int(failed)} if int(failed) in ports else ():
+            url = replace(endpoint, target=f"{host}:{port}").url.removeprefix("https://")
+            with (
+                suppress(SalesforceStreamError),
+                PubSubClient(self.token_provider(), **pubsub_arguments(self.settings()) | {"endpoint": url}) as client,
+            ):
+                client.prove_contact(_TOPIC_OF_EVERY_ORG)
+                return f" The Pub/Sub API answers on port {port}: set Pub/Sub API Endpoint (pubsub_endpoint) to {url}."
+        return ""
 
 
 def pubsub_arguments(settings: SalesforceSettings) -> dict[str, Any]:

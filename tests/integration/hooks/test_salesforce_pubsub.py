@@ -33,6 +33,21 @@ def test_failing_pubsub_endpoint_is_named_in_the_message(org: LocalOrg, make_hoo
         assert part in message
 
 
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+def test_port_that_answers_in_place_of_the_configured_one_is_named(
+    org: LocalOrg, make_hook: Callable[..., Any], tls: bool
+) -> None:
+    closed, open_port = free_port(), org.grpc_tls_port if tls else org.grpc_port
+    endpoint = "localhost:{}" if tls else "http://127.0.0.1:{}"
+    extra = (PUBSUB.extra_over_tls(org) if tls else {}) | {"pubsub_endpoint": endpoint.format(closed)}
+    remedy = f"set Pub/Sub API Endpoint (pubsub_endpoint) to {endpoint.format(open_port)}."
+    for ports, is_named in [((closed, open_port), True), ((open_port,), False), ((closed, free_port()), False)]:
+        ok, message = make_hook(**extra).test_connection(PUBSUB.topic, ports)
+        assert not ok
+        assert message.startswith("Pub/Sub endpoint: ")
+        assert (remedy in message) == is_named, message
+
+
 def test_connection_test_passes_for_a_user_without_change_events(org: LocalOrg, make_hook: Callable[..., Any]) -> None:
     PUBSUB.deny(org)
     ok, message = make_hook().test_connection()
