@@ -96,6 +96,12 @@ class IdentityError(AuthenticationError):
     """The access token was issued or accepted, but its user and org cannot be read."""
 
 
+class RefreshTokenSpentError(AuthenticationError):
+    """The login spent the refresh token of the connection, because the app rotates refresh tokens."""
+
+    guide = "reference/connection-fields.md#refresh-token-rotation"
+
+
 class SessionExpiredError(SalesforceStreamError):
     """A token that used to work was refused (expired, revoked, or its session ended)."""
 

@@ -27,7 +27,8 @@ def reset_org(org: LocalOrg) -> None:
     """Reset the faults, settings and managed subscriptions of a shared org after a test; keep its topics and events."""
     org.clear_faults()
     org.reset_knobs()
-    org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
+    flags = {"login_host": False, "rotate_refresh_tokens": False}
+    org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, **flags})
     for managed in org.managed_subscriptions().values():  # an org allows 200 of them
         org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{managed['id']}")
 

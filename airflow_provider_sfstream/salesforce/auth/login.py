@@ -15,6 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     IdentityError,
     LoginUnavailableError,
+    RefreshTokenSpentError,
 )
 from airflow_provider_sfstream.redaction import redacted, remember_secrets
 from airflow_provider_sfstream.salesforce.auth.credentials import (
@@ -51,7 +52,8 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ("expired authorization code", "The JWT's times were refused: correct this machine's clock."),
     (
         "expired access/refresh token",
-        "The refresh token is expired or revoked: log in interactively again and store the new one.",
+        "The refresh token is expired, revoked, or spent by an earlier login (refresh token rotation): log in "
+        "interactively again and store the new one.",
     ),
     (
         "assertion",
@@ -79,6 +81,7 @@ async def log_in(
 
     :param now: seconds since the epoch.
     :param network: settings that decide whether an instance URL without TLS is accepted.
+    :raises RefreshTokenSpentError: if the response has another refresh token. The one of ``credentials`` is spent.
     :raises AuthenticationError: naming host, cause and remedy, never a credential.
     """
     credentials.remember()  # the process may have used many other secrets since their creation
@@ -87,6 +90,16 @@ async def log_in(
     else:
         response = await send(httpx.Request("POST", token_url(credentials), data=_form(credentials, now)))
         document = _token_document(response)
+        if isinstance(credentials, RefreshToken) and (
+            document.get("refresh_token") not in (None, "", credentials.refresh_token)
+        ):
+            raise RefreshTokenSpentError(
+                "The login has spent the refresh token of the connection: the app rotates refresh tokens, and a task "
+                "cannot store the next one in the connection. Events and positions are unchanged. Use client "
+                "credentials or a JWT. Or turn off refresh token rotation, log in interactively and store the new "
+                "token; pause the DAGs until then, because after a second login with a spent token Salesforce revokes "
+                "the current one."
+            )
         value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
         identity = str(document.get("id") or "")
         if not value or not instance_url:

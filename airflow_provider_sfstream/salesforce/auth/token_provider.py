@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 import httpx
 
-from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError
+from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError, RefreshTokenSpentError
 from airflow_provider_sfstream.redaction import quoted_setting
 from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, GivenAccessToken
 from airflow_provider_sfstream.salesforce.auth.login import log_in, token_url
@@ -61,7 +61,7 @@ class OAuthTokenProvider:
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
         self._login: Future[AccessToken] | None = None
-        self._connection_token_refused = False
+        self._unusable: AuthenticationError | None = None  # the reason not to log in with the credentials again
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._credentials!r})"
@@ -97,7 +97,11 @@ class OAuthTokenProvider:
         with self._lock:
             if self._token is not None and self._token.value == token.value:
                 self._token = self._login = None
-                self._connection_token_refused = isinstance(self._credentials, GivenAccessToken)
+                if isinstance(self._credentials, GivenAccessToken):
+                    self._unusable = AuthenticationError(
+                        "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new "
+                        "one in access_token, or use a login flow that can renew its token."
+                    )
 
     def _join(self) -> tuple[Future[AccessToken], bool]:
         """Return the shared login, and whether the caller has to perform it; other callers wait for it."""
@@ -138,11 +142,8 @@ class OAuthTokenProvider:
             raise self._fail(login, error) from None
 
     async def _asend_login(self) -> AccessToken:
-        if self._connection_token_refused:
-            raise AuthenticationError(
-                "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
-                "in access_token, or use a login flow that can renew its token."
-            )
+        if self._unusable:
+            raise type(self._unusable)(*self._unusable.args)
         try:
             async with asyncio.timeout(_LONGEST_LOGIN):
 
@@ -155,6 +156,9 @@ class OAuthTokenProvider:
                         return await aread(response, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN)
 
                 return await log_in(self._credentials, self._now(), send, self._network)
+        except RefreshTokenSpentError as error:
+            self._unusable = error
+            raise
         except TimeoutError:
             raise self._timeout_error() from None
 
@@ -174,7 +178,7 @@ class OAuthTokenProvider:
         if current == self._credentials:
             return False
         log.info("Salesforce refused a login; logging in again with the changed credentials of the connection.")
-        self._credentials, self._connection_token_refused = current, False
+        self._credentials, self._unusable = current, None
         return True
 
     def _timeout_error(self) -> LoginUnavailableError:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
+from sfstream_localorg.login.sessions import RefreshToken
+
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
@@ -44,7 +46,7 @@ class Grant:
         self._audiences = {url.rstrip("/") for url in (*audiences, *_SALESFORCE_LOGIN_HOSTS)}
         self._on_login_host = on_login_host
         self._now = now
-        self.refresh_token: str | None = None
+        self.refresh_token: RefreshToken | None = None
 
     def username(self) -> str:
         """Return the user of the granted session.
@@ -80,7 +82,7 @@ class Grant:
         granted = self._org.sessions.check_refresh_token(token)
         if granted is None or granted.client_id != self._form.get("client_id"):
             raise GrantRefusedError("invalid_grant", "expired access/refresh token")
-        self.refresh_token = token
+        self.refresh_token = granted
         return granted.username
 
     def _jwt_bearer(self) -> str:

@@ -31,13 +31,15 @@ class TokenFaults:
     The next ``fail_next`` requests fail with ``fail_error`` (an OAuth error name, status 400), or with an HTML page and
     status 503 if it is ``None``. The ``empty_next`` requests after them return an empty access token. With
     ``login_host``, every host behaves like ``login.salesforce.com``, which refuses client credentials; hosts named
-    ``login.…`` and ``test.…`` always do. ``requests`` counts the token requests since the start.
+    ``login.…`` and ``test.…`` always do. With ``rotate_refresh_tokens``, each login with a refresh token spends it and
+    returns another one. ``requests`` counts the token requests since the start.
     """
 
     fail_next: int = 0
     fail_error: str | None = None
     empty_next: int = 0
     login_host: bool = False
+    rotate_refresh_tokens: bool = False
     requests: int = 0
 
 
@@ -86,11 +88,15 @@ class _OAuth:
         except GrantRefusedError as refused:
             return _refusal(refused)
         client_id = form.get("client_id") or self._org.client_id
-        token = self._org.sessions.issue(username, client_id=client_id, refresh_token=grant.refresh_token)
+        rotated = None
+        if grant.refresh_token and self._faults.rotate_refresh_tokens:
+            rotated = self._org.sessions.rotate_refresh_token(grant.refresh_token)
+        refresh_token = rotated or (grant.refresh_token.token if grant.refresh_token else None)
+        token = self._org.sessions.issue(username, client_id=client_id, refresh_token=refresh_token)
         session = self._org.sessions.check(token)
         if session is None:  # revoked between the two calls
             return _refusal(GrantRefusedError("invalid_grant", "expired access/refresh token"))
-        answer = self._token_answer(request, session)
+        answer = self._token_answer(request, session) | ({"refresh_token": rotated} if rotated else {})
         if self._faults.empty_next > 0:
             self._faults.empty_next -= 1
             answer["access_token"] = ""

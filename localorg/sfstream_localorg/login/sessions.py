@@ -13,7 +13,7 @@ import string
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sfstream_localorg.identifiers import derived, to_18
@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS session (
     refresh_token TEXT);
 CREATE TABLE IF NOT EXISTS refresh_token (
     token TEXT PRIMARY KEY, username TEXT NOT NULL, client_id TEXT NOT NULL, issued_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS spent_refresh_token (token TEXT PRIMARY KEY, current TEXT NOT NULL);
 """
 
 
@@ -113,12 +114,35 @@ class Sessions:
         return self._live.get(token) if token else None
 
     def check_refresh_token(self, token: str) -> RefreshToken | None:
-        """Return a refresh token with its user and client, ``None`` if it is unknown or revoked."""
+        """Return a refresh token with its user and client, ``None`` if it is unknown or revoked.
+
+        A spent one revokes the token that replaced it, and the access tokens of both, as at Salesforce.
+        """
+        with self._lock:
+            spent = self._database.execute(
+                "SELECT current FROM spent_refresh_token WHERE token = ?", (token,)
+            ).fetchone()
+        if spent:
+            self.revoke(spent[0])
         with self._lock:
             row = self._database.execute(
                 "SELECT token, username, client_id FROM refresh_token WHERE token = ?", (token,)
             ).fetchone()
         return RefreshToken(*row) if row else None
+
+    def rotate_refresh_token(self, granted: RefreshToken) -> str:
+        """Replace a refresh token by a new one, which also takes over its access tokens."""
+        current = self.issue_refresh_token(granted.username, client_id=granted.client_id)
+        change = (current, granted.token)
+        with self._lock, self._database:
+            self._database.execute("DELETE FROM refresh_token WHERE token = ?", (granted.token,))
+            self._database.execute("UPDATE spent_refresh_token SET current = ? WHERE current = ?", change)
+            self._database.execute("INSERT INTO spent_refresh_token (current, token) VALUES (?, ?)", change)
+            self._database.execute("UPDATE session SET refresh_token = ? WHERE refresh_token = ?", change)
+            for value, session in self._live.items():
+                if session.refresh_token == granted.token:
+                    self._live[value] = replace(session, refresh_token=current)
+        return current
 
     def revoke(self, token: str) -> bool:
         """Revoke an access token, or a refresh token and its access tokens. Return whether it existed."""

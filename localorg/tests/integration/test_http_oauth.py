@@ -126,6 +126,23 @@ async def test_login_with_refresh_token_until_it_is_revoked(client: Client, org:
     assert (status, answer["error_description"]) == (400, "expired access/refresh token")
 
 
+async def test_rotated_refresh_token_is_used_once_and_its_reuse_revokes_all(client: Client, org: Org) -> None:
+    assert (await client.post("/admin/oauth", json={"rotate_refresh_tokens": True})).status == 200
+    first = (await (await client.post("/admin/oauth/refresh_tokens")).json())["refresh_token"]
+    tokens = [first]
+    for _ in range(2):
+        form = {"grant_type": "refresh_token", "client_id": org.client_id, "refresh_token": tokens[-1]}
+        status, answer = await request_token(client, form)
+        assert status == 200
+        assert org.sessions.check(answer["access_token"])
+        tokens.append(answer["refresh_token"])
+    assert len(set(tokens)) == 3
+    for token in (first, tokens[-1]):
+        status, refusal = await request_token(client, {**form, "refresh_token": token})
+        assert (status, refusal["error_description"]) == (400, "expired access/refresh token")
+    assert org.sessions.check(answer["access_token"]) is None
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "description"),
     [

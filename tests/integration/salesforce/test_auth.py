@@ -17,6 +17,7 @@ from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     IdentityError,
     LoginUnavailableError,
+    RefreshTokenSpentError,
 )
 from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
@@ -126,6 +127,27 @@ def test_client_credentials_on_a_login_host_fail_with_a_hint_to_my_domain(org: L
 def test_refused_access_token_of_the_connection_raises(org: LocalOrg) -> None:
     with pytest.raises(IdentityError, match="expired, revoked"):
         provider({"access_token": "WRONG-s3cret", "instance_url": org.instance_url}).token()
+
+
+def test_login_that_spends_the_refresh_token_fails_and_is_not_repeated(org: LocalOrg) -> None:
+    """A second login with a spent token would revoke the tokens that the user may have received since."""
+    fields = refresh_token(org)
+    connections = [fields]
+    tokens = provider(fields, read_again=lambda: credentials_from(connections[-1]))
+    tokens.invalidate(tokens.token())
+    org.admin("POST", "/oauth", {"rotate_refresh_tokens": True, "empty_next": 1})
+    before = attempts(org)
+    for _ in range(2):
+        with pytest.raises(RefreshTokenSpentError, match="Events and positions are unchanged") as caught:
+            tokens.token()
+        assert not caught.value.retriable
+    assert attempts(org) == before + 1
+    org.admin("POST", "/oauth", {"rotate_refresh_tokens": False})
+    connections.append(refresh_token(org))
+    assert tokens.token().org_id == org.org_id
+    assert attempts(org) == before + 2
+    with pytest.raises(AuthenticationError, match="spent by an earlier login"):
+        provider(fields).token()
 
 
 def test_access_token_of_the_connection_cannot_be_renewed(org: LocalOrg) -> None:
