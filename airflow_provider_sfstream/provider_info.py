@@ -206,7 +206,7 @@ _FIELDS: dict[str, Any] = {
     ),
     "version": _field(
         "API Version",
-        "Of the Streaming API and of REST calls. If empty, 62.0. The Pub/Sub API has no version",
+        "Of the Streaming API and of REST calls. If empty, 66.0. The Pub/Sub API has no version",
         _ORG_AND_NETWORK,
     ),
     "tls_ca": _field(

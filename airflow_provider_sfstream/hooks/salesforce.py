@@ -13,7 +13,7 @@ from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
 from airflow_provider_sfstream.redaction import redacted, without_user_info
-from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_retirement
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
 
@@ -55,6 +55,14 @@ class SalesforceSettings:
     def __repr__(self) -> str:
         endpoint = None if self.pubsub_endpoint is None else redacted(without_user_info(self.pubsub_endpoint))
         return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={endpoint!r})"
+
+    @property
+    def retirements(self) -> list[str]:
+        """Date and remedy of each feature in use that Salesforce retires."""
+        from airflow_provider_sfstream.salesforce.auth.credentials import LOGIN_RETIREMENT, UsernamePassword
+
+        login = LOGIN_RETIREMENT if isinstance(self.credentials, UsernamePassword) else None
+        return [text for text in (login, api_version_retirement(self.version)) if text]
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any]) -> SalesforceSettings:
@@ -140,16 +148,11 @@ class SalesforceLoginHook(BaseHook):
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
 
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
-        from airflow_provider_sfstream.salesforce.auth.credentials import UsernamePassword
         from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 
         if self._token_provider is None:
-            if isinstance(settings.credentials, UsernamePassword):
-                self.log.warning(
-                    "Connection %r logs in with a username and password, which Salesforce is retiring. Move it to "
-                    "client credentials (consumer_key, consumer_secret, domain) or to a JWT.",
-                    self.salesforce_conn_id,
-                )
+            for retirement in settings.retirements:
+                self.log.warning("Airflow connection %r: %s", self.salesforce_conn_id, retirement)
             self._token_provider = OAuthTokenProvider(
                 settings.credentials,
                 network=settings.network,
@@ -204,14 +207,15 @@ class SalesforceLoginHook(BaseHook):
         return None
 
     def _run_test(self, open_client: Callable[[], C], test: Callable[[C], tuple[bool, str]]) -> tuple[bool, str]:
-        """Open a client, log in, and call ``test``. Return the failed part, if any."""
+        """Open a client, log in, and call ``test``. Return the failed part, if any, and the retirements."""
         try:
             client = open_client()
         except SalesforceStreamError as error:
             return False, f"Connection fields: {error}"
         with client:
             failure = self.login_failure()
-            return test(client) if failure is None else (False, failure)
+            works, text = test(client) if failure is None else (False, failure)
+            return works, " ".join([text, *self.settings().retirements])
 
     def _test_tooling(self, client: ToolingRecordsClient) -> tuple[bool, str]:
         """Send a query to the Tooling API, and return whether that works."""

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class SalesforcePreflightOperator(BaseOperator):
     """Check the requirements of a drain and its Spark jobs on the worker; fail if a check fails.
 
-    The log has a line for each check: login, subscription and schema of each topic; the difference of this machine's
-    clock from Salesforce's; the remaining allocations; write access to the landing; read access to the replay store;
-    ``spark-submit`` and the connection to its master. All checks run, also after a failed one. No event is read and no
-    position moves; a small file is written to the landing and removed, and a new table store receives its tables.
+    The log has a line for each check: login, subscription and schema of each topic, with a warning of a login or API
+    version that Salesforce retires; the difference of this machine's clock from Salesforce's; the remaining
+    allocations; write access to the landing; read access to the replay store; ``spark-submit`` and the connection to
+    its master. All checks run, also after a failed one. No event is read and no position moves; a small file is written
+    to the landing and removed, and a new table store receives its tables.
 
     By default it is not retried.
 

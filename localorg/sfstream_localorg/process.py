@@ -308,7 +308,7 @@ class LocalOrg:
         :raises AdminError: if the org refuses the call.
         :raises ConnectionError: if the org does not respond.
         """
-        url = f"{self.instance_url}/services/data/v62.0{path}"
+        url = f"{self.instance_url}/services/data/v66.0{path}"
         if self._rest_token is not None:
             with contextlib.suppress(_SessionEndedError):
                 return self._call(method, url, body, {"Authorization": f"Bearer {self._rest_token}"})

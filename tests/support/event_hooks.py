@@ -75,7 +75,7 @@ STREAMING = EventHook(
     salesforce_streaming,
     topic=ACCOUNTS,
     missing_topic="/topic/Nowhere",
-    success_text="Streaming API 62.0",
+    success_text="Streaming API 66.0",
     denying_fault=("cometd_fail", {"channel": "/meta/subscribe", "error": "403::User not enabled for streaming"}),
     invalid_fields=(
         ({"consumer_secret": ""}, "consumer_secret"),

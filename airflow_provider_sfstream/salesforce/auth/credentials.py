@@ -92,6 +92,12 @@ class GivenAccessToken(_Secretive):
     access_token: str = field(repr=False)
 
 
+LOGIN_RETIREMENT = (
+    "The connection logs in with a username and password. Salesforce retires this login in 2027, by one source with "
+    "Winter '27, by another on February 20. Move the connection to client credentials (consumer_key, consumer_secret, "
+    "domain) or to a JWT."
+)
+
 Credentials = ClientCredentials | JwtBearer | RefreshToken | UsernamePassword | GivenAccessToken
 
 

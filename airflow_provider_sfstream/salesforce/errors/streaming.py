@@ -24,7 +24,7 @@ from airflow_provider_sfstream.salesforce.errors import rules
 from airflow_provider_sfstream.salesforce.errors.rules import Rule
 
 _PERMISSION = "Grant the user access in Salesforce (permission set), then retry. Nothing was read or moved."
-_VERSION = "Set `version` in the Extra of the connection to 37.0 or above, for example 62.0. Nothing was read."
+_VERSION = "Set `version` in the Extra of the connection to 37.0 or above, for example 66.0. Nothing was read."
 _DENIED = Rule(AccessDeniedError, "the user has no access to it", _PERMISSION)
 _SESSION_DISCARDED = Rule(
     ServiceUnavailableError,

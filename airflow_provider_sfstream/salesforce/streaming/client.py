@@ -53,7 +53,7 @@ class StreamingClient:
 
     @property
     def api_version(self) -> str:
-        """The API version, for example ``62.0``."""
+        """The API version, for example ``66.0``."""
         return self._client.api_version
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def test_default_replay_presets_are_latest(org: LocalOrg, topic: str) -> None:
     org.rest("POST", "/tooling/sobjects/ManagedEventSubscription", body)
     metadata = org.managed_subscriptions()["Defaults"]["metadata"]
     assert (metadata["defaultReplay"], metadata["errorRecoveryReplay"]) == ("LATEST", "LATEST")
-    assert (metadata["label"], metadata["version"]) == ("Defaults", "62.0")
+    assert (metadata["label"], metadata["version"]) == ("Defaults", "66.0")
 
 
 @pytest.mark.parametrize("preset", ["EARLIEST", "LATEST"])

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.salesforce.events import StartFrom
 from scripts.airflow_stack import free_port
 from tests.support.event_hooks import EVENT_HOOKS, EventHook
 from tests.support.localorg import LocalOrg
+from tests.support.tasks import set_connection
 
 MakeHook = Callable[..., Any]
 
@@ -36,6 +37,18 @@ class TestConnection:
         ok, message = make_hook().test_connection(kind.topic)
         assert ok, message
         assert f"{kind.topic} can be subscribed to" in message
+        assert "Salesforce retires" not in message
+
+    def test_retiring_login_and_api_version_are_named_in_the_message(
+        self, org: LocalOrg, kind: EventHook, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        extra = {**kind.extra(org), "version": "40.0"}
+        login = {"login": org.username, "password": org.password}
+        set_connection(monkeypatch, "sf", conn_type="salesforce", extra=extra, **login)
+        ok, message = kind.hook("sf").test_connection(kind.topic)
+        assert ok, message
+        assert "Salesforce retires this login in 2027" in message
+        assert "retires them in Summer '28" in message
 
     def test_valid_connection_over_tls_passes(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook) -> None:
         ok, message = make_hook(**kind.extra_over_tls(org)).test_connection(kind.topic)

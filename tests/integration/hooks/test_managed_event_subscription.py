@@ -215,7 +215,7 @@ def test_the_connection_can_be_tested(org: LocalOrg, hook: ManagedEventSubscript
     ok, message = hook.test_connection()
     assert ok, message
     assert org.org_id in message
-    assert "62.0" in message
+    assert "66.0" in message
 
 
 def read(org: LocalOrg, name: str, count: int) -> list[bytes] | None:

@@ -49,8 +49,9 @@ def preflight(tmp_path: Path, *topics: str, **arguments: Any) -> SalesforcePrefl
 
 
 def test_working_requirements_are_reported_and_no_position_moves(
-    org: LocalOrg, spark_master: int, tmp_path: Path
+    org: LocalOrg, spark_master: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(version="40.0"))
     org.publish(TOPIC, [{"Number__c": 1.0}] * 3)
     operator = preflight(tmp_path, TOPIC, "/data/AccountChangeEvent", "/topic/OrderUpdates")
     org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
@@ -63,6 +64,7 @@ def test_working_requirements_are_reported_and_no_position_moves(
         assert all(each["works"] for each in found)
         results = {each["check"]: each["result"] for each in found}
         assert f"Logged in to org {org.org_id}" in results[TOPIC]
+        assert "Salesforce supports 31.0 to 40.0 until Summer '27" in results[TOPIC]
         assert "remain" in results["allocations"]
         assert f"positions of {recorded} of 3 streams" in results["replay store"]
         assert str(spark_master) in results["Spark connection spark_default"]
@@ -105,6 +107,16 @@ def test_a_refused_login_is_reported_for_each_topic(org: LocalOrg, tmp_path: Pat
         preflight(tmp_path, spark_conn_id=None).execute(context_for("preflight"))
     assert f"{TOPIC} failed: Login: " in error_text(caught.value)
     assert "not-the-secret-at-all" not in error_text(caught.value)
+
+
+def test_a_login_that_spends_its_refresh_token_is_reported(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
+    org.admin("POST", "/oauth", {"rotate_refresh_tokens": True})
+    token = org.admin("POST", "/oauth/refresh_tokens", {})["refresh_token"]
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(refresh_token=token))
+    with pytest.raises(AirflowFailException) as caught:
+        preflight(tmp_path, spark_conn_id=None).execute(context_for("preflight"))
+    assert f"{TOPIC} failed: Login: The login has spent the refresh token of the connection" in error_text(caught.value)
+    assert token not in error_text(caught.value)
 
 
 def test_missing_connections_are_reported_and_the_others_are_checked(

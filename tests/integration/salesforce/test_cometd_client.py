@@ -346,7 +346,7 @@ async def test_client_connects_through_a_proxy_without_logging_its_password(scen
         with pytest.raises(HttpError) as busy:
             await client.open()
         assert (busy.value.status, busy.value.text) == (503, "busy")
-        assert seen == [f"POST {scene.proxy.url}/cometd/62.0 HTTP/1.1\r\n"]
+        assert seen == [f"POST {scene.proxy.url}/cometd/66.0 HTTP/1.1\r\n"]
         assert "secret" not in repr(client) + str(busy.value)
 
 

@@ -28,7 +28,7 @@ def test_api_version_without_managed_subscriptions_is_refused(hook: Any, version
         hook(version=version).get("Orders")
 
 
-@pytest.mark.parametrize(("version", "used"), [(None, "62.0"), ("60.0", "60.0"), ("v66.0", "66.0"), (61, "61.0")])
+@pytest.mark.parametrize(("version", "used"), [(None, "66.0"), ("60.0", "60.0"), ("v62.0", "62.0"), (61, "61.0")])
 def test_client_uses_the_api_version_of_the_connection(hook: Any, version: Any, used: str) -> None:
     with hook(**({} if version is None else {"version": version})).get_conn() as client:
         assert client.api_version == used

@@ -141,17 +141,16 @@ async def test_settings_are_read_asynchronously(connect: Any) -> None:
     assert await hook.asettings() == settings(APP)
 
 
-def test_a_password_login_warns_once_that_it_is_retiring(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect(APP, login="u@x", password="s3cret")
+def test_a_retiring_login_and_api_version_warn_once(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect({**APP, "version": "40.0"}, login="u@x", password="s3cret")
     hook = SalesforceLoginHook()
     warnings: list[str] = []
     monkeypatch.setattr(hook.log, "warning", lambda text, *values: warnings.append(text % values))
     hook.token_provider()
     hook.token_provider()
-    [warning] = warnings
-    assert "salesforce_default" in warning
-    assert "retiring" in warning
-    assert "s3cret" not in warning
+    assert ["username and password" in warning for warning in warnings] == [True, False]
+    assert ["API version 40.0" in warning for warning in warnings] == [False, True]
+    assert all("salesforce_default" in warning and "s3cret" not in warning for warning in warnings)
 
 
 def test_test_connection_names_unusable_fields(connect: Any) -> None:

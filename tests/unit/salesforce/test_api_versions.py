@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.salesforce.api_versions import (
+    DEFAULT_API_VERSION,
+    api_version_from,
+    api_version_retirement,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,11 @@ def test_api_version_below_a_higher_minimum_is_refused() -> None:
     assert api_version_from("v60", first=60, what="it requires") == "60.0"
     with pytest.raises(ConfigurationError, match=r"'59\.0' is invalid or too old: it requires 60\.0 or above"):
         api_version_from("59.0", first=60, what="it requires")
+
+
+@pytest.mark.parametrize(
+    ("written", "retires"),
+    [("40.0", True), ("v37", True), ("41.0", False), (DEFAULT_API_VERSION, False), (None, False), ("sixty", False)],
+)
+def test_retirement_of_an_api_version_is_named(written: str | None, retires: bool) -> None:
+    assert ("Summer '28. Set version to 66.0" in (api_version_retirement(written) or "")) == retires

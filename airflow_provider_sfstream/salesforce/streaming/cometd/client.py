@@ -73,7 +73,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         library.
     :param json_loads: parses the JSON text of one message. ``None``: as above.
     :param loop: the required event loop of :meth:`open`, if any.
-    :param api_version: of the Streaming API, for example ``"62.0"``; 37.0 and up.
+    :param api_version: of the Streaming API, for example ``"66.0"``; 37.0 and up.
     :param ssl: TLS context. ``None`` verifies against the public authorities.
     :param proxy: URL of an HTTP proxy. ``None``: the environment's, if any.
     :param allow_insecure: accept plaintext to an instance on another machine.
