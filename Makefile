@@ -59,7 +59,7 @@ bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `rati
 	@for benchmark in drain drain_50ms embedded event_log replica_decode replica_merge streaming streaming_faults streams_page waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 test-pythons:  ## the unit tests on every supported Python that is installed
-	@for version in 3.11 3.12 3.13; do \
+	@for version in 3.11 3.12 3.13 3.14; do \
 	  python$$version -c '' 2>/dev/null || { echo "python$$version is not installed: left out"; continue; }; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version .venv-$$version/.installed && \
 	  .venv-$$version/bin/python -m pytest tests/unit localorg/tests/unit -q || exit 1; \

@@ -116,7 +116,8 @@ def _check_year(day: date) -> None:
 
 
 def _time(value: Any) -> int:
-    if not re.fullmatch(r"\d\d:\d\d(:\d\d(\.\d{1,3})?)?Z?", _text(value)):
+    # From Python 3.14 on, fromisoformat reads 24:00 as midnight.
+    if not re.fullmatch(r"(?!24)\d\d:\d\d(:\d\d(\.\d{1,3})?)?Z?", _text(value)):
         raise ValueError
     at = time.fromisoformat(value.removesuffix("Z"))
     return ((at.hour * 60 + at.minute) * 60 + at.second) * 1000 + at.microsecond // 1000

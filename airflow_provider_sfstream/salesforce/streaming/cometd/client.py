@@ -13,7 +13,7 @@ from aiocometd.constants import ConnectionType
 from aiocometd.exceptions import ServerError
 from aiosfstream import ReplayMarkerStorage, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.auth import AuthenticatorBase
-from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors
+from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors_context
 
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpOptions, cometd_url
@@ -130,7 +130,6 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         """The number of responses without events since :meth:`open`, which prove contact."""
         return 0 if self._incoming_queue is None else self._queue.heartbeats
 
-    @translate_errors  # type: ignore[untyped-decorator]
     async def open(self) -> None:
         """Log in, shake hands and connect. A closed client can be opened again.
 
@@ -150,14 +149,14 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             await self.auth.authenticate()
             self.url = self.get_cometd_url(self.auth.instance_url)
             # open() of aiosfstream logs the authenticator, which may show secrets.
-            await super(aiosfstream.Client, self).open()
+            with translate_errors_context():
+                await super(aiosfstream.Client, self).open()
         except BaseException:
             await self._release()
             raise
         finally:
             self._opening = False
 
-    @translate_errors  # type: ignore[untyped-decorator]
     async def close(self) -> None:
         """Disconnect and release all resources, without raising. Waiting messages can be received afterwards.
 
@@ -167,7 +166,6 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             self._queue.end(ClientInvalidOperation(_CLOSED))
         await self._release()
 
-    @translate_errors  # type: ignore[untyped-decorator]
     async def subscribe(self, channel: str) -> None:
         """Subscribe to ``channel`` from the start in ``replay``.
 
@@ -182,19 +180,20 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
                     f"{channel}. Use another client for {channel}."
                 )
         subscribe = super(aiosfstream.Client, self).subscribe
-        try:
-            await subscribe(channel)
-        except ServerError as error:
-            if self.replay_fallback is None or not is_replay_id_refused(error):
-                raise
-            LOGGER.warning(
-                "%s: Salesforce refused the stored replay ID (%s). Events are lost. Subscribing from %r instead.",
-                channel,
-                error.error,
-                self.replay_fallback,
-            )
-            cast(ArrivalOrderStorage, self.replay_storage).fall_back(channel, self.replay_fallback)
-            await subscribe(channel)
+        with translate_errors_context():
+            try:
+                await subscribe(channel)
+            except ServerError as error:
+                if self.replay_fallback is None or not is_replay_id_refused(error):
+                    raise
+                LOGGER.warning(
+                    "%s: Salesforce refused the stored replay ID (%s). Events are lost. Subscribing from %r instead.",
+                    channel,
+                    error.error,
+                    self.replay_fallback,
+                )
+                cast(ArrivalOrderStorage, self.replay_storage).fall_back(channel, self.replay_fallback)
+                await subscribe(channel)
 
     async def receive(self) -> EventMessage:
         """Wait for the next event message. Cancelling it loses none.
@@ -206,7 +205,6 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         messages: list[EventMessage] = await self.receive_many(1)
         return messages[0]
 
-    @translate_errors  # type: ignore[untyped-decorator]
     async def receive_many(self, most: int, *, heartbeats: bool = False, refused: bool = False) -> list[EventMessage]:
         """Wait for an event message; return all that wait, in order. Cancelling it loses none.
 
