@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = {
-    "operators and sensors": ["tests/integration/operators", "tests/integration/sensors"],
+    "operators and sensors": ["tests/integration/operators", "tests/integration/sensors", "tests/unit/operators"],
     "hooks": ["tests/integration/hooks", "tests/unit/hooks"],
     "triggers and assets": [
         "tests/integration/triggers",
@@ -22,6 +22,7 @@ SUITES = {
         "tests/unit/assets",
         "tests/unit/queues",
     ],
+    "command line": ["tests/integration/cli", "tests/unit/cli"],
     "stores": ["tests/integration/replay_stores", "tests/unit/replay_stores"],
     "page and notifier": ["tests/unit/plugins", "tests/integration/notifications", "tests/unit/notifications"],
     "the main job on a real Airflow": ["tests/system/test_micro_batch.py"],

@@ -81,7 +81,8 @@ def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
             f"{name}_url={url!r} cannot be used: {error}. Install the provider of this URL scheme, or correct the URL. "
             "Nothing was written."
         ) from error
-    # Absolute: Airflow does not resolve a relative local path or one that begins with ~.
-    base = filesystem._strip_protocol(path.path) if is_local(filesystem) else path.path
+    # From the URL: Airflow does not resolve ~, and Airflow 3.1 puts a relative local path below the root folder.
+    has_conn_id = "@" in url.partition("://")[2]
+    base = filesystem._strip_protocol(path.path if has_conn_id else url) if is_local(filesystem) else path.path
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
-    return Landing(filesystem, base, filesystem.unstrip_protocol(path.path))
+    return Landing(filesystem, base, filesystem.unstrip_protocol(base))

@@ -10,6 +10,8 @@ from airflow.sdk import Variable
 
 if TYPE_CHECKING:
     from airflow._shared.plugins_manager import is_valid_plugin as is_valid_plugin
+    from airflow.dag_processing.dagbag import DagBag as DagBag
+    from airflow.dag_processing.dagbag import sync_bag_to_db as sync_bag_to_db
     from airflow.sdk import lineage as lineage
     from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
     from airflow.sdk.exceptions import AirflowSensorTimeout as AirflowSensorTimeout
@@ -49,6 +51,11 @@ else:
     except ImportError:  # Airflow 3.1
         from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
 
+    try:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import DagBag, sync_bag_to_db
+
 PARTITIONS = hasattr(airflow.sdk, "CronPartitionTimetable")
 """True if this Airflow version has partitioned DAG runs."""
 
@@ -68,10 +75,12 @@ __all__ = [
     "SHARED_STREAMS",
     "AirflowRescheduleException",
     "AirflowSensorTimeout",
+    "DagBag",
     "DagSerialization",
     "TaskAwaitingInput",
     "TaskDeferralError",
     "TaskDeferred",
     "is_valid_plugin",
     "lineage",
+    "sync_bag_to_db",
 ]

@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow import settings
 from airflow.assets.manager import AssetManager
-from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.jobs.job import Job
 from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
 from airflow.models.asset import AssetDagRunQueue, AssetEvent, AssetModel, AssetWatcherModel
 from airflow.models.dag import DagModel
-from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.trigger import Trigger
 from airflow.sdk import Asset
 from airflow.serialization.definitions.assets import SerializedAssetUniqueKey
 from airflow.triggers.base import TriggerEvent
-from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from airflow.utils.sqlalchemy import prohibit_commit
 from airflow.utils.state import DagRunState
 from sqlalchemy import func, select, update
 
-BUNDLE = "tests"
-
-
-@contextmanager
-def airflow_database(path: Path) -> Iterator[None]:
-    """Use the database at ``path`` in this process's Airflow for a ``with`` block; create it if it does not exist."""
-    is_new = not path.exists()
-    before = settings.SQL_ALCHEMY_CONN
-    settings.dispose_orm(do_log=False)
-    settings.SQL_ALCHEMY_CONN = f"sqlite:///{path}"
-    try:
-        settings.configure_orm()
-        if is_new:
-            initdb()
-            with create_session() as session:
-                session.add(DagBundleModel(name=BUNDLE))
-        yield
-    finally:
-        settings.dispose_orm(do_log=False)
-        settings.SQL_ALCHEMY_CONN = before
-        settings.configure_orm()
+from tests.support.airflow_database import BUNDLE
+from tests.support.airflow_names import DagBag, sync_bag_to_db
 
 
 def parse(path: Path) -> DagBag:

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from airflow_provider_sfstream.cli.main import app
+from tests.support.airflow_database import airflow_database
 from tests.support.localorg import wait_until
-from tests.support.scheduling import airflow_database
 from tests.support.secret_sweep import SecretSweep
 from tests.support.shared_org import SharedOrg, org, shared_org
 

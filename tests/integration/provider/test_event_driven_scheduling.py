@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support import scheduling
+from tests.support.airflow_database import airflow_database
 from tests.support.airflow_names import DagSerialization
 from tests.support.scheduling import end_runs, fire, parse, pause, queued, runs, schedule, watches
 
@@ -24,7 +25,7 @@ PAYLOAD = {"reason": "events", "event_count": 3}
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create an Airflow database that each test copies, because its creation takes seconds."""
     path = tmp_path_factory.mktemp("airflow") / "airflow.db"
-    with scheduling.airflow_database(path):
+    with airflow_database(path):
         return path
 
 
@@ -32,7 +33,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(empty_database: Path, tmp_path: Path) -> Iterator[None]:
     path = tmp_path / "airflow.db"
     shutil.copy(empty_database, path)
-    with scheduling.airflow_database(path):
+    with airflow_database(path):
         yield
 
 

@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from airflow.dag_processing.dagbag import DagBag
-
 from airflow_provider_sfstream.cli.new_stream import dag_files
 from airflow_provider_sfstream.salesforce.topics import Topic
+from tests.support.airflow_names import DagBag
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 LANDING, TABLES = "s3://lake/landing", "s3://lake/tables"
@@ -34,7 +33,7 @@ def test_dag_of_each_kind_of_topic_can_be_imported(tmp_path: Path) -> None:
             files = dag_files(Topic.parse(topic), [path], {**values, "output_url": output_url})
             path.write_bytes(files[path])
 
-    bag = DagBag(dag_folder=tmp_path, bundle_path=tmp_path, bundle_name="tests")
+    bag = DagBag(dag_folder=tmp_path, bundle_path=tmp_path)
 
     assert bag.import_errors == {}
     assert bag.dags.keys() == expected.keys()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.event_channel import SalesforceEventChannelOperator
+from tests.support.airflow_names import DagSerialization
 
 ACCOUNT = "AccountChangeEvent"
 
