@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all test-exhaustive fuzz test-random test-pythons test-airflows test-installs live-check mutants lint format docs reference bench proto clean
+.PHONY: demo up env test test-all test-exhaustive fuzz test-random test-pythons test-airflows test-installs live-check release-check mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -74,6 +74,10 @@ test-installs: $(INSTALLED)  ## the wheel with each extra beside Airflow's publi
 
 live-check: $(INSTALLED)  ## holds the local org against the org of AIRFLOW_CONN_SALESFORCE_LIVE; OPTIONS=--quick and others
 	@AIRFLOW_HOME=$(CURDIR)/build/live-check/airflow $(BIN)/python -m live_check $(OPTIONS)
+
+TAG ?=
+release-check: $(INSTALLED)  ## the distributions of a release, in build/release; of a tag with TAG=v0.1.0
+	@$(BIN)/python scripts/release_check.py $(TAG)
 
 proto:  ## regenerate the Pub/Sub API code of both distributions; an old generator, so that protobuf 6 and 7 can both run it
 	$(PYTHON) -m venv build/protoc

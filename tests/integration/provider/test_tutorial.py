@@ -1,4 +1,7 @@
-"""The tutorial, command by command, as a user types it, with the packages of this environment."""
+"""The tutorial, command by command, as a user types it, with the packages of this environment.
+
+`make release-check` sets ``SFSTREAM_TUTORIAL_PROGRAMS`` to the programs of another environment.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,20 @@ GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "tutorial.md").read_text
 INSTALL, ORG, CONNECT, PUBLISH, LOOK, AGAIN, SPARK = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 (DAG,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 PORT = "8880"
+PROGRAMS = Path(os.environ.get("SFSTREAM_TUTORIAL_PROGRAMS", Path(sys.executable).parent))
 
 
 class Terminal:
-    """Shell in an empty folder with the programs of this environment."""
+    """Shell in an empty folder with the programs of one environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = str(free_port())
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SFSTREAM"))}
-        path = os.pathsep.join((str(Path(sys.executable).parent), mine["PATH"]))
-        self.environment = {**mine, **short_lived_environment(), "PATH": path}
+        own = {"PATH": os.pathsep.join((str(PROGRAMS), os.environ["PATH"])), "PYSPARK_PYTHON": str(PROGRAMS / "python")}
+        inherited = short_lived_environment() | own
+        self.environment = {
+            name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW", "SFSTREAM"))
+        }
 
     def start(self, commands: str, **streams: int) -> subprocess.Popen[str]:
         script = "set -euo pipefail\n" + commands.replace(PORT, self.port)
