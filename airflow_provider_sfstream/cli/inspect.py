@@ -170,9 +170,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the streams page as text: every stream, the worst first, with the time until unread events expire."""
-    from airflow.utils.session import create_session
-
-    from airflow_provider_sfstream._airflow import existing_dags
+    from airflow_provider_sfstream._airflow.database import create_session, existing_dags
     from airflow_provider_sfstream.plugins.page.loading import all_dag_ids, read_statuses
     from airflow_provider_sfstream.plugins.page.overview import overview
 

@@ -137,8 +137,7 @@ def forget(
     tables stay. A later task stores a new status."""
     from contextlib import closing
 
-    from airflow.utils.session import create_session
-
+    from airflow_provider_sfstream._airflow.database import create_session
     from airflow_provider_sfstream.hooks.replay_store import open_status_store
     from airflow_provider_sfstream.plugins.page.loading import read_statuses, subjects_named
 

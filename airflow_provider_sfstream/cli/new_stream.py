@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import BaseHook
 
-from airflow_provider_sfstream._airflow import AirflowNotFoundException, conf, existing_dags
+from airflow_provider_sfstream._airflow import AirflowNotFoundException, conf
 from airflow_provider_sfstream.actions.failures import guide
 from airflow_provider_sfstream.actions.storage import open_folder
 from airflow_provider_sfstream.cli.output import InvalidUseError
@@ -31,7 +31,7 @@ def missing_dag_files(topic: Topic, dag_folder: str) -> list[Path]:
 
     :raises InvalidUseError: if the topic's DAG or its file exists, or the folder cannot be written.
     """
-    from airflow.utils.session import create_session
+    from airflow_provider_sfstream._airflow.database import create_session, existing_dags
 
     dag_id = f"sfstream_{re.sub(r'[^A-Za-z0-9_-]', '_', slug(topic.name))}"
     with create_session() as session:
@@ -101,8 +101,7 @@ def connection_of_this_process(conn_id: str, extra: str | None) -> Iterator[None
 
 def store_connection(conn_id: str, extra: str) -> None:
     """Add a connection to Airflow's database, as ``airflow connections add`` does."""
-    from airflow.models import Connection
-    from airflow.utils.session import create_session
+    from airflow_provider_sfstream._airflow.database import Connection, create_session
 
     with create_session() as session:  # port 0: the Test button of Airflow 3.3 refuses a connection without a port
         session.add(Connection(conn_id=conn_id, conn_type="salesforce", port=0, extra=extra))

@@ -14,27 +14,26 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
-from airflow.api_fastapi.common.db.common import SessionDep
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
-from airflow_provider_sfstream._airflow import (
+from airflow_provider_sfstream._airflow.api_server import (
+    AccessView,
+    BaseUser,
+    GetUserDep,
+    SessionDep,
     authorized_connections,
-    connection_teams,
-    dag_teams,
-    existing_dags,
+    get_auth_manager,
     of_team,
+    requires_access_view,
 )
+from airflow_provider_sfstream._airflow.database import connection_teams, dag_teams, existing_dags
 from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 from airflow_provider_sfstream.plugins.page.loading import LoadedStatuses, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.overview import overview
 from airflow_provider_sfstream.plugins.page.stream import stream_details
 
 if TYPE_CHECKING:
-    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
     from sqlalchemy.orm import Session
 
 log = logging.getLogger(__name__)

@@ -158,8 +158,9 @@ def _store(url: URL) -> TableStatusStore:
 
 
 def _from_variables(session: Session, windows_of: str | None) -> LoadedStatuses:
-    from airflow.models.variable import Variable
     from sqlalchemy import or_, select
+
+    from airflow_provider_sfstream._airflow.database import Variable
 
     # Not as ORM objects: each would decrypt its value when it is loaded, to mask it in logs, and again when it is read.
     variables = Variable.__table__.c
@@ -176,7 +177,7 @@ def _from_variables(session: Session, windows_of: str | None) -> LoadedStatuses:
 
 def _decrypted(key: str, value: str, is_encrypted: bool) -> Status | None:
     """Return the status in a Variable; ``None`` if the Variable is invalid."""
-    from airflow.models.crypto import get_fernet
+    from airflow_provider_sfstream._airflow.database import get_fernet
 
     try:
         text = get_fernet().decrypt(value.encode()).decode() if is_encrypted else value

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from airflow_provider_sfstream._airflow import database
 from airflow_provider_sfstream.cli.main import app
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -49,7 +50,7 @@ def surroundings(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SFSTREAM_REPLAY_STORE", "table")
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")  # the command sets it; pytest restores it after the test
     monkeypatch.setattr("airflow_provider_sfstream._airflow._database", [])
-    monkeypatch.setattr("airflow_provider_sfstream._airflow.existing_dags", lambda ids, _: dict.fromkeys(ids, True))
+    monkeypatch.setattr(database, "existing_dags", lambda ids, _: dict.fromkeys(ids, True))
     monkeypatch.setenv("COLUMNS", "200")
     org.knobs(keepalive_seconds=0.2)
     yield
@@ -207,7 +208,7 @@ def test_forget_deletes_only_the_status_of_one_stream(
     org: SharedOrg, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drain(org, tmp_path, range(3))
-    monkeypatch.setattr("airflow_provider_sfstream._airflow.existing_dags", lambda ids, _: {})
+    monkeypatch.setattr(database, "existing_dags", lambda ids, _: {})
     assert "DAG deleted" in run("status").stdout
     [stream] = json.loads(run("status", "--json").stdout)["streams"]
     assert "0 streams or folders" in run("forget", "/event/Nothing__e", "--yes", exits=2).stderr

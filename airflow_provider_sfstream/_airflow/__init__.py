@@ -1,4 +1,5 @@
-"""Differences of the supported Airflow versions, 3.1.1 and later. No other module depends on the version.
+"""Differences of the supported Airflow versions, 3.1.1 and later, and uses of Airflow's internals. No other module
+depends on either.
 
 They are detected by features, never by a version number. The newest name is first, so that a branch for an old Airflow
 can be removed with its support.
@@ -14,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from datetime import timedelta
 
     from airflow.sdk import ObjectStoragePath
-    from sqlalchemy.orm import Session
 
 try:
     from airflow.sdk.configuration import conf
@@ -52,19 +51,14 @@ __all__ = [
     "AirflowTaskTimeout",
     "MissingExtraError",
     "TaskDeferralTimeout",
-    "authorized_connections",
     "await_answer",
     "conf",
-    "connection_teams",
     "dag_exists",
-    "dag_teams",
     "delete_variable",
-    "existing_dags",
     "gauge",
     "get_variable",
     "has_database",
     "hook_lineage_collector",
-    "of_team",
     "require_human_in_the_loop",
     "require_shared_streams",
     "set_variable",
@@ -175,7 +169,7 @@ def get_variable(key: str) -> str | None:
     """Return the value of a Variable; ``None`` also if it could not be read."""
     value: str | None
     if has_database():
-        from airflow.models.variable import Variable as Row
+        from airflow_provider_sfstream._airflow.database import Variable as Row
 
         value = Row.get(key, default_var=None)
     else:
@@ -188,7 +182,7 @@ def get_variable(key: str) -> str | None:
 def set_variable(key: str, value: str, description: str) -> None:
     """Create or replace a Variable in Airflow's database."""
     if has_database():
-        from airflow.models.variable import Variable
+        from airflow_provider_sfstream._airflow.database import Variable
     else:
         from airflow.sdk import Variable  # type: ignore[assignment]
     Variable.set(key, value, description=description)
@@ -202,9 +196,10 @@ def variable_keys(prefix: str) -> list[str] | None:
     swallows the errors of its database and answers "not found".
     """
     if has_database():
-        from airflow.models.variable import Variable as Row
-        from airflow.utils.session import create_session
         from sqlalchemy import select
+
+        from airflow_provider_sfstream._airflow.database import Variable as Row
+        from airflow_provider_sfstream._airflow.database import create_session
 
         with create_session() as session:
             return list(session.scalars(select(Row.key).where(Row.key.startswith(prefix, autoescape=True))))
@@ -217,7 +212,7 @@ def variable_keys(prefix: str) -> list[str] | None:
 def delete_variable(key: str) -> None:
     """Delete a Variable in Airflow's database."""
     if has_database():
-        from airflow.models.variable import Variable
+        from airflow_provider_sfstream._airflow.database import Variable
     else:
         from airflow.sdk import Variable  # type: ignore[assignment]
     Variable.delete(key)
@@ -234,63 +229,3 @@ def dag_exists(task_instance: Any, dag_id: str) -> bool:
         detail = getattr(getattr(error, "error", None), "detail", None) or {}
         return detail.get("status_code") != 404
     return True
-
-
-def existing_dags(dag_ids: Collection[str], session: Session) -> dict[str, bool]:
-    """Return those of the DAGs that Airflow has, and whether it allows backfills of them, in the API server.
-
-    Airflow marks a DAG as stale if its file no longer defines it; one whose file cannot be imported counts as existing.
-    """
-    from airflow.models.dag import DagModel
-    from airflow.models.errors import ParseImportError
-    from sqlalchemy import and_, or_, select
-
-    same_file = and_(
-        ParseImportError.bundle_name == DagModel.bundle_name, ParseImportError.filename == DagModel.relative_fileloc
-    )
-    is_broken = select(ParseImportError.id).where(same_file).exists()
-    query = select(DagModel).where(DagModel.dag_id.in_(dag_ids), or_(~DagModel.is_stale, is_broken))
-    return {dag.dag_id: _allows_backfills(dag) for dag in session.scalars(query)}
-
-
-def _allows_backfills(dag: Any) -> bool:
-    run_types = getattr(dag, "allowed_run_types", None)
-    has_periods = dag.timetable_summary is not None and dag.asset_expression is None
-    is_periodic = getattr(dag, "timetable_periodic", has_periods)  # Airflow 3.1 has neither
-    return bool(is_periodic) and (run_types is None or "backfill" in run_types)
-
-
-def dag_teams(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:
-    """Return the team of each DAG, in the API server; empty before Airflow 3.2."""
-    from airflow.models.dag import DagModel
-
-    teams = getattr(DagModel, "get_dag_id_to_team_name_mapping", None)
-    return {} if teams is None else teams(list(dag_ids), session=session)
-
-
-def connection_teams(conn_ids: Collection[str], session: Session) -> dict[str, str | None]:
-    """Return the team of each connection, in the API server; empty before Airflow 3.2."""
-    from airflow.models import Connection
-
-    teams = getattr(Connection, "get_conn_id_to_team_name_mapping", None)
-    return {} if teams is None else teams(list(conn_ids), session=session)
-
-
-def of_team(team: str | None) -> dict[str, str]:
-    """Return the team argument of an auth manager; Airflow 3.1 has neither the argument nor teams."""
-    return {} if team is None else {"team_name": team}
-
-
-def authorized_connections(manager: Any, conn_ids: set[str], user: Any, team: str | None) -> set[str]:
-    """Return which of the connections of a team an auth manager lets a user read."""
-    if hasattr(manager, "filter_authorized_connections"):
-        allowed: set[str] = manager.filter_authorized_connections(conn_ids=conn_ids, user=user, **of_team(team))
-        return allowed
-    from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
-
-    # The auth manager of Airflow 3.1 has no method for several connections.
-    return {
-        conn_id
-        for conn_id in conn_ids
-        if manager.is_authorized_connection(method="GET", details=ConnectionDetails(conn_id=conn_id), user=user)
-    }
