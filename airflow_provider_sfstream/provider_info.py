@@ -14,8 +14,8 @@ _GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica
 def get_provider_info() -> dict[str, Any]:
     """Return the provider metadata in the form of Airflow's ``provider_info.schema.json``.
 
-    It does not list the plugin: Airflow always loads the plugin of the entry point. Where ``[core]
-    lazy_discover_providers`` is off, it also loads the plugins of providers, and would report this one as loaded twice.
+    It does not list the plugin, which has an entry point: Airflow 3.1 to 3.4 loads the plugins of providers only where
+    ``[core] lazy_discover_providers`` is off, and would then report this one as loaded twice.
     """
     return {
         "package-name": "airflow-provider-sfstream",
@@ -90,7 +90,8 @@ def _salesforce_connection_type() -> dict[str, Any]:
     """Return the connection type ``salesforce``, shared with ``apache-airflow-providers-salesforce``.
 
     The type belongs to that provider. If it is installed, the type has its hook and its fields, and this package adds
-    only the other fields to the form. Otherwise this package defines the hook and all fields.
+    only the other fields to the form; Airflow warns of the second registration, and has no other way to add fields.
+    Otherwise this package defines the hook and all fields.
     """
     is_shared = _is_installed("apache-airflow-providers-salesforce")
     fields = {name: field for name, field in _FIELDS.items() if not (is_shared and name in _SHARED_FIELDS)}
