@@ -27,11 +27,12 @@ from importlib import import_module
 import airflow_provider_sfstream as package
 from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException
 
-rooms = "assets cli hooks notifications operators plugins queues replay_stores sensors triggers".split()
+rooms = "assets cli hooks notifications operators plugins queues replay_stores sensors".split()
 rooms = [import_module(f"{package.__name__}.{room}") for room in rooms]
 names = [each.name for room in rooms for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
 names = [name for name in names if ".migrations" not in name and not name.endswith("__main__")]
-others = "actions.drain.results exceptions monitoring.links provider_info salesforce.streaming.cometd.client windows"
+others = "actions.drain.results exceptions monitoring.links provider_info salesforce.streaming.cometd.client"
+others += " triggers.salesforce_allocation triggers.salesforce_event windows"
 names += [f"{package.__name__}.{name}" for name in others.split()]
 result = {}
 for name in names:
@@ -52,19 +53,18 @@ def missing_extras(errors: dict[str, str]) -> set[str]:
 
 def pip(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the pip of an Airflow's environment."""
-    command = [python, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
+    command = [python, "-I", "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
 def installed(python: Path, constraints: str, *arguments: object) -> str | None:
     """Install, and return ``None``, or the reason why pip refused."""
-    run = pip(python, *arguments, "--quiet", "--no-compile", "--constraint", constraints)
+    run = pip(python, *arguments, "--no-compile", "--constraint", constraints)
     if run.returncode == 0:
         return None
-    (FOLDER / "pip.log").write_text(run.stderr)
-    _, _, causes = run.stderr.partition("The conflict is caused by:\n")
-    lines = [line for line in (causes or run.stderr).splitlines() if "WARNING" not in line]
-    return "; ".join(line.strip() for line in lines[:3])
+    _, _, causes = run.stdout.partition("The conflict is caused by:\n")
+    lines = [line for line in (causes.partition("\n\n")[0] or run.stderr).splitlines() if "WARNING" not in line]
+    return "; ".join(line.strip() for line in lines)
 
 
 def airflow(version: str, constraints: str) -> Path:
@@ -90,7 +90,7 @@ def measure(wheel: Path, extra: str, base: Path, constraints: str) -> tuple[str,
     found = len(list(packages.glob("*.dist-info")))
     size = sum(path.lstat().st_size for path in packages.rglob("*") if path.is_file())
     program = f"{IMPORT_PUBLIC_MODULES}\nimport json; print(json.dumps(result))"
-    imports = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=FOLDER)
+    imports = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, cwd=FOLDER)
     if imports.returncode:
         return imports.stderr, False
     missing = missing_extras(json.loads(imports.stdout.splitlines()[-1]))

@@ -186,7 +186,7 @@ def seen() -> Seen:
         input=json.dumps(checks),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=True,
     )
     outcomes: Seen = json.loads(done.stdout.splitlines()[-1])
