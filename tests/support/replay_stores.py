@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Engine
 
@@ -94,6 +95,7 @@ class StoreUnderTest:
         kind: WindowKind = "live",
         events: tuple[float, float] | None = None,
         covered: tuple[float, float] | None = None,
+        contact: float | None = None,
         gap: Gap | None = None,
         counted: bool = True,
     ) -> ReplayWindow:
@@ -101,6 +103,7 @@ class StoreUnderTest:
 
         :param events: times of the first and the last event.
         :param covered: start and end of the covered span.
+        :param contact: time of the last answer; ``None``: the end of the covered span.
         :param counted: whether events count from the start of the span on; otherwise from an unknown time.
         """
         after = position.replay_id
@@ -121,7 +124,7 @@ class StoreUnderTest:
             gap=gap,
             covered_from=covered_from,
             covered_until=covered_until,
-            contact_at=None if covered_until is None else max(covered_until, last or covered_until),
+            contact_at=covered_until if contact is None else minute(contact),
             counts_from=covered_from if counted else None,
         )
         finished_at = max(time for time in (run.run_after, last, covered_until) if time) + timedelta(seconds=30)
@@ -149,11 +152,11 @@ class StoreUnderTest:
         *,
         events: tuple[float, float] | None = None,
         covered: tuple[float, float] | None = None,
-        gap: Gap | None = None,
+        **others: Any,
     ) -> ReplayWindow:
         """Land a live window from the recorded position, record the window, and return it."""
         position = self.store.read(stream)
-        window = self.land(stream, position, through, run, events=events, covered=covered, gap=gap)
+        window = self.land(stream, position, through, run, events=events, covered=covered, **others)
         self.store.advance(stream, position, window)
         return window
 

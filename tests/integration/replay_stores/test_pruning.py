@@ -258,7 +258,7 @@ def test_a_window_covers_no_time_whose_events_were_pruned_with_the_window_before
     windows = DailyWindows(either, days=3)
     stream = windows.stream
     # This drain stopped before the end of the stream. The next one reads the rest, and confirms the end.
-    windows.live.append(windows.land(3, covered=(3 * DAY, 3 * DAY)))
+    windows.live.append(windows.land(3, covered=(3 * DAY, 3 * DAY), contact=3.9 * DAY))
     windows.live.append(windows.land(4, events=(3.91 * DAY, 4.9 * DAY), covered=(3 * DAY, 5 * DAY)))
     windows.live += [windows.land(5), windows.land(6)]
     source = ScriptedSource([], began=day(8))
