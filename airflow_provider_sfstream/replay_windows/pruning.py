@@ -19,7 +19,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, remove_windows, write_pruned
 from airflow_provider_sfstream.replay_stores.base import ReplayStore
-from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER, LandedStream
 from airflow_provider_sfstream.salesforce.streams import Stream, WindowKind
 from airflow_provider_sfstream.salesforce.topics import check_age
 
@@ -221,7 +221,7 @@ def _announce_and_remove(
         earlier, pruned_at = read_pruned(catalog.landing, stream), now()
         finished_before = batch[-1].finished_at + datetime.resolution
         live = (window for window in batch if window.kind == "live" and window.event_count)
-        last_times = [min(window.contact_at or window.finished_at, pruned_at) for window in live]
+        last_times = [min(window.contact_at or window.finished_at + CLOCKS_DIFFER, pruned_at) for window in live]
         if earlier is not None and earlier.published_until is not None:
             last_times.append(earlier.published_until)
         announced = PrunedWindows(
