@@ -1,8 +1,8 @@
 """Differences of the supported Airflow versions, 3.1.1 and later, and uses of Airflow's internals. No other module
 depends on either.
 
-They are detected by features, never by a version number. The newest name is first, so that a branch for an old Airflow
-can be removed with its support.
+Differences are detected by features, never by a version number. The newest name is first, so that a branch for an old
+Airflow can be removed with its support.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Object storage on the worker, as Airflow's connections lead there: paths, and the folders that arguments name."""
+"""Object storage on the worker, with Airflow's connections: paths, and the folders that arguments name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
 def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
     """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
 
-    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    :raises ConfigurationError: if the URL is empty or contains a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
 
@@ -58,7 +58,7 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
 def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
     """Return the folder of the arguments ``{name}_url`` and ``{name}_conn_id``.
 
-    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    :raises ConfigurationError: if the URL is empty or contains a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.landing.storage import is_local

@@ -232,7 +232,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             failure = queue.failure
             await self._release()
             queue.failure = ClientInvalidOperation(_CLOSED)
-            raise failure
+            with translate_errors_context():
+                raise failure
         return messages
 
     @staticmethod
