@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import aiocometd
 import pytest
 from aiosfstream import DefaultMappingStorage, ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, ServerError, TransportError
@@ -444,6 +445,13 @@ async def test_disconnect_message_without_advice_ends_the_session(scene: Scene) 
     async with scene.client() as client:
         await scene.polling(answer(200, '[{"channel":"/meta/disconnect"}]', "application/json"))
         with pytest.raises(ServerError, match="ended the session"):
+            await client.receive()
+
+
+async def test_an_error_of_aiocometd_is_raised_as_that_of_aiosfstream(scene: Scene) -> None:
+    async with scene.client() as client:
+        client._queue.end(aiocometd.exceptions.TransportError("from an authenticator"))
+        with pytest.raises(TransportError, match="from an authenticator"):
             await client.receive()
 
 
