@@ -82,7 +82,8 @@ class DrainReplayWindowOperator(DrainOperator):
     :param max_bytes: stop after this many bytes of payloads, and at least one event.
     :param max_seconds: stop after this many seconds. ``None``: drain until caught up or idle.
     :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then responds. That does
-        not confirm the end of the stream.
+        not confirm the end of the stream. ``None``: 10; after an event of the last minute, three times the seconds in
+        which the first event was delivered, at least 0.5 and at most 10.
     :param wait_for_confirmation: wait up to 300 seconds until Salesforce confirms the end of the stream, which takes up
         to 270 on a quiet one. An interval is complete only then. If ``deferrable``, a live run in interval mode waits
         on the triggerer. Refused on the Streaming API, which confirms nothing.
@@ -155,7 +156,7 @@ class DrainReplayWindowOperator(DrainOperator):
         max_events: int | None = None,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        idle_timeout: float = 10.0,
+        idle_timeout: float | None = None,
         wait_for_confirmation: bool = False,
         until: str | datetime | None = None,
         grace: timedelta | None = None,

@@ -45,6 +45,10 @@ class Cursor:
         self.pinned_at: datetime | None = None
         self.contact_at: datetime | None = None
         self.is_answered = False
+        self.first_event_after: float | None = None
+        """Seconds from the opening of this subscription to its first event; ``None`` before it."""
+        self.last_event_at: datetime | None = None
+        """Upper bound of Salesforce's time when the last event was received; ``None`` as for ``contact_at``."""
         self._silent_since = self._opened_at = clock()
         self._answered_at: float | None = None
 
@@ -55,7 +59,7 @@ class Cursor:
 
     def opened(self) -> None:
         """Record that a subscription is about to open: answers to earlier subscriptions are no evidence for it."""
-        self._opened_at, self._answered_at = self._clock(), None
+        self._opened_at, self._answered_at, self.first_event_after = self._clock(), None, None
 
     def answered(self) -> None:
         """Record an answer of the server: of the subscription, or of a call on its connection."""
@@ -78,6 +82,9 @@ class Cursor:
         """Record that new events were received: they pin an unpinned start, and end an idle span."""
         self._pin(batch.replay_ids[0])
         self._silent_since = self._clock()
+        self.last_event_at = self.latest_time()
+        if self.first_event_after is None:
+            self.first_event_after = self._silent_since - self._opened_at
 
     def took(self, replay_id: bytes) -> None:
         """Move to the event ``replay_id``, which the reader took."""

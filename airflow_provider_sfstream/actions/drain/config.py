@@ -66,7 +66,7 @@ class DrainConfig:
     max_events: int | None
     max_bytes: int | None
     max_seconds: float | None
-    idle_timeout: float
+    idle_timeout: float | None
     wait_for_confirmation: bool
     until: str | datetime | None
     grace: timedelta | None
@@ -123,13 +123,19 @@ class DrainConfig:
         return wake_up_conditions(self.min_events, self.max_wait)
 
     @property
+    def longest_idle(self) -> float:
+        """Seconds without an event after which any drain is idle."""
+        return 10.0 if self.idle_timeout is None else self.idle_timeout
+
+    @property
     def limits(self) -> DrainLimits:
         """Limits of an incremental drain."""
         return DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,
             max_seconds=self.max_seconds,
-            idle_timeout=self.idle_timeout,
+            idle_timeout=self.longest_idle,
+            ends_sooner=self.idle_timeout is None and self.managed_subscription is None,
             confirm_timeout=CONFIRM_TIMEOUT if self.wait_for_confirmation else 0.0,
             wait_for_confirmation=self.wait_for_confirmation,
             until=time_from_text("until", self.until),

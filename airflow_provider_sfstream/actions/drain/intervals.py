@@ -149,7 +149,7 @@ def drain_run_interval(
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(idle_timeout=config.idle_timeout, wait_for_confirmation=waits),
+            limits=DrainLimits(idle_timeout=config.longest_idle, wait_for_confirmation=waits),
             start_from=drain.start_from,
             on_invalid_replay=config.policy or "fail",
             accept_quiet_aging=config.accept_quiet_aging,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 from airflow_provider_sfstream.exceptions import (
@@ -32,7 +32,13 @@ from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
-from airflow_provider_sfstream.streams.drain.limits import Cut, DrainLimits, EventTimes, StopReason, cut
+from airflow_provider_sfstream.streams.drain.limits import (
+    DrainLimits,
+    EventTimes,
+    MisdatedEventWarning,
+    StopReason,
+    cut,
+)
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.event_times import TimeReaders
@@ -44,6 +50,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 120.0
 """Seconds after which the drain stops waiting for a server that has never answered."""
 _LONGEST_SLICE = 1.0
+_RECENT = timedelta(minutes=1)
 
 
 @dataclass
@@ -102,7 +109,7 @@ class Drain:
         self._deadline = inf if self.limits.max_seconds is None else self.clock() + self.limits.max_seconds
         self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
         # The wait is cut into slices, so that limits and proofs of contact are on time on a quiet topic too.
-        self._slice = min(_LONGEST_SLICE, self.limits.idle_timeout / 4, self.limits.max_seconds or inf)
+        self._slice = min(_LONGEST_SLICE, self.limits.least_idle / 4, self.limits.max_seconds or inf)
         self._idle_since: float | None = None
 
     def run(self) -> DrainResult:
@@ -190,7 +197,7 @@ class Drain:
 
     def _wait(self) -> StopReason | None:
         """Handle a wait without a response: stop, prove contact if it is due, or continue to wait."""
-        seconds = self.limits.idle_timeout
+        seconds = self._idle_timeout()
         if self.end is not None:
             self.end.reopen(self.cursor.server_time)
             self.end.read_available()
@@ -204,6 +211,18 @@ class Drain:
         if self.cursor.wants_proof(seconds):
             self._prove_contact()  # then read once more: events may have arrived before the answer
         return None
+
+    def _idle_timeout(self) -> float:
+        """Return the seconds without an event after which the drain is idle, fewer after a recent event.
+
+        If these are too few, the next run reads the rest: no run is behind by more than :data:`_RECENT`.
+        """
+        longest, seconds = self.limits.idle_timeout, self.cursor.first_event_after
+        if not self.limits.ends_sooner or self.end is not None or seconds is None or self._last_event is None:
+            return longest
+        time, received_at = self._event_time(self._last_event), self.cursor.last_event_at or self.now()
+        is_recent = time is not None and abs(received_at - time) <= _RECENT
+        return min(longest, max(self.limits.least_idle, 3 * seconds)) if is_recent else longest
 
     def _confirm_timeout(self) -> float:
         """Return the seconds to wait, from the first idle moment on, for evidence of the end of the stream."""
@@ -294,26 +313,8 @@ class Drain:
         """
         if self._last_event is None:
             return self.position_time
-        time = to_datetime(*self._event_times([self._last_event[0]], [self._last_event[1]]))
+        time = self._event_time(self._last_event)
         return time and min(time, self.now())
 
-
-class MisdatedEventWarning:
-    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._is_logged = False
-
-    def stored(self, part: Cut) -> None:
-        """Log the warning if ``part``, which was stored, is the first with a misdated event."""
-        if part.misdated is None or self._is_logged:
-            return
-        self._is_logged = True
-        time = to_datetime(part.misdated)
-        log.warning(
-            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
-            "The event was landed and did not end the drain at 'until'. Correct that clock.",
-            self._topic,
-            f"{part.misdated} ms (after the year 9999)" if time is None else time.isoformat(),
-        )
+    def _event_time(self, event: tuple[str, bytes]) -> datetime | None:
+        return to_datetime(*self._event_times([event[0]], [event[1]]))

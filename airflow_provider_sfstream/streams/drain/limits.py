@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +10,10 @@ from enum import StrEnum
 from math import isfinite
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.events import EventBatch
+
+log = logging.getLogger(__name__)
 
 EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
 """Event times of (schema IDs, payloads): milliseconds since the epoch, ``None`` where an event has none."""
@@ -47,6 +51,8 @@ class DrainLimits:
     :param max_bytes: Maximum number of payload bytes to store, as received. One event is always stored, however large.
     :param max_seconds: Seconds of wall clock after which the drain waits for no further batch.
     :param idle_timeout: Seconds without an event after which the drain ends as idle, if the server then answers.
+    :param ends_sooner: End as idle sooner after an event of the last minute: after three times the seconds that the
+        subscription needed for its first event, and at least half a second. Not while the drain looks for the end.
     :param confirm_timeout: Seconds to wait, while no event was stored, for evidence of the end of the stream, with
         which the drain ends as caught up. 0: the drain does not look for it, unless ``to_the_end``.
     :param wait_for_confirmation: Wait for this evidence also after events.
@@ -62,6 +68,7 @@ class DrainLimits:
     max_bytes: int | None = None
     max_seconds: float | None = None
     idle_timeout: float = 10.0
+    ends_sooner: bool = False
     confirm_timeout: float = 0.0
     wait_for_confirmation: bool = False
     to_the_end: bool = False
@@ -93,6 +100,11 @@ class DrainLimits:
             raise ConfigurationError(f"grace={self.grace!r} must be a timedelta of zero or more.")
         if self.grace and self.until is None:
             raise ConfigurationError(f"grace={self.grace!r} requires 'until'. Set until too, or omit grace.")
+
+    @property
+    def least_idle(self) -> float:
+        """Return the minimum number of seconds without an event after which the drain ends as idle."""
+        return min(0.5, self.idle_timeout) if self.ends_sooner else self.idle_timeout
 
     @property
     def end(self) -> datetime | None:
@@ -159,6 +171,27 @@ def cut(
     size += sum(map(len, batch.payloads[count:stored_count]))
     first_misdated = next((time for index, time in misdated.items() if index < stored_count), None)
     return Cut(batch if stored_count == len(batch) else batch.part(0, stored_count), size, stop, first_misdated)
+
+
+class MisdatedEventWarning:
+    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._is_logged = False
+
+    def stored(self, part: Cut) -> None:
+        """Log the warning if ``part``, which was stored, is the first with a misdated event."""
+        if part.misdated is None or self._is_logged:
+            return
+        self._is_logged = True
+        time = to_datetime(part.misdated)
+        log.warning(
+            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
+            "The event was landed and did not end the drain at 'until'. Correct that clock.",
+            self._topic,
+            f"{part.misdated} ms (after the year 9999)" if time is None else time.isoformat(),
+        )
 
 
 def _through_replay_id(replay_ids: Sequence[bytes], count: int) -> int:

@@ -158,6 +158,55 @@ def test_silence_followed_by_contact_is_idle_and_does_not_move_the_position():
     assert (result.confirmed_at, result.contact_at, source.proofs) == (None, answered, 1)
 
 
+SOONER = DrainLimits(ends_sooner=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "age", "seconds"),
+    [
+        pytest.param(0, 50, 0.5, id="recent"),
+        pytest.param(1, 50, 3, id="recent, slow"),
+        pytest.param(4, 50, 10, id="recent, very slow"),
+        pytest.param(0, 70, 10, id="old"),
+        pytest.param(0, -70, 10, id="clock of the publisher ahead"),
+        pytest.param(0, None, 10, id="no time"),
+    ],
+)
+def test_silence_after_a_recent_event_ends_a_drain_sooner(first: float, age: float | None, seconds: float) -> None:
+    time = None if age is None else round((BEGAN.timestamp() + first - age) * 1_000)
+    source = ScriptedSource([Event(replay_id(1), b"one", time)], [Silence(first), Deliver(1), Silence(20)])
+    result = run(source, limits=SOONER)
+    assert (result.stop_reason, result.event_count, result.confirmed_at) == (StopReason.IDLE, 1, None)
+    assert seconds <= source.time.seconds - first <= seconds + 0.5
+    assert source.proofs == 1
+
+
+def test_silence_before_the_first_event_does_not_end_a_drain_sooner() -> None:
+    source = ScriptedSource(events(1), [Silence(9.5), Deliver(1)])
+    assert run(source, limits=SOONER).event_count == 1
+    source = ScriptedSource(events(0), [Silence(20)])
+    run(source, limits=SOONER)
+    assert source.time.seconds >= 10
+
+
+def test_a_drain_that_looks_for_the_end_does_not_end_sooner() -> None:
+    stream = [Event(replay_id(1), b"one", round(BEGAN.timestamp() * 1_000))]
+    source = ScriptedSource(stream, [Deliver(1), Silence(20)])
+    run(source, replay_id(1), limits=DrainLimits(ends_sooner=True, to_the_end=True))
+    assert source.time.seconds >= 10
+
+
+@given(delays=st.lists(st.floats(0, 9), min_size=1, max_size=20), spacing=st.integers(1, 40))
+def test_drains_that_end_sooner_leave_only_recent_events(delays: list[float], spacing: int) -> None:
+    times = [round(BEGAN.timestamp() - spacing * number) * 1_000 for number in range(len(delays), 0, -1)]
+    stream = [Event(replay_id(number), bytes([number]), time) for number, time in enumerate(times, 1)]
+    script = [step for delay in delays for step in (Silence(delay), Deliver(1))]
+    source, sink = ScriptedSource(stream, [*script, Silence(20)]), ListSink()
+    run(source, sink=sink, limits=SOONER)
+    left = [time for time in times[len(sink.replay_ids) :] if time < (BEGAN.timestamp() - 61) * 1_000]
+    assert left == []
+
+
 def test_drain_confirms_the_end_for_the_opening_time_of_the_second_subscription():
     source = ScriptedSource(events(3), [Deliver(1), ServiceUnavailableError("cut"), Silence(5), Deliver(2)])
     result = run(source, limits=CONFIRMING)
