@@ -8,7 +8,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.backfills import create_variable_of_new_stream
 from tests.support.browser import artifact_folder, browser_page
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
@@ -24,6 +26,7 @@ def test_a_user_accepts_a_loss_in_required_actions(airflow: AirflowStack, system
     need(BROWSER)
     system_org.define("Asked__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": 1.0}])
+    create_variable_of_new_stream(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "faults"))
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     assert airflow.wait_for_run(DAG_ID, airflow.trigger(DAG_ID)) == "success"
