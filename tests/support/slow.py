@@ -161,6 +161,9 @@ SLOW: dict[str, str] = {
     "tests/unit/streams/test_drain.py::test_sink_receives_each_event_once_and_in_order": (
         "tests the main guarantee with a hundred streams of hundreds of events"
     ),
+    "tests/unit/streams/test_drain.py::test_drains_that_end_sooner_leave_only_recent_events": (
+        "runs hundreds of examples in `make test-all`, few in `make test`"
+    ),
     "tests/unit/landing/test_parquet.py::test_landing_does_not_import_pandas": "starts a process",
     "tests/unit/landing/test_parquet.py::test_full_storage_fails_the_window_early_and_publishes_nothing": (
         "starts a process with a limit on the size of its files"

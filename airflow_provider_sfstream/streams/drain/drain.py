@@ -32,13 +32,8 @@ from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
-from airflow_provider_sfstream.streams.drain.limits import (
-    DrainLimits,
-    EventTimes,
-    MisdatedEventWarning,
-    StopReason,
-    cut,
-)
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, EventTimes, StopReason, cut
+from airflow_provider_sfstream.streams.drain.misdated_events import MisdatedEventWarning
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.event_times import TimeReaders

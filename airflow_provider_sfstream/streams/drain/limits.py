@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -10,10 +9,7 @@ from enum import StrEnum
 from math import isfinite
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.events import EventBatch
-
-log = logging.getLogger(__name__)
 
 EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
 """Event times of (schema IDs, payloads): milliseconds since the epoch, ``None`` where an event has none."""
@@ -171,27 +167,6 @@ def cut(
     size += sum(map(len, batch.payloads[count:stored_count]))
     first_misdated = next((time for index, time in misdated.items() if index < stored_count), None)
     return Cut(batch if stored_count == len(batch) else batch.part(0, stored_count), size, stop, first_misdated)
-
-
-class MisdatedEventWarning:
-    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self._is_logged = False
-
-    def stored(self, part: Cut) -> None:
-        """Log the warning if ``part``, which was stored, is the first with a misdated event."""
-        if part.misdated is None or self._is_logged:
-            return
-        self._is_logged = True
-        time = to_datetime(part.misdated)
-        log.warning(
-            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
-            "The event was landed and did not end the drain at 'until'. Correct that clock.",
-            self._topic,
-            f"{part.misdated} ms (after the year 9999)" if time is None else time.isoformat(),
-        )
 
 
 def _through_replay_id(replay_ids: Sequence[bytes], count: int) -> int:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.streams.drain.drain import MisdatedEventWarning
 from airflow_provider_sfstream.streams.drain.limits import Cut, DrainLimits, StopReason, cut
+from airflow_provider_sfstream.streams.drain.misdated_events import MisdatedEventWarning
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = 3_600_000
