@@ -25,7 +25,7 @@ SUITES = {
     "command line": ["tests/integration/cli", "tests/unit/cli"],
     "stores": ["tests/integration/replay_stores", "tests/unit/replay_stores"],
     "page and notifier": ["tests/unit/plugins", "tests/integration/notifications", "tests/unit/notifications"],
-    "the main job on a real Airflow": ["tests/system/test_micro_batch.py"],
+    "a real Airflow": ["tests/system/test_micro_batch.py", "tests/system/test_loss_question.py"],
 }
 
 
