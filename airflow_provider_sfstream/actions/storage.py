@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from fsspec.implementations.local import LocalFileSystem
+
 from airflow_provider_sfstream._airflow import storage_conn_id
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.storage import never_remember_listings
@@ -38,7 +40,10 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
     # Airflow 3.1 takes None for a connection that was named, and forgets the one in the URL.
     named = {} if conn_id is None else {"conn_id": conn_id}
     path = ObjectStoragePath(url, **named)
-    store = attach(path.protocol or "file", storage_conn_id(path))
+    protocol, store_conn_id = path.protocol or "file", storage_conn_id(path)
+    # Airflow would import the filesystems of all providers, a quarter of a second, to find this one.
+    local = LocalFileSystem() if protocol == "file" and store_conn_id is None else None
+    store = attach(protocol, store_conn_id, fs=local)
     if getattr(store.fs, "_pid", os.getpid()) == os.getpid():
         return path
     del store.fs  # the next access creates another one
