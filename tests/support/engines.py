@@ -14,7 +14,8 @@ from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from airflow_provider_sfstream.tables.runner.engine import Engine
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 
-ENGINES = ("spark", "embedded")
+ENGINES = (pytest.param("spark", marks=pytest.mark.extended), "embedded")
+"""Spark runs the contract of both engines in ``make test-all`` only, because it needs five times as long."""
 BOTH_IN_TURN = pytest.mark.parametrize("engine", [*ENGINES, "in turn"], indirect=True)
 """Mark of a test of several runs, which is also repeated with runs that alternate between the two engines."""
 
@@ -29,7 +30,7 @@ def embedded(folder: Path, **options: Any) -> EmbeddedEngine:
 def engine_of(name: str, spark: Any, folder: Path) -> Callable[[], Engine]:
     """Return a function that returns the engine of the next run.
 
-    :param name: one of :data:`ENGINES`, or ``in turn``: the runs alternate between the two engines.
+    :param name: ``spark``, ``embedded`` or ``in turn``: the runs alternate between the two engines.
     :param folder: temporary folder.
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow.dataset as ds
+import pytest
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
@@ -22,6 +23,7 @@ def counts_of_runs(airflow: AirflowStack, dag_id: str) -> list[int]:
     return sorted(count for run in runs for count in airflow.xcom(dag_id, run, "event_counts"))
 
 
+@pytest.mark.extended
 def test_each_topic_is_drained_loaded_and_emitted_separately(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:

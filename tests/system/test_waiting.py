@@ -30,6 +30,7 @@ def wait_until_deferred(airflow: AirflowStack, org: LocalOrg, dag_id: str, run_i
     wait_for(lambda: airflow.task_processes() == [], 120, "the task process to end")
 
 
+@pytest.mark.extended
 def test_deferred_drain_lands_events_published_while_the_triggerer_is_dead(
     airflow: AirflowStack, system_org: LocalOrg, lake: Path
 ) -> None:

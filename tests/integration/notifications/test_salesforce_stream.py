@@ -220,6 +220,7 @@ def test_no_way_or_two_ways_to_send_are_refused(given: dict[str, Any]) -> None:
         SalesforceStreamNotifier(**given)
 
 
+@pytest.mark.extended
 def test_airflow_calls_the_notifier(org: LocalOrg, listener: Listener, tmp_path: Path) -> None:
     """Airflow runs the DAG with its own database: a failed task, a successful task, and a task that loses events."""
     topic = org.define("Order__e", Number__c="double")["name"]

@@ -147,6 +147,7 @@ def test_an_output_url_invalid_for_delta_tables_is_refused_before_any_write(
     assert not output.exists()
 
 
+@pytest.mark.extended
 def test_memory_does_not_grow_with_the_window(tmp_path: Path) -> None:
     note = encode(ORDER, {"CreatedDate": int(START.timestamp() * 1000), "Note__c": "note " * 200})
     peaks = {}
@@ -179,6 +180,7 @@ def test_kill_9_leaves_an_event_log_at_its_old_or_new_version(tmp_path: Path) ->
     assert sorted(int(row["Note__c"]) for row in rows(tmp_path)) == list(range(60_010))
 
 
+@pytest.mark.extended
 def test_kill_9_leaves_a_replica_at_its_old_or_new_snapshot(tmp_path: Path) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(4_000)]
     created = [change(number, "CREATE", [id_], f"t{number}", Name="new") for number, id_ in enumerate(ids, 1)]

@@ -23,8 +23,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Callable[[], Engine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Engine]:
     """Return a function that returns the engine of the next run."""
+    spark = None if request.param == "embedded" else request.getfixturevalue("spark")
     return engine_of(request.param, spark, tmp_path / "engines")
 
 

@@ -93,6 +93,7 @@ def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield Replica(spark, org, windows, tmp_path / "replica")
 
 
+@pytest.mark.extended
 def test_computed_fields_are_fetched_with_records_and_compared_separately(replica: Replica) -> None:
     since = "2026-01-31T10:00:00Z"
     accounts = [replica.new("Account", Name=f"A{n}", Amount_Owed__c=n, Some_Date_Time__c=since) for n in range(5)]

@@ -231,6 +231,7 @@ def test_a_replica_and_its_refreshes_contain_no_protected_value(spark: Any, org:
         assert rows() == after
 
 
+@pytest.mark.extended
 def test_the_hash_key_reaches_the_driver_but_no_log_and_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,7 @@ def test_an_added_checkbox_is_fetched_for_all_rows(replica: Replica) -> None:
         replica.refresh()
 
 
+@pytest.mark.extended
 def test_changes_during_a_refresh_are_fetched_by_the_next_refresh(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def enriched_channel(org: LocalOrg) -> str:
     return "/data/Enriched__chn"
 
 
+@pytest.mark.extended
 def test_a_replica_from_an_enriched_channel_equals_the_org(spark: Any, tmp_path: Path) -> None:
     """Events have enriched fields that did not change, and events of one change can share a replay ID."""
     job = SessionJob(spark, tmp_path / "replica")

@@ -539,7 +539,7 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("sort", ["scheduled", "backfill", "continued"])
-@pytest.mark.parametrize("kind", ["variable", "table"])
+@pytest.mark.parametrize("kind", ["variable", pytest.param("table", marks=pytest.mark.extended)])
 def test_retry_of_a_killed_interval_run_equals_an_undisturbed_run(
     kind: str, sort: str, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,7 @@ class World:
 
 TABLE = pytest.param("table", marks=[pytest.mark.extended, pytest.mark.exhaustive])
 """Runs only in ``make test-exhaustive``, because it opens a database in each of thousands of executions."""
-KINDS = pytest.mark.parametrize("kind", ["variable", "landing", TABLE])
+KINDS = pytest.mark.parametrize("kind", ["variable", pytest.param("landing", marks=pytest.mark.extended), TABLE])
 AGAIN = pytest.mark.parametrize("again", [False, True], ids=["incremental", "interval"])
 
 
