@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 _TABLES = ("deltalake", "numpy")
 MODULES = {
+    "iceberg": ("pyiceberg", *_TABLES),
     "messaging": ("airflow.providers.common.messaging.providers.base_provider",),
     "salesforce": ("simple_salesforce",),
     "spark": ("airflow.providers.apache.spark", *_TABLES),

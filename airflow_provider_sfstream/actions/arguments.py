@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
@@ -77,3 +78,13 @@ def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
     if not all(isinstance(url, str) and url.strip() for url in checked):
         raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was {done}.")
     return checked
+
+
+def find_connection(conn_id: str) -> Any:
+    """Return an Airflow connection, ``None`` if it does not exist."""
+    from airflow.sdk import Connection
+
+    try:
+        return Connection.get(conn_id)
+    except AirflowNotFoundException:
+        return None

@@ -1,12 +1,12 @@
-"""Commands that change data. Each shows its effect and asks for confirmation; those that change more than a status
-write the operator's audit record."""
+"""Commands that change data. Those that change positions or windows show their effect, ask for confirmation, and write
+the operator's audit record."""
 
 from __future__ import annotations
 
 import getpass
 import socket
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,7 @@ from airflow_provider_sfstream.cli.options import (
     duration,
     takes,
 )
-from airflow_provider_sfstream.cli.output import InvalidUseError, ask, progress, show_json, show_rows
+from airflow_provider_sfstream.cli.output import FAILED, InvalidUseError, ask, progress, show_json, show_rows
 
 
 @takes(RecordedStreamOptions)
@@ -152,6 +152,35 @@ def forget(
     typer.echo(f"{subjects[0]}: {deleted} status documents deleted.", err=True)
 
 
+def catalog(
+    action: Annotated[Literal["status", "sync"], typer.Argument(help="Compare only, or also repair.")],
+    output_url: Annotated[str, typer.Argument(help="The output_url of the tables.", show_default=False)],
+    catalog_conn_id: Annotated[str, typer.Option(help="Airflow connection of the Iceberg catalog.")],
+    catalog_namespace: Annotated[str, typer.Option(help="Namespace of the tables.")] = "salesforce",
+    output_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of the folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare tables with their Iceberg tables in a catalog (`status`), or publish them there (`sync`), also tables
+    that no job has published yet. The columns show the state before. `status` fails if a table is not up to date."""
+    from airflow_provider_sfstream.actions.tables.iceberg_catalog import catalog_tables
+
+    is_sync = action == "sync"
+    with progress("Comparing tables"):
+        rows = list(catalog_tables(output_url, output_conn_id, catalog_conn_id, catalog_namespace, sync=is_sync))
+    columns = {
+        "table": "Table",
+        "is_current": "Up to date",
+        "delta_version": "Delta version",
+        "mirrored_version": "In the catalog",
+        "missing_files": "Missing files",
+        "removed_files": "Removed files",
+        "error": "Error",
+    }
+    show_rows(rows, columns, as_json=as_json, none=f"{output_url} has no tables.")
+    if any(row["error"] or not (is_sync or row["is_current"]) for row in rows):
+        raise typer.Exit(FAILED)
+
+
 def _show_record(record: dict[str, Any], as_json: bool) -> None:
     if as_json:
         show_json(record)
@@ -165,4 +194,4 @@ def _user(command: str) -> str:
     return f"{getpass.getuser()} on {socket.gethostname()}, sfstream {command}"
 
 
-COMMANDS = (reset, restore, prune, forget)
+COMMANDS = (reset, restore, prune, forget, catalog)

@@ -112,6 +112,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
 """Checks by name: code to run before, code to check, and modules that it must not import."""
 
 WITHOUT: dict[str, tuple[str, set[str], str]] = {
+    "iceberg": ("pyiceberg", {"iceberg"}, 'catalog_properties("catalog")'),
     "messaging": ("airflow.providers.common.messaging.providers.base_provider", {"messaging"}, ""),
     "salesforce": ("simple_salesforce", {"salesforce"}, ""),
     "spark": ("airflow.providers.apache.spark pandas py4j pyspark", {"spark"}, ""),
@@ -139,6 +140,7 @@ WITHOUT: dict[str, tuple[str, set[str], str]] = {
 """By missing extra: its modules, the extras that public modules then name, and calls that name the missing one."""
 CALLS = """
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles, newest_version
+from airflow_provider_sfstream.actions.tables.iceberg_catalog import catalog_properties
 from airflow_provider_sfstream.assets import salesforce_stream as asset
 from airflow_provider_sfstream.operators import drain_replay_window as drain, publish_events as publish
 from airflow_provider_sfstream.sensors import salesforce_event as sensor

@@ -34,7 +34,7 @@ class EmbeddedJobOperator(TableJobOperator):
     def run_on(self, engine: EmbeddedEngine, config: Any) -> Any:
         """Run the function of the job, and return its metrics, a dataclass."""
 
-    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any]:
+    def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:
         """Run the job here; return the metrics that Spark's job would have returned."""
         with TemporaryDirectory(prefix="sfstream-") as folder:
             metrics = self.run_on(self._engine(folder), config_of_run(config, self.output_url, context))

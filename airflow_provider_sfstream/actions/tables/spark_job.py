@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
+from airflow_provider_sfstream.actions.arguments import find_connection
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run, find_connection
+from airflow_provider_sfstream.actions.tables.table_job import TableJobOperator, config_of_run
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
@@ -70,7 +71,7 @@ class SparkJobOperator(TableJobOperator, SparkSubmitOperator):  # type: ignore[m
     _hash_key: str | None = None
     """The key of hashes for the driver."""
 
-    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
+    def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
         :raises SalesforceStreamError: the driver ended with an error; :class:`SparkJobError` if that is not ours.

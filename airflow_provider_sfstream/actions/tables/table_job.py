@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import Connection
-
-from airflow_provider_sfstream._airflow import AirflowNotFoundException
+from airflow_provider_sfstream.actions.arguments import find_connection
 from airflow_provider_sfstream.actions.retries import RetriedOperator
+from airflow_provider_sfstream.actions.tables.iceberg_catalog import NAMESPACE, catalog_properties, mirror_tables
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
 from airflow_provider_sfstream.redaction import has_credentials
@@ -28,21 +28,49 @@ WindowsConfig = TypeVar("WindowsConfig", bound=WindowsJobConfig)
 
 
 class TableJobOperator(RetriedOperator):
-    """Base of the operators whose jobs write tables. A base for each engine runs the job."""
+    """Base of the operators whose jobs write tables. A base for each engine runs the job.
 
-    template_fields: Sequence[str] = ("output_url", "output_conn_id")
+    :param catalog_conn_id: Airflow connection of an Iceberg catalog (extra ``iceberg``). After the job, the worker
+        publishes all tables of the folder there, as Iceberg tables over the same files (docs/reference/catalogs.md).
+        If that fails, it logs a warning, and the next run repairs it. ``None`` (default): no catalog. (templated)
+    :param catalog_namespace: namespace of the tables in the catalog, with dots between its levels. (templated)
+    """
+
+    template_fields: Sequence[str] = ("output_url", "output_conn_id", "catalog_conn_id", "catalog_namespace")
     job = ""
     """Name of the job, and of its Spark application."""
     metrics: dict[str, Any] | None = None
     """Metrics of the job of this run, ``None`` before its end."""
 
-    def __init__(self, *, output_url: str, output_conn_id: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        output_url: str,
+        output_conn_id: str | None = None,
+        catalog_conn_id: str | None = None,
+        catalog_namespace: str = NAMESPACE,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        if catalog_conn_id is not None:
+            require_extra("iceberg")
         self.output_url = output_url
         self.output_conn_id = output_conn_id
+        self.catalog_conn_id = catalog_conn_id
+        self.catalog_namespace = catalog_namespace
+
+    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
+        """Run the job to its end, then mirror its tables; return its metrics, ``None`` where the worker cannot read
+        them."""
+        if self.catalog_conn_id:
+            catalog_properties(self.catalog_conn_id)  # an unusable connection fails before the job
+        metrics = self.run_on_engine(context, config)
+        if self.catalog_conn_id:
+            mirror_tables(self.output_url, self.output_conn_id, self.catalog_conn_id, self.catalog_namespace)
+        return metrics
 
     @abstractmethod
-    def run_job(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
+    def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any] | None:
         """Run the job to its end, and return its metrics, ``None`` where the worker cannot read them."""
 
 
@@ -119,11 +147,3 @@ def hash_key(hash_conn_id: str | None) -> str | None:
         )
     password: str | None = connection.password
     return password
-
-
-def find_connection(conn_id: str) -> Any:
-    """Return an Airflow connection, ``None`` if it does not exist."""
-    try:
-        return Connection.get(conn_id)
-    except AirflowNotFoundException:
-        return None

@@ -28,6 +28,7 @@ from airflow_provider_sfstream.operators.replay_position import ResetReplayPosit
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.salesforce.streams import Gap, Stream
+from tests.support.iceberg_lake import IcebergLake
 from tests.support.localorg import wait_until
 from tests.support.pruning import DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest
@@ -323,6 +324,18 @@ def test_prune_removes_the_same_windows_as_the_operator(
         under_test.store.close()
     assert found[0] == found[1]
     assert found[0][0]["windows"] == 7
+
+
+def test_catalog_compares_and_publishes_tables(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = IcebergLake(tmp_path, monkeypatch, type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
+    lake.events(catalog_conn_id=None)
+    options = (lake.output, "--catalog-conn-id", "catalog", "--catalog-namespace", "lake")
+    assert "lake.order__e" in run("catalog", "status", *options, exits=1).stdout
+    assert not lake.catalog.namespace_exists("lake")
+    run("catalog", "sync", *options)
+    lake.check()
+    for row in json.loads(run("catalog", "status", *options, "--json").stdout):
+        assert (row["is_current"], row["missing_files"], row["error"]) == (True, 0, None)
 
 
 def test_errors_have_the_remedy_and_no_traceback(org: SharedOrg, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

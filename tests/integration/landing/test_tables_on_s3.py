@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.storage import open_landing
+from airflow_provider_sfstream.actions.tables.iceberg_catalog import storage_properties
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
@@ -21,7 +23,7 @@ from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.marked_bytes import files_with
 from tests.support.object_storage import ObjectStorage
-from tests.support.tasks import context_for
+from tests.support.tasks import context_for, set_connection
 
 pytestmark = pytest.mark.extended
 
@@ -40,17 +42,24 @@ def table(url: str, conn_id: str) -> DeltaTable:
     return DeltaTable(location.uri, storage_options=dict(location.options))
 
 
-def test_event_log_on_s3_has_no_duplicates_after_a_rerun(tmp_path: Path, url: str, conn_id: str) -> None:
+def test_event_log_on_s3_has_no_duplicates_after_a_rerun(
+    tmp_path: Path, url: str, conn_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    set_connection(monkeypatch, "catalog", conn_type="generic", extra=catalog)
     moment = int(START.timestamp() * 1000)
     events: list[Any] = [LandedEvent(number, "one", {"CreatedDate": moment + number}) for number in range(9)]
     events.append(LandedEvent(9, "one", b"\xff"))
     manifest = land_window(tmp_path, "20260110T000000Z-a", events, {"one": ORDER}, event_times=(START, START))
     for _ in range(2):
-        operator = EventLogOperator(task_id="log", windows=manifest, output_url=url, output_conn_id=conn_id)
+        tables = {"output_url": url, "output_conn_id": conn_id, "catalog_conn_id": "catalog"}
+        operator = EventLogOperator(task_id="log", windows=manifest, **tables)
         metrics = operator.execute(context_for("log"))
         assert metrics is not None
         assert (metrics["rows_written"], metrics["quarantined"]) == (9, 1)
     assert len(table(f"{url}/Order__e", conn_id).to_pyarrow_table()) == 9
+    storage = storage_properties(ObjectStorageFiles(conn_id).table_location(url))
+    assert len(load_catalog("catalog", **storage, **catalog).load_table("salesforce.order__e").scan().to_arrow()) == 9
 
 
 def test_replica_on_s3_has_rows_and_a_list_of_dirty_rows(tmp_path: Path, url: str, conn_id: str) -> None:

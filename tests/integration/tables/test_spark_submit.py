@@ -19,6 +19,7 @@ import pytest
 import structlog.testing
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyiceberg.catalog import load_catalog
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SparkJobError
@@ -147,10 +148,12 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     for name, value in short_lived_environment().items():
         monkeypatch.setenv(name, value)
     manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    set_connection(monkeypatch, "catalog", conn_type="generic", extra=catalog)
     empty = {"manifest_url": (tmp_path / "never-read.json").as_uri(), "event_count": 0}
     windows = [{"manifest_url": manifest, "event_count": 30, "window_id": "w1"}, empty, None]
     with structlog.testing.capture_logs() as logged:
-        metrics = operator(tmp_path, windows).execute(context_for("event_log"))
+        metrics = operator(tmp_path, windows, catalog_conn_id="catalog").execute(context_for("event_log"))
     lines = [str(entry["event"]) for entry in logged]
     assert sum("event_log metrics:" in line for line in lines) == 1
     assert any("1 windows with 30 events" in line for line in lines)
@@ -158,6 +161,7 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     assert metrics is not None
     assert (metrics["windows"], metrics["rows_in"], metrics["tables"]) == (["w1"], 30, {"Order__e": 30})
     assert numbers(tmp_path / "tables") == list(range(30))
+    assert len(load_catalog("catalog", **catalog).load_table("salesforce.order__e").scan().to_arrow()) == 30
     (commit,) = DeltaTable(str(tmp_path / "tables/Order__e")).history()
     assert commit["sfstream"]["job"] == "orders.event_log run run-1 try 1"
 

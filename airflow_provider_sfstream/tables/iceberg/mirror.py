@@ -1,0 +1,219 @@
+"""Iceberg tables over the Parquet files of Delta tables: only metadata is written.
+
+A mirror compares the files of the current Delta version with those of the current Iceberg snapshot, and commits the
+difference as one snapshot. So each mirror also repairs what earlier ones missed. The metadata has no value of a column
+but the partition's: no statistics that an erasure would have to remove.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.typedef import Record
+from pyiceberg.utils.datetime import date_to_days
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.tables.iceberg.delta_version import DeltaVersion, MirroredFile
+
+log = logging.getLogger(__name__)
+
+DELTA_TABLE, DELTA_ID, DELTA_VERSION = "sfstream.delta-table", "sfstream.delta-table-id", "sfstream.delta-version"
+"""Property of an Iceberg table, and two of its snapshots."""
+READABLE = timedelta(hours=24)
+"""Time for which older snapshots stay. Maintenance keeps the files of a Delta version for at least as long."""
+_TRIES = 5
+"""Attempts to commit, each lost to another program that committed first."""
+_PROPERTIES = {
+    # The files are Delta's: other programs must neither remove them with a snapshot nor with the table.
+    "gc.enabled": "false",
+    # A repeated commit of pyiceberg does not compare the files again.
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+_NAMES = "schema.name-mapping.default"
+"""Property that maps column names to Iceberg's field IDs, which Delta's files do not have."""
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """Delta version of a table, that of the newest mirror before (``None``: no table), and the numbers of files that
+    the Iceberg snapshot lacked, and had too many."""
+
+    delta_version: int
+    mirrored_version: int | None
+    missing_files: int
+    removed_files: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.mirrored_version is not None and not self.missing_files and not self.removed_files
+
+
+class IcebergTable:
+    """Table of a catalog that mirrors a Delta table.
+
+    :param identifier: namespace and name.
+    :param location: URI of the folder of its metadata, outside of the Delta table's.
+    :param read: returns the Delta version to mirror.
+    :param oldest: the first Delta version whose files exist.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: tuple[str, ...],
+        location: str,
+        read: Callable[[], DeltaVersion],
+        oldest: int = 0,
+    ) -> None:
+        self._catalog, self._identifier, self._location = catalog, identifier, location
+        self._read, self._oldest = read, oldest
+        self.name = ".".join(identifier)
+
+    def state(self) -> Mirrored:
+        """Compare the table with the Delta table, and change nothing."""
+        table, version = self._load()
+        if table is None:
+            return Mirrored(version.number, None, len(version.files), 0)
+        added, removed = version.changes_since(_files(table))
+        return Mirrored(version.number, _mirrored_version(table), len(added), len(removed))
+
+    def mirror(self) -> Mirrored:
+        """Create the table if necessary, and commit the difference; return the state before.
+
+        Snapshots of Delta versions whose files do not exist, and those older than :data:`READABLE`, are removed.
+
+        :raises ConfigurationError: if the catalog's table is not a mirror of this Delta table; it was not changed.
+        :raises PositionConflictError: if other programs committed first in each attempt.
+        """
+        for _ in range(_TRIES):
+            with suppress(CommitFailedException, TableAlreadyExistsError):
+                table, version = self._load()
+                mirrored = None if table is None else _mirrored_version(table)
+                table = table or self._create(version)
+                files = _files(table)
+                added, too_many = version.changes_since(files)
+                _commit(table, version, added, [files[uri] for uri in too_many])
+                _expire(table, self._oldest)
+                return Mirrored(version.number, mirrored, len(added), len(too_many))
+        raise PositionConflictError(
+            f"{self.name}: in {_TRIES} attempts, other programs committed to the catalog first. The "
+            "Delta table is complete. The next mirror repairs the catalog's table."
+        )
+
+    def _load(self) -> tuple[Table | None, DeltaVersion]:
+        """Return the table and then the Delta version: a version read later is not older than a mirrored one."""
+        table = None
+        with suppress(NoSuchTableError):
+            table = self._catalog.load_table(self._identifier)
+        version = self._read()
+        if table is not None and table.properties.get(DELTA_TABLE) != version.uri:
+            raise ConfigurationError(
+                f"{self.name} exists in the catalog, and is not a mirror of {version.uri}. It was not "
+                "changed. Use another catalog_namespace."
+            )
+        return table, version
+
+    def _create(self, version: DeltaVersion) -> Table:
+        self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        properties = {**_PROPERTIES, DELTA_TABLE: version.uri}
+        with self._catalog.create_table_transaction(
+            self._identifier, version.schema, self._location, properties=properties
+        ) as transaction:
+            with transaction.update_spec() as spec:
+                for column in version.partitions:
+                    spec.add_identity(column)
+            transaction.set_properties({_NAMES: transaction.table_metadata.schema().name_mapping.model_dump_json()})
+        return self._catalog.load_table(self._identifier)
+
+
+class _MirrorFiles(_OverwriteFiles, _MergeAppendFiles):
+    """Snapshot that adds and removes files. Unlike pyiceberg's, it merges many manifests into one, and drops those
+    without a live file: else a table that is rewritten often would have more of them with each snapshot."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        manifests = _OverwriteFiles._existing_manifests(self)
+        return [each for each in manifests if each.has_added_files() or each.has_existing_files()]
+
+
+def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], removed: Sequence[DataFile]) -> None:
+    """Add columns, and add and remove files, in one commit; none if there is nothing to change."""
+    with table.transaction() as transaction:
+        with transaction.update_schema() as update:
+            update.union_by_name(version.schema)
+        if not added and not removed:
+            return
+        properties = {DELTA_ID: version.table_id, DELTA_VERSION: str(version.number)}
+        operation = Operation.OVERWRITE if removed else Operation.APPEND
+        snapshot = _MirrorFiles(operation, transaction, table.io, snapshot_properties=properties)
+        for file in removed:
+            snapshot.delete_data_file(file)
+        for new in added:
+            snapshot.append_data_file(_data_file(new, transaction))
+        snapshot.commit()
+
+
+def _data_file(file: MirroredFile, transaction: Transaction) -> DataFile:
+    spec = transaction.table_metadata.spec()
+    date = None if file.event_date is None else date_to_days(file.event_date)
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*([date] if spec.fields else [])),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+    )
+    data_file.spec_id = spec.spec_id
+    return data_file
+
+
+def _expire(table: Table, oldest: int) -> None:
+    """Remove older snapshots, and then their metadata files. A killed removal leaves small files behind."""
+    expired = [snapshot for snapshot in table.snapshots() if _is_expired(snapshot, table, oldest)]
+    if not expired:
+        return
+    files = {path for snapshot in expired for path in _metadata_files(snapshot, table)}
+    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
+    table.refresh()
+    for path in files.difference(*(_metadata_files(snapshot, table) for snapshot in table.snapshots())):
+        with suppress(FileNotFoundError):
+            table.io.delete(path)
+
+
+def _is_expired(snapshot: Snapshot, table: Table, oldest: int) -> bool:
+    if snapshot.snapshot_id in {ref.snapshot_id for ref in table.metadata.refs.values()}:
+        return False
+    age = datetime.now(UTC) - datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+    return age > READABLE or int(_summary(snapshot).get(DELTA_VERSION, 0)) < oldest
+
+
+def _metadata_files(snapshot: Snapshot, table: Table) -> set[str]:
+    return {snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))}
+
+
+def _files(table: Table) -> dict[str, DataFile]:
+    """Return the data files of the current snapshot by URI."""
+    return {task.file.file_path: task.file for task in table.scan().plan_files()}
+
+
+def _mirrored_version(table: Table) -> int:
+    """Return the Delta version of the newest snapshot that is a mirror, -1 if there is none."""
+    snapshot = table.current_snapshot()
+    return -1 if snapshot is None else int(_summary(snapshot).get(DELTA_VERSION, -1))
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, Any]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
