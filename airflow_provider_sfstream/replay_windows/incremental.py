@@ -15,7 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
+from airflow_provider_sfstream.exceptions import (
+    LandingError,
+    PositionConflictError,
+    ReplayIdLostError,
+    ReplayStoreError,
+)
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
@@ -173,6 +178,7 @@ def _land(
     confirms = not isinstance(source, ConfirmedEnd) and source.confirms_positions
     limits = _with_confirmation(request.limits, position, now(), retention) if confirms else request.limits
     previous = landed.manifest(position.window_id)
+    unbroken_since, is_broken = _newest_break(landed) if after is StartFrom.EARLIEST else (None, False)
     new = NewWindow(
         stream=stream,
         run=request.run,
@@ -184,7 +190,8 @@ def _land(
         on_invalid_replay=request.on_invalid_replay if confirms else "fail",
         retention=retention,
         known_retention=landed.known_retention,
-        unbroken_since=landed.unbroken_since() if after is StartFrom.EARLIEST else None,
+        unbroken_since=unbroken_since,
+        is_broken=is_broken,
         previous=previous,
         previous_window_id=position.window_id,
         fence=position.fence,
@@ -208,6 +215,18 @@ def _land(
             limits.confirm_timeout,
         )
     return manifest
+
+
+def _newest_break(landed: LandedStream) -> tuple[datetime | None, bool]:
+    """Return the end of the newest gap or reset, and whether the stream counts as broken until its first answer.
+
+    It does if its gaps cannot be read: Airflow before 3.3 does not report whether the Variable of a new stream exists.
+    """
+    try:
+        return landed.unbroken_since(), False
+    except ReplayStoreError:
+        log.info("%s: gaps cannot be read, so the window covers no time before Salesforce's answer.", landed.stream)
+        return None, True
 
 
 def _with_confirmation(limits: DrainLimits, position: Position, now: datetime, retention: timedelta) -> DrainLimits:

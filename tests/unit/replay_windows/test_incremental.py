@@ -10,7 +10,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
+from airflow_provider_sfstream.exceptions import (
+    LandingError,
+    PositionConflictError,
+    ReplayIdLostError,
+    ReplayStoreError,
+)
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
@@ -127,6 +132,31 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def facts(outcome: WindowOutcome) -> tuple[Any, ...]:
     window = outcome.manifest.window
     return (window.window_id, window.after, window.through, window.event_count, window.previous_window_id)
+
+
+class OldVariables(Variables):
+    """Variables of Airflow before 3.3, which does not report whether a Variable exists."""
+
+    def get(self, key: str) -> str | None:
+        if key not in self.values:
+            raise ReplayStoreError(f"{key} does not exist or could not be read")
+        return None if self.values[key] == "new" else self.values[key]
+
+
+def test_first_window_covers_no_time_before_its_contact_if_gaps_cannot_be_read(tmp_path: Path) -> None:
+    windows = []
+    for variables in (Variables(), OldVariables()):
+        folder = tmp_path / type(variables).__name__
+        folder.mkdir()
+        world = World(folder, "variable")
+        world.store = DocumentReplayStore(catalog=world.catalog, variables=variables)
+        if isinstance(variables, OldVariables):
+            variables.values[world.store.key(STREAM)] = "new"
+        windows.append(world.run(1).manifest.window)
+    known, unknown = windows
+    assert known.contact_at is not None
+    assert (known.covered_from, known.event_count) == (known.contact_at - LONG_RETENTION, 100)
+    assert (unknown.covered_from, unknown.event_count) == (unknown.contact_at, 100)
 
 
 def test_each_run_begins_where_the_one_before_ended(world: World) -> None:
