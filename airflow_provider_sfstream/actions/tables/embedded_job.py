@@ -26,8 +26,8 @@ class EmbeddedJobOperator(TableJobOperator):
     """Base of the operators that run a job in the worker's process.
 
     :param output_url: folder of the tables, as a URL of Airflow's object storage. (templated)
-    :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3 is written with the
-        connection's credentials, elsewhere with those of the worker's environment. (templated)
+    :param output_conn_id: Airflow connection of its storage, if it needs one. Delta's log on S3, Azure and Google is
+        written with the connection's credentials, elsewhere with those of the worker's environment. (templated)
     """
 
     @abstractmethod
