@@ -16,6 +16,10 @@ other tables of 100 files each; ``ratio`` is the CPU seconds divided by those in
 
 ``--dirty`` runs ``many_objects_dirty`` instead: a change of one of 200,000 records, in a replica with one dirty row;
 ``ratio`` is the CPU seconds divided by those without a dirty row, medians of the rounds.
+
+``--held`` runs ``many_objects_held`` instead: 90 windows of 500 events each, all of one transaction; ``ratio`` is the
+CPU seconds of the last ten runs that hold it back divided by those of the third to the twelfth. ``settled`` is the run
+that applies it.
 """
 
 from __future__ import annotations
@@ -67,6 +71,7 @@ def main() -> None:
     parser.add_argument("--snapshots", action="store_true")
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--dirty", action="store_true")
+    parser.add_argument("--held", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
@@ -80,6 +85,9 @@ def main() -> None:
             return
         if given.dirty:
             run_dirty(folder, given.rounds)
+            return
+        if given.held:
+            run_held(folder)
             return
         landed = {count: land(folder / f"landing{count}", given.events, count) for count in OBJECTS}
         jobs: dict[str, Callable[[str, str], Any]] = {"event_log": run_event_log, "replica": run_replica}
@@ -171,6 +179,24 @@ def run_dirty(folder: Path, rounds: int, rows: int = 200_000) -> None:
     report("many_objects_dirty", medians["GAP_UPDATE"] / medians["UPDATE"], seconds=medians)
 
 
+def run_held(folder: Path, windows: int = 90, size: int = 500) -> None:
+    entity, schema = ENTITIES[0], SCHEMAS[ENTITIES[0].name]
+    seconds = []
+    for number in range(windows + 1):
+        first = number * size
+        numbers = range(first + 1, first + (size if number < windows else 1) + 1)
+        transaction = "held" if number < windows else "last"
+        events = [
+            change(n, "CREATE", [f"{entity.key_prefix}{n:012d}AAA"], transaction, entity=entity, Name=f"name {n}")
+            for n in numbers
+        ]
+        landed = [LandedEvent(n, entity.name, encode(schema, each.record)) for n, each in zip(numbers, events)]
+        manifest = _land(folder / "landing", number, first, landed, {entity.name: schema}, stop_reason="max_events")
+        seconds.append(cpu_seconds(run_replica, manifest, str(folder / "replica")))
+    early, late = sum(seconds[2:12]), sum(seconds[-11:-1])
+    report("many_objects_held", late / early, seconds=[early, late], settled=seconds[-1], total=sum(seconds))
+
+
 @contextmanager
 def counted() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """Yield counters: the bytes of text files read by folder, and the openings of each table's log."""
@@ -243,16 +269,18 @@ def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 
     return _land(folder, number, first, events, {entity.name: SCHEMAS[entity.name] for entity in ENTITIES[:objects]})
 
 
-def _land(folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any) -> str:
+def _land(
+    folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any, **window: Any
+) -> str:
     """Land a window.
 
     :param number: number of the window.
     :param first: number of the last event before the window.
     """
     window_id = "20260110T{:02d}0000Z-window{}"
-    link: dict[str, Any] = {}
+    link = window
     if number:
-        link = {
+        link |= {
             "previous_window_id": window_id.format(number - 1, number - 1),
             "after": LandedEvent(first, None, b"").replay_id,
         }

@@ -30,8 +30,8 @@ class ReplicaOperator(ReplicaJobOperator, EmbeddedWindowsOperator):
     The XCom result is the job's metrics, as of that operator; ``application_id`` is empty. Without events, and without
     held events, the task is skipped.
 
-    :param max_events: most events of all windows to apply, including missing windows between; with more, the task
-        fails before it writes anything.
+    :param max_events: most events of all windows to apply, including missing windows between and held events; with
+        more, the task fails before it writes anything.
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 

@@ -63,7 +63,7 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
         raise ConfigurationError("manifests is empty: there is no window to read. Nothing was written.")
     files = engine.files
     windows = load_windows(engine.landing, config.manifests)
-    engine.prepare(windows)
+    engine.prepare([window.event_count for window in windows])
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
         base = files.url(config.output_url)

@@ -59,11 +59,14 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     affected_tables = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
     check_deletes(affected_tables, config.deletes)
     unapplied: dict[str, list[UnappliedWindow]] = {}
+    event_counts: list[int] = []
     for stream in sorted(streams):
         state = snapshot.streams.get(stream)
         older = partial(store.older_windows, stream, state.pages if state else 0)
         unapplied[stream] = new_windows([each for each in windows if each.stream == stream], state, read, older)
-    engine.prepare([each.window for unapplied_windows in unapplied.values() for each in unapplied_windows])
+        held = state.held if state and unapplied[stream] else ()
+        event_counts += (each.event_count for each in (*held, *(new.window for new in unapplied[stream])))
+    engine.prepare(event_counts)
     for stream, unapplied_windows in unapplied.items():
         for start in range(0, len(unapplied_windows), WINDOWS_AT_ONCE):
             step_windows = unapplied_windows[start : start + WINDOWS_AT_ONCE]

@@ -43,6 +43,11 @@ class AppliedWindow:
     first_sequence: int
     event_count: int
 
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of its last event."""
+        return self.first_sequence + self.event_count - 1
+
 
 @dataclass(frozen=True)
 class StreamState:
@@ -54,6 +59,7 @@ class StreamState:
         whose rest has not landed yet.
     :param applied_replay_id: replay ID of that event as hex; ``None`` before the first.
     :param held: windows with events that are not applied yet, oldest first.
+    :param held_transaction: key of that transaction; ``None`` if none of these events is readable.
     :param recent: IDs of the last windows processed, oldest first.
     :param pages: number of pages of :data:`PAGE` IDs each that store the earlier windows.
     """
@@ -67,13 +73,14 @@ class StreamState:
     applied_sequence: int = 0
     applied_replay_id: str | None = None
     held: tuple[AppliedWindow, ...] = ()
+    held_transaction: str | None = None
     recent: tuple[str, ...] = ()
     pages: int = 0
 
     @property
     def next_sequence(self) -> int:
         """Sequence number of the first event of the next window."""
-        return self.last.first_sequence + self.last.event_count
+        return self.last.last_sequence + 1
 
     @property
     def held_events(self) -> int:

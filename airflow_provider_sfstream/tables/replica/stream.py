@@ -22,7 +22,7 @@ from airflow_provider_sfstream.tables.replica.table_fields import under_rules
 from airflow_provider_sfstream.tables.replica.transactions import (
     REPLAY_ID,
     SEEN,
-    last_whole_sequence,
+    last_transaction,
     one_event,
     seen_sequences,
 )
@@ -50,10 +50,6 @@ class _Landed:
 
     window: LandedWindow
     place: AppliedWindow
-
-    @property
-    def last_sequence(self) -> int:
-        return self.place.first_sequence + self.place.event_count - 1
 
 
 @dataclass(frozen=True)
@@ -116,21 +112,22 @@ class StreamRun:
         new_windows = [unapplied.window for unapplied in self._new]
         applied, next_sequence = (self._state.applied_sequence, self._state.next_sequence) if self._state else (0, 1)
         places = numbered(new_windows, next_sequence)
-        held = [_Landed(self._read(place.manifest_url), place) for place in (self._state.held if self._state else ())]
-        landed = [*held, *map(_Landed, new_windows, places)]
-        with_rows = [item for item in landed if item.window.files]
+        new = [item for item in map(_Landed, new_windows, places) if item.window.files]
+        held = self._state.held if self._state else ()
         metrics.windows += [place.window_id for place in places]
         metrics.events += sum(place.event_count for place in places)
         changed: dict[str, TableState] = {}
         start = end = applied
         applied_id = self._state.applied_replay_id if self._state else None
-        if with_rows:
+        transaction = self._state.held_transaction if self._state else None
+        if (held or new) and not self._extends_held(new, new_windows[-1]):
+            with_rows = [*(_Landed(self._read(place.manifest_url), place) for place in held), *new]
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
             windows = [item.window for item in with_rows]
             schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
-            end = self._end(with_rows, schemas, start, new_windows[-1])
+            end, transaction = self._end(with_rows, schemas, start, new_windows[-1])
             if end > start:
                 changes = LandedChanges(
                     rows=rows,
@@ -145,7 +142,8 @@ class StreamRun:
             if end > applied:
                 applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, with_rows, end)
         changed = self._flag_breaks(changed, places, start)
-        state = self._state_after(landed, places, new_windows[-1], end, applied_id)
+        unapplied = tuple(place for place in (*held, *(item.place for item in new)) if place.last_sequence > end)
+        state = self._state_after(places, new_windows[-1], unapplied, transaction, end, applied_id)
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
@@ -177,14 +175,31 @@ class StreamRun:
                 )
         return _Survey(seen, max(last), max(repeated, default=None))
 
-    def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
-        """Return the sequence number of the last event to apply: the last landed event, if no limit ended the drain."""
+    def _extends_held(self, new: Sequence[_Landed], newest: LandedWindow) -> bool:
+        """Return whether new windows only extend the transaction that several windows hold back. Nothing can be applied
+        then, and a transaction of many windows would take quadratic time if each run read all of them again."""
+        state = self._state
+        if state is None or len(state.held) < 2 or newest.stop_reason in AT_THE_END:
+            return False
+        if not new:
+            return True
+        if self._survey(self._rows(new), new).repeated_through is not None:
+            return False
+        schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, [item.window for item in new]))
+        end, transaction = self._end(new, schemas, state.applied_sequence, newest)
+        return end == state.applied_sequence and transaction in (None, state.held_transaction)
+
+    def _end(
+        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow
+    ) -> tuple[int, str | None]:
+        """Return the sequence number of the last event to apply, and the key of the transaction after it: the last
+        landed event and ``None``, if no limit ended the drain."""
         if newest.stop_reason in AT_THE_END:
-            return max(item.last_sequence for item in landed)
-        later = (item for item in reversed(landed) if item.last_sequence > start)
+            return max(item.place.last_sequence for item in landed), None
+        later = (item for item in reversed(landed) if item.place.last_sequence > start)
         unapplied = ((self._rows([item]), item.place.first_sequence, start) for item in later)
-        last_complete = last_whole_sequence(unapplied, schemas.usable())
-        return start if last_complete is None else last_complete
+        last_complete, transaction = last_transaction(unapplied, schemas.usable())
+        return start if last_complete is None else last_complete, transaction
 
     def _apply(self, changes: LandedChanges, schemas: _EventSchemas, metrics: ReplicaMetrics) -> dict[str, TableState]:
         """Apply events to their tables; return the tables that changed."""
@@ -267,9 +282,10 @@ class StreamRun:
 
     def _state_after(
         self,
-        landed: Sequence[_Landed],
         places: Sequence[AppliedWindow],
         newest: LandedWindow,
+        held: tuple[AppliedWindow, ...],
+        transaction: str | None,
         end: int,
         applied_id: str | None,
     ) -> StreamState:
@@ -284,7 +300,8 @@ class StreamRun:
             through=newest.through,
             applied_sequence=end,
             applied_replay_id=applied_id,
-            held=tuple(each.place for each in landed if each.window.files and each.last_sequence > end),
+            held=held,
+            held_transaction=transaction,
             recent=recent,
             pages=before.pages if before else 0,
         )

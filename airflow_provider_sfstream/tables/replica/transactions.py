@@ -65,8 +65,11 @@ def one_event(first_sequences: tuple[int, ...], sequence: int) -> Rows:
     return rows
 
 
-def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict[str, str]) -> int | None:
-    """Return the sequence number of the last event before the last transaction; ``None`` if there is no other one.
+def last_transaction(
+    windows: Iterable[tuple[Frame, int, int]], schemas: dict[str, str]
+) -> tuple[int | None, str | None]:
+    """Return the sequence number of the last event before the last transaction (``None``: there is no other one), and
+    the key of the last transaction (``None``: no event is readable).
 
     :param windows: for each window with rows: its landed rows, read as the only window, the sequence number of its
         first event, and that of the last event applied; the last window of the stream first. Usually one is read.
@@ -81,8 +84,8 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict
             last_key = keyed_events[-1][1]
         earlier = [sequence for sequence, key in keyed_events if key != last_key]
         if earlier:
-            return int(earlier[-1])
-    return None
+            return int(earlier[-1]), last_key
+    return None, last_key
 
 
 def _last_two(schemas: dict[str, str], first_sequence: int, applied: int) -> Rows:

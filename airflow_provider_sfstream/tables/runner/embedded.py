@@ -117,11 +117,11 @@ class EmbeddedEngine:
         self.landing, self.files = landing, files
         self._folder, self._max_events, self._elsewhere = Path(folder), max_events, elsewhere
 
-    def prepare(self, windows: Sequence[LandedWindow]) -> None:
-        count = sum(window.event_count for window in windows)
+    def prepare(self, event_counts: Sequence[int]) -> None:
+        count = sum(event_counts)
         if self._max_events is not None and count > self._max_events:
             raise ConfigurationError(
-                f"{len(windows)} windows have {count:,} events, more than max_events={self._max_events:,}, the limit "
+                f"{len(event_counts)} windows have {count:,} events, more than max_events={self._max_events:,}, the limit "
                 f"of a run on this worker. Nothing was written, and no event is lost. Use {self._elsewhere}, which "
                 "writes the same tables, or pass fewer windows to each run."
             )

@@ -67,8 +67,8 @@ class Engine(Protocol):
         """Files below the output folder."""
         ...
 
-    def prepare(self, windows: Sequence[LandedWindow]) -> None:
-        """Check that a job over these windows can run on this engine.
+    def prepare(self, event_counts: Sequence[int]) -> None:
+        """Check that a job over windows with these numbers of events can run on this engine.
 
         :raises ConfigurationError: if they are too large; nothing was written.
         """

@@ -62,7 +62,7 @@ class SparkEngine:
         self.application_id = str(spark.sparkContext.applicationId)
         self.tasks_at_once = int(spark.sparkContext.defaultParallelism)
 
-    def prepare(self, windows: Sequence[LandedWindow]) -> None:
+    def prepare(self, event_counts: Sequence[int]) -> None:
         """Do nothing: this engine can read any window."""
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> SparkFrame:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.replica import job
-from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
@@ -42,8 +43,10 @@ class Runs:
         monkeypatch.setattr(ObjectStorageFiles, "read_text", reading)
         monkeypatch.setattr(DeltaTableLog, "_open", opening)
 
-    def run(self, entities: Sequence[Entity]) -> None:
-        """Apply a window with an event of each object."""
+    def run(
+        self, entities: Sequence[Entity], stop_reason: str = "caught_up", max_events: int | None = None
+    ) -> ReplicaMetrics:
+        """Apply a window with an event of each object, all of one transaction."""
         number, link = self._windows, dict[str, Any]()
         if number:
             link = {
@@ -59,14 +62,14 @@ class Runs:
         schemas = {entity.name: entity.schema() for entity in entities}
         name, times = f"20260110T{number:02d}0000Z-w", (START, START)
         landing = self._folder / "landing"
-        manifest = land_window(landing, name, events, schemas, event_times=times, topic=TOPIC, parts=1, **link)
+        manifest = land_window(landing, name, events, schemas, event_times=times, topic=TOPIC, stop_reason=stop_reason, **link)
         copies = self._folder / f"copies{number}"
         copies.mkdir()
         self._windows, self.openings = number + 1, 0
         self.documents.clear()
-        engine = EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
+        engine = EmbeddedEngine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies, max_events=max_events)
         output = str(self._folder / "replica")
-        job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output, keep_snapshots=KEPT))
+        return job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output, keep_snapshots=KEPT))
 
 
 def test_the_cost_of_a_run_depends_only_on_its_own_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +86,17 @@ def test_the_cost_of_a_run_depends_only_on_its_own_tables(tmp_path: Path, monkey
     assert openings[-1] == openings[0] + 1, "one more opening to delete the files that only the removed snapshot used"
     files = list((tmp_path / "replica" / ENTITIES[0].name).glob("*.parquet"))
     assert len(files) == KEPT
+
+
+def test_a_run_reads_no_held_window_unless_it_can_apply_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = Runs(tmp_path, monkeypatch)
+    read, held = [], []
+    for _ in range(4):
+        held.append(runs.run(ENTITIES[:2], "max_events").held)
+        read.append(sum(name.endswith("/manifest.json") for name in runs.documents))
+    assert (held, read) == ([2, 4, 6, 8], [1, 2, 1, 1])
+    with pytest.raises(ConfigurationError, match="5 windows have 10 events, more than max_events=9"):
+        runs.run(ENTITIES[:2], "max_events", max_events=9)
+    assert runs.run(ENTITIES[:2]).tables["Thing0__c"].rows == 1
