@@ -76,18 +76,14 @@ def main() -> None:
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if given.snapshots:
-            run_wide(folder / "wide")
-            run_pruned(folder / "pruned")
-            return
-        if given.tables:
-            run_tables(folder, given.rounds)
-            return
-        if given.dirty:
-            run_dirty(folder, given.rounds)
-            return
-        if given.held:
-            run_held(folder)
+        others: dict[str, Callable[[Path, int], None]] = {
+            "snapshots": run_snapshots,
+            "tables": run_tables,
+            "dirty": run_dirty,
+            "held": run_held,
+        }
+        if chosen := [run for name, run in others.items() if getattr(given, name)]:
+            chosen[0](folder, given.rounds)
             return
         landed = {count: land(folder / f"landing{count}", given.events, count) for count in OBJECTS}
         jobs: dict[str, Callable[[str, str], Any]] = {"event_log": run_event_log, "replica": run_replica}
@@ -110,6 +106,11 @@ def main() -> None:
             manifest = land(folder / f"landing{most}", 2_000, most, number, given.events)
             later.append(cpu_seconds(run_replica, manifest, str(folder / f"replica{most}")))
         report("many_objects_next", None, seconds=statistics.median(later[1:]))
+
+
+def run_snapshots(folder: Path, _: int) -> None:
+    run_wide(folder / "wide")
+    run_pruned(folder / "pruned")
 
 
 def run_wide(folder: Path) -> None:
@@ -179,7 +180,7 @@ def run_dirty(folder: Path, rounds: int, rows: int = 200_000) -> None:
     report("many_objects_dirty", medians["GAP_UPDATE"] / medians["UPDATE"], seconds=medians)
 
 
-def run_held(folder: Path, windows: int = 90, size: int = 500) -> None:
+def run_held(folder: Path, _: int, windows: int = 90, size: int = 500) -> None:
     entity, schema = ENTITIES[0], SCHEMAS[ENTITIES[0].name]
     seconds = []
     for number in range(windows + 1):
@@ -190,7 +191,9 @@ def run_held(folder: Path, windows: int = 90, size: int = 500) -> None:
             change(n, "CREATE", [f"{entity.key_prefix}{n:012d}AAA"], transaction, entity=entity, Name=f"name {n}")
             for n in numbers
         ]
-        landed = [LandedEvent(n, entity.name, encode(schema, each.record)) for n, each in zip(numbers, events)]
+        landed = [
+            LandedEvent(n, entity.name, encode(schema, each.record)) for n, each in zip(numbers, events, strict=True)
+        ]
         manifest = _land(folder / "landing", number, first, landed, {entity.name: schema}, stop_reason="max_events")
         seconds.append(cpu_seconds(run_replica, manifest, str(folder / "replica")))
     early, late = sum(seconds[2:12]), sum(seconds[-11:-1])
@@ -269,9 +272,7 @@ def land(folder: Path, count: int, objects: int, number: int = 0, before: int = 
     return _land(folder, number, first, events, {entity.name: SCHEMAS[entity.name] for entity in ENTITIES[:objects]})
 
 
-def _land(
-    folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any, **window: Any
-) -> str:
+def _land(folder: Path, number: int, first: int, events: Sequence[LandedEvent], schemas: Any, **window: Any) -> str:
     """Land a window.
 
     :param number: number of the window.

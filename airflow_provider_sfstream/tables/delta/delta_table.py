@@ -12,7 +12,8 @@ import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _TRIES = 20
 MADE_BY = "sfstream"
 """Key of this package's entry in the metadata of a commit."""
 _BOUNDS = ("min.", "max.", "null_count.")
+_CONFIGURATION = {"delta.checkpointInterval": "10"}
+"""Properties of new tables. Opening a log reads its commits since the last checkpoint; deltalake's default is 100."""
 _CUTS_LOG = "delta.enableExpiredLogCleanup"
 _NO_CAUSE = re.compile(r"\x1b\[\d+m|\n\s*0: .*", re.DOTALL)
 """Parts of a deltalake error that errors of this package omit: terminal colours, and Rust's numbered backtrace."""
@@ -58,12 +61,14 @@ class TableVersion:
     :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
     :param progress: the mark of each requested kind of progress, ``None`` if it has none yet.
     :param schema_json: its schema in Spark's JSON form; empty if there is no table.
+    :param opened: deltalake's table, which a commit updates to the newest version; ``None`` if there is no table.
     """
 
     number: int
     files: Mapping[str, Mapping[str, Any]]
     progress: Mapping[str, int | None]
     schema_json: str = ""
+    opened: Any = field(default=None, repr=False, compare=False)
 
 
 class DeltaTableLog:
@@ -102,7 +107,8 @@ class DeltaTableLog:
             files = files.select([name for name in files.column_names if not name.startswith(_BOUNDS)])
         rows = files.to_pylist()
         marks = {name: table.transaction_version(name) for name in progress}
-        return TableVersion(table.version(), {row["path"]: row for row in rows}, marks, table.schema().to_json())
+        files_by_path = {row["path"]: row for row in rows}
+        return TableVersion(table.version(), files_by_path, marks, table.schema().to_json(), table)
 
     def commit(
         self,
@@ -124,22 +130,21 @@ class DeltaTableLog:
         """
         from deltalake.exceptions import DeltaError
 
-        commit_id = uuid.uuid4().hex
+        commit_id, table = uuid.uuid4().hex, self._newest(read) if read.number >= 0 else None
         for _ in range(_TRIES):
             failure: Exception | None = None
             version: int | None = None
             try:
-                version = self._try(commit_id, read, schema, added, removed, tuple(partition_by))
+                version = self._try(commit_id, table, read, schema, added, removed, tuple(partition_by))
             except (_LostError, OSError, DeltaError) as error:
                 failure = error  # storage error: the commit may have succeeded although its response was lost
             if version is not None or (version := self._find(commit_id, read.number)) is not None:
                 return version
+            table = self._newest(replace(read, opened=None))
             if not isinstance(failure, _LostError):
+                self._compare(commit_id, table, read, removed)
                 raise failure or self._unusable("it does not contain the commit that this job just wrote")
             log.info("%s: another job committed first (%s); retrying the commit.", self.location.uri, failure)
-            if (table := self._open()) is None:
-                raise self._unusable("the table does not exist, although another job committed to it")
-            self._compare(commit_id, self._read(table, read.progress, bounds=False), read, removed)
         raise PositionConflictError(f"{self.location.uri}: in {_TRIES} attempts, other jobs committed first. {_RETRY}")
 
     def table(self, number: int | None = None) -> Any:
@@ -167,52 +172,44 @@ class DeltaTableLog:
     def _try(
         self,
         commit_id: str,
+        table: Any | None,
         read: TableVersion,
         schema: pa.Schema,
         added: Collection[TableFile],
         removed: Collection[str],
         partition_by: tuple[str, ...],
     ) -> int | None:
-        """Commit the change to the newest version; return its version if it is certain without reading the log."""
-        from deltalake import Schema
+        """Commit the change to ``table``; return its version if it is certain without reading the log."""
+        from deltalake import Schema, transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
-        from deltalake.transaction import (
-            AddAction,
-            CommitProperties,
-            RemoveAction,
-            Transaction,
-            create_table_with_add_actions,
-        )
 
         now = int(time.time() * 1000)
-        adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
-        marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        properties = CommitProperties(custom_metadata=self.metadata(commit_id, read.progress), app_transactions=marks)
-        table = self._open()
-        if table is None and read.number >= 0:
-            raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
+        adds = [
+            transaction.AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added
+        ]
+        marks = [transaction.Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
+        properties = transaction.CommitProperties(self.metadata(commit_id, read.progress), app_transactions=marks)
         try:
             if table is None:
-                create_table_with_add_actions(
+                transaction.create_table_with_add_actions(
                     self.location.uri,
                     Schema.from_arrow(schema),
                     adds,
                     partition_by=list(partition_by),
-                    configuration=None if self._cuts_log else {_CUTS_LOG: "false"},
+                    configuration=_CONFIGURATION | ({} if self._cuts_log else {_CUTS_LOG: "false"}),
                     storage_options=dict(self.location.options),
                     commit_properties=properties,
                 )
                 return None
-            newest = self._read(table, read.progress, bounds=False)
-            self._compare(commit_id, newest, read, removed)
+            self._compare(commit_id, table, read, removed)
             self._add_columns(table, schema, read, commit_id)
             removes = [
-                RemoveAction(
+                transaction.RemoveAction(
                     path,
                     True,
                     now,
-                    size=newest.files[path]["size_bytes"],
-                    partition_values={name: str(newest.files[path][f"partition.{name}"]) for name in partition_by},
+                    size=read.files[path]["size_bytes"],
+                    partition_values={name: str(read.files[path][f"partition.{name}"]) for name in partition_by},
                 )
                 for path in removed
             ]
@@ -228,6 +225,19 @@ class DeltaTableLog:
                 raise _LostError(str(error)) from error
             raise
 
+    def _newest(self, read: TableVersion) -> Any | None:
+        """Return the newest version of the table, ``None`` if there was and is none; if possible, without opening its
+        log again."""
+        from deltalake.exceptions import DeltaError
+
+        if read.opened is not None:
+            with suppress(OSError, DeltaError):
+                read.opened.update_incremental()
+                return read.opened
+        if (table := self._open()) is None and read.number >= 0:
+            raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
+        return table
+
     def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit_id: str) -> None:
         """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
         from deltalake import Schema
@@ -235,21 +245,24 @@ class DeltaTableLog:
 
         columns = {column.name: column for column in table.schema().fields}
         missing = [column for column in Schema.from_arrow(schema).fields if columns.get(column.name) != column]
+        if not missing:
+            return
         names_read = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
         new_names = {name.lower() for name in columns if name not in names_read}
         if new_names.intersection(field.name.lower() for field in missing):
             raise self._conflict(commit_id, read)
-        if missing:
-            properties = CommitProperties(custom_metadata=self.metadata(f"{commit_id} columns"))
-            table.alter.add_columns(missing, commit_properties=properties)
-            table.update_incremental()
+        table.alter.add_columns(missing, commit_properties=CommitProperties(self.metadata(f"{commit_id} columns")))
+        table.update_incremental()
 
     def _find(self, commit_id: str, since: int) -> int | None:
         """Return the version of a commit, even if its response was lost."""
         return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit_id), None)
 
-    def _compare(self, commit_id: str, newest: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
-        """Check that the marks and files that a change is based on are unchanged."""
+    def _compare(self, commit_id: str, table: Any | None, read: TableVersion, removed: Collection[str]) -> None:
+        """Check that ``table`` has the marks and files that a change is based on."""
+        if table is None or table.version() == read.number:
+            return
+        newest = self._read(table, read.progress, bounds=False)
         changed_marks = [name for name, mark in read.progress.items() if newest.progress[name] != mark]
         if changed_marks or any(path not in newest.files for path in removed):
             raise self._conflict(commit_id, read, changed_marks)
@@ -280,9 +293,11 @@ class DeltaTableLog:
             table = self._open()
             if table is None or table.version() <= since:
                 return []
-            entries: list[dict[str, Any]] = table.history(table.version() - since)
+            number = table.version()
+            entries: list[dict[str, Any]] = table.history(number - since)
             # deltalake counts versions down from the table's; a commit in between makes them one too low.
-            if (again := self._open()) is not None and again.version() == table.version():
+            again = self._newest(TableVersion(number, {}, {}, opened=table))
+            if again is not None and again.version() == number:
                 return [entry for entry in entries if entry["version"] > since]
 
     def metadata(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class DeltaSink:
         """
         self._checked[name] = self._log(name).restore(table.version, [PROGRESS])
         if table.history is not None:
-            self._log(HISTORY.format(name)).restore(table.history)
+            history = HISTORY.format(name)
+            self._checked[history] = self._log(history).restore(table.history, [PROGRESS])
 
     def read(self, name: str, table: TableState, paths: Sequence[str] | None = None) -> Frame:
         """Return the rows of some files of a table; ``None``: of all."""
@@ -170,9 +171,11 @@ class DeltaSink:
             committed = self._log(name).commit(version, table_schema(merge.columns), files, sorted(removed))
             table = replace(table, version=committed)
         if table.history is not None and (ended := table_files(lines, is_history=True)):
-            log = self._log(HISTORY.format(name))
-            log.commit(log.version(progress=[PROGRESS]), version_schema(merge.columns), ended, [])
-            table = replace(table, history=log.compact(_SMALL_FILES, _SMALL))
+            history, log = self._version(HISTORY.format(name)), self._log(HISTORY.format(name))
+            committed = log.commit(history, version_schema(merge.columns), ended, [])
+            if len(history.files) + len(ended) > _SMALL_FILES:
+                committed = log.compact(_SMALL_FILES, _SMALL)
+            table = replace(table, history=committed)
         moments = {"changed_after": incoming.changed_after, "changed_since": incoming.changed_since}
         return self._lists.update(name, incoming.before, table, result, **moments), result
 

@@ -64,8 +64,9 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         state = snapshot.streams.get(stream)
         older = partial(store.older_windows, stream, state.pages if state else 0)
         unapplied[stream] = new_windows([each for each in windows if each.stream == stream], state, read, older)
-        held = state.held if state and unapplied[stream] else ()
-        event_counts += (each.event_count for each in (*held, *(new.window for new in unapplied[stream])))
+        event_counts += [new.window.event_count for new in unapplied[stream]]
+        if state is not None and unapplied[stream]:
+            event_counts += [window.event_count for window in state.held]
     engine.prepare(event_counts)
     for stream, unapplied_windows in unapplied.items():
         for start in range(0, len(unapplied_windows), WINDOWS_AT_ONCE):

@@ -121,9 +121,9 @@ class EmbeddedEngine:
         count = sum(event_counts)
         if self._max_events is not None and count > self._max_events:
             raise ConfigurationError(
-                f"{len(event_counts)} windows have {count:,} events, more than max_events={self._max_events:,}, the limit "
-                f"of a run on this worker. Nothing was written, and no event is lost. Use {self._elsewhere}, which "
-                "writes the same tables, or pass fewer windows to each run."
+                f"{len(event_counts)} windows have {count:,} events, more than max_events={self._max_events:,}, the "
+                f"limit of a run on this worker. Nothing was written, and no event is lost. Use {self._elsewhere}, "
+                "which writes the same tables, or pass fewer windows to each run."
             )
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> ArrowFrame:

@@ -362,8 +362,8 @@ def remove_newest(log: Path) -> None:
     (log / f"{1:020}.json").unlink()
 
 
-def cut_newest(log: Path) -> None:
-    (log / f"{1:020}.json").write_text('{"commitInfo')
+def cut_commit(log: Path) -> None:
+    (log / f"{2:020}.json").write_text('{"commitInfo')
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def cut_newest(log: Path) -> None:
     [
         (remove_log, "the table no longer exists"),
         (remove_newest, "has no version after 1"),
-        (cut_newest, "Truncated record"),
+        (cut_commit, "Truncated record"),
     ],
 )
 def test_a_damaged_log_is_not_reported_as_another_job(
