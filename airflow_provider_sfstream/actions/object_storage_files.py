@@ -130,13 +130,8 @@ def _s3_options(path: Any) -> dict[str, str]:
     return storage_options(f"s3://{path.path}", lambda name: settings.get(name.removeprefix("fs.s3a.")))
 
 
-_AZURE_OPTIONS = ("account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
-_AZURE_FIELDS = {
-    "AccountName": "account_name",
-    "AccountKey": "account_key",
-    "SharedAccessSignature": "sas_token",
-    "BlobEndpoint": "endpoint",
-}
+_AZURE_OPTIONS = ("account_key", "sas_token", "client_id", "client_secret", "tenant_id")
+_AZURE_FIELDS = {"AccountKey": "account_key", "SharedAccessSignature": "sas_token", "BlobEndpoint": "endpoint"}
 """Fields of an Azure connection string, and the equivalent option."""
 
 
@@ -145,6 +140,7 @@ def _azure_options(path: Any) -> dict[str, str]:
     filesystem = path.fs
     fields = dict(field.partition("=")[::2] for field in (filesystem.connection_string or "").split(";"))
     options = {option: getattr(filesystem, option) for option in _AZURE_OPTIONS}
+    options["account_name"] = filesystem.service_client.account_name
     options |= {option: fields[name] for name, option in _AZURE_FIELDS.items() if name in fields}
     allow_http = {"azure_allow_http": "true"} if options.get("endpoint", "").startswith("http://") else {}
     return {f"azure_storage_{option}": value for option, value in options.items() if value} | allow_http

@@ -25,6 +25,8 @@ from scripts.airflow_stack import free_port
 
 BUCKET = "lake"
 """Bucket that exists on every server."""
+ROLE = "arn:aws:iam::000000000000:role/Lake"
+"""Role with all permissions for :data:`BUCKET`, which every identity may assume."""
 _DEADLINE = 120
 _PORTS = (
     "master.port",
@@ -43,33 +45,37 @@ class ObjectStorage:
 
     The data is stored in ``folder``, so a killed server has the same data and ports after a restart. The identity
     ``administrator`` has all permissions; ``user`` may only list, read and write :data:`BUCKET`, which is enough for a
-    landing. An identity is an access key and a secret key.
+    landing; ``nobody`` may only assume :data:`ROLE`. An identity is an access key and a secret key.
+
+    :param session: duration of a session of the role, as Go writes it: ``15m``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, session: str = "15m") -> None:
         self.folder = folder
         ports: set[int] = set()
         while len(ports) < len(_PORTS):
             ports.add(free_port())
         self._ports = dict(zip(_PORTS, ports, strict=True))
-        self.administrator, self.user = ((uuid4().hex, uuid4().hex) for _ in range(2))
+        self.administrator, self.user, self.nobody = ((uuid4().hex, uuid4().hex) for _ in range(3))
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir(parents=True)
         permissions = {
             "administrator": (self.administrator, ["Admin"]),
             "user": (self.user, [f"{action}:{BUCKET}" for action in ("Read", "Write", "List")]),
+            "nobody": (self.nobody, []),
         }
         identities = [
             {"name": name, "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}], "actions": actions}
             for name, (keys, actions) in permissions.items()
         ]
         (folder / "identities.json").write_text(json.dumps({"identities": identities}))
+        (folder / "roles.json").write_text(json.dumps(_roles(session)))
 
     @classmethod
     @contextmanager
-    def running(cls, folder: Path) -> Iterator[ObjectStorage]:
+    def running(cls, folder: Path, session: str = "15m") -> Iterator[ObjectStorage]:
         """Run a server with its data in the new ``folder``, and with an empty :data:`BUCKET`."""
-        storage = cls(folder)
+        storage = cls(folder, session)
         try:
             storage.start()
             storage.create_bucket(BUCKET)
@@ -93,7 +99,8 @@ class ObjectStorage:
         command = [
             *kill_with_parent(), weed(), "server", f"-dir={self.folder / 'data'}",
             "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3",
-            f"-s3.config={self.folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            f"-s3.config={self.folder / 'identities.json'}", f"-s3.iam.config={self.folder / 'roles.json'}",
+            "-s3.port.iceberg=0", "-s3.port.lance=0",
             "-master.telemetry=false", "-master.electionTimeout=1s", "-master.volumeSizeLimitMB=64", "-volume.max=0",
             *ports,
         ]  # fmt: skip
@@ -152,6 +159,12 @@ class ObjectStorage:
         options = {"endpoint_url": endpoint or self.endpoint, "region_name": "us-east-1", **extra}
         return {"conn_type": "aws", "login": self.user[0], "password": self.user[1], "extra": options}
 
+    def airflow_connection_of_role(self) -> dict[str, Any]:
+        """Return the fields of an Airflow connection of ``nobody`` that assumes :data:`ROLE`."""
+        sts = {"sts": {"endpoint_url": self.endpoint}}
+        connection = self.airflow_connection(role_arn=ROLE, service_config=sts)
+        return {**connection, "login": self.nobody[0], "password": self.nobody[1]}
+
     @contextmanager
     def mounted(self, folder: Path) -> Iterator[Path]:
         """Mount the buckets as folders of the new ``folder`` through FUSE, for clients without S3. Requires root."""
@@ -185,6 +198,28 @@ def object_storage() -> Iterator[ObjectStorage]:
     """Run an S3 server for all tests, which write below their own prefixes and must not kill it."""
     with TemporaryDirectory(prefix="sfstream-s3-") as folder, ObjectStorage.running(Path(folder) / "server") as storage:
         yield storage
+
+
+def _roles(session: str) -> dict[str, Any]:
+    """Return SeaweedFS' settings of :data:`ROLE` and of its tokens."""
+
+    def policy(**statement: Any) -> dict[str, Any]:
+        return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **statement}]}
+
+    bucket = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
+    role = {
+        "roleName": ROLE.rpartition("/")[2],
+        "roleArn": ROLE,
+        "trustPolicy": policy(Principal="*", Action=["sts:AssumeRole"]),
+        "attachedPolicies": ["lake"],
+    }
+    tokens = {"tokenDuration": session, "maxSessionLength": "12h", "issuer": "tests", "signingKey": uuid4().hex}
+    return {
+        "sts": tokens,
+        "policy": {"defaultEffect": "Deny", "storeType": "memory"},
+        "policies": [{"name": "lake", "document": policy(Action=["s3:*"], Resource=bucket)}],
+        "roles": [role],
+    }
 
 
 def weed() -> Path:

@@ -31,10 +31,12 @@ ORDER = {"type": "record", "name": "Order__e", "fields": [{"name": "CreatedDate"
 
 
 @pytest.fixture
-def conn_id(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
+def conn_id(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
-    return connect(monkeypatch, object_storage.airflow_connection())
+    has_role = getattr(request, "param", "keys") == "role"
+    connection = object_storage.airflow_connection_of_role if has_role else object_storage.airflow_connection
+    return connect(monkeypatch, connection())
 
 
 def table(url: str, conn_id: str) -> DeltaTable:
@@ -42,9 +44,11 @@ def table(url: str, conn_id: str) -> DeltaTable:
     return DeltaTable(location.uri, storage_options=dict(location.options))
 
 
+@pytest.mark.parametrize("conn_id", ["keys", "role"], indirect=True)
 def test_event_log_on_s3_has_no_duplicates_after_a_rerun(
     tmp_path: Path, url: str, conn_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    open_landing(url, conn_id).landing.check_writable()
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
     set_connection(monkeypatch, "catalog", conn_type="generic", extra=catalog)
     moment = int(START.timestamp() * 1000)
