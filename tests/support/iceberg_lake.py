@@ -108,7 +108,7 @@ class IcebergLake:
         found: dict[str, int | None] = {path.parent.name: None for path in Path(self.output).glob("*/_delta_log")}
         for name, state in read_snapshot(self.output, None).tables.items():
             versions = {name: state.version, f"{name}__history": state.history}
-            found |= {each: number for each, number in versions.items() if each in found}
+            found = {each: number for each, number in (found | versions).items() if number != -1}
         return found
 
     def delta_rows(self, name: str, version: int | None = None) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update.snapshot import _MergeAppendFiles, _OverwriteFiles
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days
 
@@ -139,13 +140,12 @@ class IcebergTable:
         return self._catalog.load_table(self._identifier)
 
 
-class _MirrorFiles(_OverwriteFiles, _MergeAppendFiles):
-    """Snapshot that adds and removes files. Unlike pyiceberg's, it merges many manifests into one, and drops those
-    without a live file: else a table that is rewritten often would have more of them with each snapshot."""
+class _MirrorFiles(_OverwriteFiles):
+    """Snapshot that adds and removes files. Unlike pyiceberg's, it drops manifests without a live file: else a table
+    that is rewritten often would have more of them with each snapshot."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        manifests = _OverwriteFiles._existing_manifests(self)
-        return [each for each in manifests if each.has_added_files() or each.has_existing_files()]
+        return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
 
 
 def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], removed: Sequence[DataFile]) -> None:
@@ -161,12 +161,11 @@ def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], 
         for file in removed:
             snapshot.delete_data_file(file)
         for new in added:
-            snapshot.append_data_file(_data_file(new, transaction))
+            snapshot.append_data_file(_data_file(new, table.spec()))
         snapshot.commit()
 
 
-def _data_file(file: MirroredFile, transaction: Transaction) -> DataFile:
-    spec = transaction.table_metadata.spec()
+def _data_file(file: MirroredFile, spec: PartitionSpec) -> DataFile:
     date = None if file.event_date is None else date_to_days(file.event_date)
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,

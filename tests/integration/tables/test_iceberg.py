@@ -13,6 +13,7 @@ from pyiceberg.catalog import load_catalog
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.tables.iceberg import mirror
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.iceberg_lake import IcebergLake
 from tests.support.iceberg_rest import rest_catalog
 from tests.support.tasks import error_text, set_connection
@@ -96,6 +97,18 @@ def test_a_commit_of_another_program_is_compared_again(make_lake: Make, monkeypa
     assert len(lake.table("order__e").snapshots()) == 2
 
 
+def test_commits_of_a_killed_replica_job_are_not_visible(make_lake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = make_lake()
+    lake.changes()
+    with monkeypatch.context() as patch:
+        patch.setattr(SnapshotStore, "publish", killed)
+        with pytest.raises(Killed):
+            lake.changes()
+    lake.sync()
+    assert lake.delta_rows("Widget__c") != lake.delta_rows("Widget__c", lake.delta_versions()["Widget__c"])
+    lake.check()
+
+
 def test_snapshots_that_no_reader_needs_are_removed_with_their_metadata(
     make_lake: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +116,7 @@ def test_snapshots_that_no_reader_needs_are_removed_with_their_metadata(
     for _ in range(4):
         lake.changes()
     table = lake.table("widget__c")
+    assert len(table.inspect.manifests()) <= 3, "manifests without a live file"
     assert 1 < len(table.snapshots()) < 4, "snapshots of versions that the replica removed"
     monkeypatch.setattr(mirror, "READABLE", timedelta(0))
     lake.changes()
