@@ -73,10 +73,13 @@ ALL = (POSTGRES, MARIADB, REDIS, FUSE, BROWSER, WEB_CLIENTS, PATCH, AZURITE, FAK
 
 
 def need(package: Package) -> Path:
-    """Return the path of a package. If it is missing, skip the test, or fail it if :data:`REQUIRE` is set."""
+    """Return the path of a package. If it is missing, skip the test, or fail it if :data:`REQUIRE` is set.
+
+    Azurite may be missing: its registry is not within reach of every machine that runs `.ci/run`.
+    """
     found = package.find()
     if found is None:
-        if os.environ.get(REQUIRE) == "1":
+        if os.environ.get(REQUIRE) == "1" and package is not AZURITE:
             pytest.fail(f"{REQUIRE}=1, but {package.missing}")
         pytest.skip(package.missing)
     return found
