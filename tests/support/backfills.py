@@ -101,10 +101,14 @@ def live_position(airflow: AirflowStack, stream: Stream) -> dict[str, Any] | Non
     return None if text is None else dict(json.loads(text))
 
 
-def create_variable_of_new_stream(airflow: AirflowStack, stream: Stream) -> None:
-    """Create the Variable of a stream that was never drained, if Airflow cannot report that a Variable is missing."""
+def create_variable_of_new_stream(airflow: AirflowStack, stream: Stream, *, gaps: bool = False) -> None:
+    """Create the Variable of a stream that was never drained, if Airflow cannot report that a Variable is missing.
+
+    :param gaps: also that of its gaps, which interval runs and accepted losses need.
+    """
     if not REPORTS_MISSING_VARIABLES:
-        airflow.api("POST", "/variables", json={"key": DocumentReplayStore().key(stream), "value": NEW})
+        for ending in ("", ".gaps") if gaps else ("",):
+            airflow.api("POST", "/variables", json={"key": DocumentReplayStore().key(stream) + ending, "value": NEW})
 
 
 def recorded_gaps(airflow: AirflowStack, stream: Stream) -> tuple[Gap, ...]:

@@ -26,7 +26,7 @@ def test_a_user_accepts_a_loss_in_required_actions(airflow: AirflowStack, system
     need(BROWSER)
     system_org.define("Asked__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": 1.0}])
-    create_variable_of_new_stream(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "faults"))
+    create_variable_of_new_stream(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "faults"), gaps=True)
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     assert airflow.wait_for_run(DAG_ID, airflow.trigger(DAG_ID)) == "success"
