@@ -30,7 +30,7 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
     """Return the path of ``url`` on a filesystem that this process may use.
 
     Airflow keeps one filesystem for each connection. That of an object store has a thread, and refuses to work in a
-    process that was forked since, such as the one in which a listener of OpenLineage asks for lineage.
+    process that was forked since, for example that of a listener of OpenLineage.
 
     :raises ValueError: if no filesystem serves the URL.
     """

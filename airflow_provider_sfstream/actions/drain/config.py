@@ -125,7 +125,7 @@ class DrainConfig:
     @property
     def longest_idle(self) -> float:
         """Seconds without an event after which any drain is idle."""
-        return 10.0 if self.idle_timeout is None else self.idle_timeout
+        return DrainLimits.idle_timeout if self.idle_timeout is None else self.idle_timeout
 
     @property
     def limits(self) -> DrainLimits:
