@@ -33,6 +33,19 @@ _S3 = {
 """Properties of pyiceberg by the options of delta-rs."""
 
 
+def check_catalog(conn_id: str, namespace: str) -> None:
+    """Check the connection and the namespace, before a job writes anything.
+
+    :raises ConfigurationError: if the connection does not exist, or the namespace has an empty level.
+    """
+    catalog_properties(conn_id)
+    if not all(level.strip() for level in namespace.split(".")):
+        raise ConfigurationError(
+            f"catalog_namespace={namespace!r} has an empty level. Set one or more names with dots between them. "
+            "Nothing was written."
+        )
+
+
 def catalog_properties(conn_id: str) -> dict[str, str]:
     """Return the properties of a catalog: the connection's extra, and its fields as in Airflow's type ``iceberg``.
 
@@ -65,6 +78,7 @@ def catalog_tables(
     """
     from airflow_provider_sfstream.tables.iceberg.folder import iceberg_tables
 
+    check_catalog(catalog_conn_id, namespace)
     files = ObjectStorageFiles(output_conn_id)
     catalog = _open(catalog_conn_id, files.table_location(output_url))
     for table in iceberg_tables(files, files.url(output_url), catalog, namespace):

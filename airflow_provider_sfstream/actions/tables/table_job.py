@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_sfstream.actions.arguments import find_connection
 from airflow_provider_sfstream.actions.retries import RetriedOperator
-from airflow_provider_sfstream.actions.tables.iceberg_catalog import NAMESPACE, catalog_properties, mirror_tables
+from airflow_provider_sfstream.actions.tables.iceberg_catalog import NAMESPACE, check_catalog, mirror_tables
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -63,7 +63,7 @@ class TableJobOperator(RetriedOperator):
         """Run the job to its end, then mirror its tables; return its metrics, ``None`` where the worker cannot read
         them."""
         if self.catalog_conn_id:
-            catalog_properties(self.catalog_conn_id)  # an unusable connection fails before the job
+            check_catalog(self.catalog_conn_id, self.catalog_namespace)
         metrics = self.run_on_engine(context, config)
         if self.catalog_conn_id:
             mirror_tables(self.output_url, self.output_conn_id, self.catalog_conn_id, self.catalog_namespace)

@@ -153,6 +153,9 @@ def test_a_failed_mirror_does_not_fail_the_task_and_shows_no_secret(
     assert "is not up to date in the Iceberg catalog" in caplog.text
     assert TOKEN not in caplog.text
     assert lake.delta_rows("Order__e")
+    with pytest.raises(AirflowFailException) as caught:
+        lake.events(catalog_namespace="lake.")
+    assert "catalog_namespace='lake.' has an empty level" in error_text(caught.value)
     monkeypatch.delenv("AIRFLOW_CONN_CATALOG")
     with pytest.raises(AirflowFailException) as caught:
         lake.events()
