@@ -102,6 +102,17 @@ def report_tables(
     _store(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
 
 
+def report_catalog(output_url: str, context: Context, errors: Mapping[str, str]) -> None:
+    """Store the section ``catalog`` of a folder: the tables that the Iceberg catalog does not have up to date, each
+    with its error, and since when there are any."""
+
+    def catalog(before: Document | None) -> Document:
+        since = (before or {}).get("outdated_since") or datetime.now(UTC).isoformat()
+        return _signed({"outdated": dict(errors), "outdated_since": since if errors else None}, context)
+
+    _store(lambda: output_url, {"catalog": catalog})
+
+
 def report_allocation(salesforce_conn_id: str, context: Context, allocation: Allocation) -> None:
     """Store the rest of an allocation, as a section of its connection."""
     facts = {"allocation": allocation.name, "max": allocation.most, "remaining": allocation.remaining}

@@ -36,7 +36,8 @@ class HealthLimits:
     :param headroom: less time than this remains until events are lost.
     :param contact_age: Salesforce last answered a drain longer ago than this.
     :param gap_age: a loss of events was detected no longer ago than this.
-    :param unclean_age: rows are dirty, or a table or column is flagged, for longer than this.
+    :param unclean_age: for longer than this, rows are dirty, a table or column is flagged, or a table is not up to date
+        in an Iceberg catalog.
     :param allocation: less than this share of an allocation remains, from 0 to 1.
     """
 
@@ -58,7 +59,7 @@ class Finding:
     :param is_over_limit: whether a check fails for it.
     """
 
-    kind: Literal["failure", "time_left", "end", "contact", "loss", "quarantine", "tables", "allocation"]
+    kind: Literal["failure", "time_left", "end", "contact", "loss", "quarantine", "tables", "catalog", "allocation"]
     level: Level
     text: str
     detail: str
@@ -87,6 +88,8 @@ def findings_of(known: ReportedStatus, subject: str, limits: HealthLimits, now: 
     for section, document in sorted(known.sections(subject).items()):
         if section == "tables":
             yield from _of_tables(document, limits, now)
+        elif section == "catalog":
+            yield from _of_catalog(document, limits, now)
         elif section.startswith("allocation."):
             yield _of_allocation(document, limits)
         elif rows := (document.get("set_aside") or {}).get("rows"):
@@ -153,6 +156,14 @@ def _of_tables(document: Document, limits: HealthLimits, now: datetime) -> Itera
             detail = f"{name} has {dirty} dirty rows since {since}{f', flagged: {flag}' if flag else ''}"
             is_over_limit = since is not None and now - _time(since) > limits.unclean_age
             yield Finding("tables", "warning" if is_over_limit else "note", text, detail, is_over_limit)
+
+
+def _of_catalog(document: Document, limits: HealthLimits, now: datetime) -> Iterator[Finding]:
+    for name, error in sorted(document["outdated"].items()):
+        since = document["outdated_since"]
+        detail = f"{name} is not up to date in the Iceberg catalog since {since}: {error}"
+        is_over_limit = now - _time(since) > limits.unclean_age
+        yield Finding("catalog", "warning", "The Iceberg catalog is not up to date", detail, is_over_limit)
 
 
 def _of_allocation(document: Document, limits: HealthLimits) -> Finding:

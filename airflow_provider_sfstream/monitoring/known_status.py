@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_sfstream.monitoring.status import Certainty, Document, Status, certainty_of, connection_of
 
-_NO_SUCCESS = frozenset({"failed", "windows", "tables"})
+_NO_SUCCESS = frozenset({"failed", "windows", "tables", "catalog"})
 """Sections that do not prove the success of a task."""
 
 

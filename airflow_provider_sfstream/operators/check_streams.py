@@ -40,12 +40,13 @@ SalesforceStreamNotifier`. The metrics of every status are emitted in each run, 
     The XCom result is the number of checked subjects. It is an error if no task has stored a status.
 
     :param streams: the URIs of streams (``sfstream://salesforce_default/event/Order__e?subscription=airflow``), folders
-        of replicas and connections to check. One without a status is an error. ``None``: all, except those whose DAG
+        of tables and connections to check. One without a status is an error. ``None``: all, except those whose DAG
         was deleted, which the log names (before Airflow 3.3: all). (templated)
     :param min_headroom: fail with less time than this until unread events expire.
     :param max_contact_age: fail if Salesforce's last response to a drain is older.
     :param max_gap_age: fail for a loss that was found within this time.
-    :param max_unclean_age: fail for rows that are dirty, or tables that are flagged, longer than this.
+    :param max_unclean_age: fail for rows that are dirty, tables that are flagged, or tables that are not up to date in
+        an Iceberg catalog, longer than this.
     :param min_allocation: fail with less than this share of an allocation, from 0 to 1.
     :raises ConfigurationError: at construction, if a limit cannot be used.
     """

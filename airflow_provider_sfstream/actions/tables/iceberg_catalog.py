@@ -90,17 +90,24 @@ def catalog_tables(
             yield {"table": table.name, "is_current": state.is_current, "error": None, **asdict(state)}
 
 
-def mirror_tables(output_url: str, output_conn_id: str | None, catalog_conn_id: str, namespace: str) -> None:
+def mirror_tables(output_url: str, output_conn_id: str | None, catalog_conn_id: str, namespace: str) -> dict[str, str]:
     """Mirror each table below ``output_url`` in a catalog. The Delta tables are complete without it: a failure is a
-    warning, and the next call repairs the table."""
+    warning, and the next call repairs the table.
+
+    :return: the error of each table that is not up to date; that of the folder if no table could be compared.
+    """
+    errors: dict[str, str] = {}
     try:
         for row in catalog_tables(output_url, output_conn_id, catalog_conn_id, namespace, sync=True):
             if row["error"]:
-                log.warning(_NOT_CURRENT, row["table"], row["error"])
+                errors[row["table"]] = row["error"]
             else:
                 log.info("%s in the Iceberg catalog has Delta version %d.", row["table"], row["delta_version"])
     except Exception as error:
-        log.warning(_NOT_CURRENT, output_url, _text(error))
+        errors[output_url] = _text(error)
+    for name, text in errors.items():
+        log.warning(_NOT_CURRENT, name, text)
+    return errors
 
 
 _NOT_CURRENT = (

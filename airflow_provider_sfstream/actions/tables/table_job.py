@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_sfstream.actions.arguments import find_connection
 from airflow_provider_sfstream.actions.retries import RetriedOperator
+from airflow_provider_sfstream.actions.status import report_catalog
 from airflow_provider_sfstream.actions.tables.iceberg_catalog import NAMESPACE, check_catalog, mirror_tables
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.actions.windows_argument import all_manifests, flat_windows
@@ -32,7 +33,9 @@ class TableJobOperator(RetriedOperator):
 
     :param catalog_conn_id: Airflow connection of an Iceberg catalog (extra ``iceberg``). After the job, the worker
         publishes all tables of the folder there, as Iceberg tables over the same files (docs/reference/catalogs.md).
-        If that fails, it logs a warning, and the next run repairs it. ``None`` (default): no catalog. (templated)
+        If that fails, it logs a warning, and the next run repairs it; until then
+        :class:`~airflow_provider_sfstream.operators.check_streams.CheckSalesforceStreamsOperator` has a finding.
+        ``None`` (default): no catalog. (templated)
     :param catalog_namespace: namespace of the tables in the catalog, with dots between its levels. (templated)
     """
 
@@ -66,7 +69,8 @@ class TableJobOperator(RetriedOperator):
             check_catalog(self.catalog_conn_id, self.catalog_namespace)
         metrics = self.run_on_engine(context, config)
         if self.catalog_conn_id:
-            mirror_tables(self.output_url, self.output_conn_id, self.catalog_conn_id, self.catalog_namespace)
+            errors = mirror_tables(self.output_url, self.output_conn_id, self.catalog_conn_id, self.catalog_namespace)
+            report_catalog(self.output_url, context, errors)
         return metrics
 
     @abstractmethod

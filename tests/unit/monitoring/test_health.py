@@ -52,6 +52,10 @@ def table(**facts: Any) -> Status:
     )
 
 
+def catalog(since: str | None, **errors: str) -> Status:
+    return Status(TABLES, "catalog", {"outdated": errors, "outdated_since": since, "at": ago(1), "task": TASK})
+
+
 GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted by x"}
 
 
@@ -112,6 +116,10 @@ def test_time_left_is_an_assumption_without_a_confirmed_end() -> None:
         ([table(dirty=5, unclean_since=ago(2))], []),
         ([table(dirty=5, unclean_since=ago(25))], ["Account has 5 dirty rows since"]),
         ([table(flag="gap", unclean_since=ago(25))], ["flagged: gap"]),
+        ([catalog(None)], []),
+        ([catalog(ago(2), Account="no route")], []),
+        ([catalog(ago(25), Account="no route")], ["Account is not up to date in the Iceberg catalog since"]),
+        ([failed(2, TABLES), catalog(None)], ["orders.drain failed at"]),
         ([Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 100, "remaining": 10, "at": ago(1)})], []),
         (
             [Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 1000, "remaining": 99, "at": ago(1)})],
