@@ -12,8 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +60,7 @@ class TableVersion:
     :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
     :param progress: the mark of each requested kind of progress, ``None`` if it has none yet.
     :param schema_json: its schema in Spark's JSON form; empty if there is no table.
-    :param opened: deltalake's table, which a commit updates to the newest version; ``None`` if there is no table.
+    :param opened: deltalake's table at this version; ``None`` if there is no table.
     """
 
     number: int
@@ -130,20 +129,19 @@ class DeltaTableLog:
         """
         from deltalake.exceptions import DeltaError
 
-        commit_id, table = uuid.uuid4().hex, self._newest(read) if read.number >= 0 else None
+        commit_id, table = uuid.uuid4().hex, read.opened
         for _ in range(_TRIES):
-            failure: Exception | None = None
-            version: int | None = None
             try:
-                version = self._try(commit_id, table, read, schema, added, removed, tuple(partition_by))
-            except (_LostError, OSError, DeltaError) as error:
-                failure = error  # storage error: the commit may have succeeded although its response was lost
-            if version is not None or (version := self._find(commit_id, read.number)) is not None:
+                return self._try(commit_id, table, read, schema, added, removed, tuple(partition_by))
+            except (OSError, DeltaError) as error:
+                failure = error  # the storage may have written the commit although its response was lost
+            if (version := self._find(commit_id, read.number)) is not None:
                 return version
-            table = self._newest(replace(read, opened=None))
-            if not isinstance(failure, _LostError):
-                self._compare(commit_id, table, read, removed)
-                raise failure or self._unusable("it does not contain the commit that this job just wrote")
+            newest = self._newest(read)
+            self._compare(commit_id, newest, read, removed)
+            if newest is None or (table is not None and newest.version() == table.version()):
+                raise failure
+            table = newest
             log.info("%s: another job committed first (%s); retrying the commit.", self.location.uri, failure)
         raise PositionConflictError(f"{self.location.uri}: in {_TRIES} attempts, other jobs committed first. {_RETRY}")
 
@@ -178,62 +176,46 @@ class DeltaTableLog:
         added: Collection[TableFile],
         removed: Collection[str],
         partition_by: tuple[str, ...],
-    ) -> int | None:
-        """Commit the change to ``table``; return its version if it is certain without reading the log."""
+    ) -> int:
+        """Commit the change as the next version of ``table``; return this version. Fail if the log has a newer one."""
         from deltalake import Schema, transaction
-        from deltalake.exceptions import CommitFailedError, DeltaError
 
         now = int(time.time() * 1000)
         adds = [
             transaction.AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added
         ]
         marks = [transaction.Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        properties = transaction.CommitProperties(self.metadata(commit_id, read.progress), app_transactions=marks)
-        try:
-            if table is None:
-                transaction.create_table_with_add_actions(
-                    self.location.uri,
-                    Schema.from_arrow(schema),
-                    adds,
-                    partition_by=list(partition_by),
-                    configuration=_CONFIGURATION | ({} if self._cuts_log else {_CUTS_LOG: "false"}),
-                    storage_options=dict(self.location.options),
-                    commit_properties=properties,
-                )
-                return None
-            self._compare(commit_id, table, read, removed)
-            self._add_columns(table, schema, read, commit_id)
-            removes = [
-                transaction.RemoveAction(
-                    path,
-                    True,
-                    now,
-                    size=read.files[path]["size_bytes"],
-                    partition_values={name: str(read.files[path][f"partition.{name}"]) for name in partition_by},
-                )
-                for path in removed
-            ]
-            base = table.version()
-            table.create_write_transaction(
-                [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
+        properties = self._properties(commit_id, read.progress, marks)
+        if table is None:
+            transaction.create_table_with_add_actions(
+                self.location.uri,
+                Schema.from_arrow(schema),
+                adds,
+                partition_by=list(partition_by),
+                configuration=_CONFIGURATION | ({} if self._cuts_log else {_CUTS_LOG: "false"}),
+                storage_options=dict(self.location.options),
+                commit_properties=properties,
             )
-            table.update_incremental()
-            # Another job may commit between the two calls; then only the log shows which version is this commit.
-            return base + 1 if table.version() == base + 1 else None
-        except (CommitFailedError, DeltaError) as error:
-            if isinstance(error, CommitFailedError) or "already exists" in str(error):
-                raise _LostError(str(error)) from error
-            raise
+            return 0
+        self._add_columns(table, schema, read, commit_id)
+        removes = [
+            transaction.RemoveAction(
+                path,
+                True,
+                now,
+                size=read.files[path]["size_bytes"],
+                partition_values={name: str(read.files[path][f"partition.{name}"]) for name in partition_by},
+            )
+            for path in removed
+        ]
+        version = int(table.version()) + 1
+        table.create_write_transaction(
+            [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
+        )
+        return version
 
     def _newest(self, read: TableVersion) -> Any | None:
-        """Return the newest version of the table, ``None`` if there was and is none; if possible, without opening its
-        log again."""
-        from deltalake.exceptions import DeltaError
-
-        if read.opened is not None:
-            with suppress(OSError, DeltaError):
-                read.opened.update_incremental()
-                return read.opened
+        """Return the newest version of the table, ``None`` if there was and is none."""
         if (table := self._open()) is None and read.number >= 0:
             raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
         return table
@@ -241,7 +223,6 @@ class DeltaTableLog:
     def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit_id: str) -> None:
         """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
         from deltalake import Schema
-        from deltalake.transaction import CommitProperties
 
         columns = {column.name: column for column in table.schema().fields}
         missing = [column for column in Schema.from_arrow(schema).fields if columns.get(column.name) != column]
@@ -251,8 +232,7 @@ class DeltaTableLog:
         new_names = {name.lower() for name in columns if name not in names_read}
         if new_names.intersection(field.name.lower() for field in missing):
             raise self._conflict(commit_id, read)
-        table.alter.add_columns(missing, commit_properties=CommitProperties(self.metadata(f"{commit_id} columns")))
-        table.update_incremental()
+        table.alter.add_columns(missing, commit_properties=self._properties(f"{commit_id} columns"))
 
     def _find(self, commit_id: str, since: int) -> int | None:
         """Return the version of a commit, even if its response was lost."""
@@ -296,19 +276,22 @@ class DeltaTableLog:
             number = table.version()
             entries: list[dict[str, Any]] = table.history(number - since)
             # deltalake counts versions down from the table's; a commit in between makes them one too low.
-            again = self._newest(TableVersion(number, {}, {}, opened=table))
-            if again is not None and again.version() == number:
+            table.update_incremental()
+            if table.version() == number:
                 return [entry for entry in entries if entry["version"] > since]
+
+    def _properties(self, commit: str, progress: Iterable[str] = (), marks: list[Any] | None = None) -> Any:
+        """Return the ``CommitProperties`` of a commit that is the next version of the opened table, or fails. The log
+        need not be read after it."""
+        from deltalake.transaction import CommitProperties
+
+        return CommitProperties(self.metadata(commit, progress), max_commit_retries=0, app_transactions=marks)
 
     def metadata(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
         return {MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
 
 
 _RETRY = "Run the job again. Let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
-
-
-class _LostError(Exception):
-    """Error: another commit came first."""
 
 
 def commit_metadata(entry: Mapping[str, Any]) -> Mapping[str, Any]:

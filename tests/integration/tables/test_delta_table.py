@@ -389,15 +389,6 @@ def test_a_damaged_log_is_not_reported_as_another_job(
     assert sorted(files.glob("*.json")) == left
 
 
-def test_a_commit_missing_from_the_log_is_not_repeated(tmp_path: Path) -> None:
-    """delta-rs writes to a folder of this name but reads from another one."""
-    location = TableLocation(str(tmp_path / "a#b"))
-    log = DeltaTableLog(location)
-    with pytest.raises(LandingError, match=r"a#b cannot be used: it does not contain the commit"):
-        log.commit(log.version(), SCHEMA, written(location, 1), [])
-    assert len(list((tmp_path / "a#b/_delta_log").iterdir())) == 1
-
-
 @pytest.mark.parametrize("name", ["a b", "a+b", "a:b=c&d;e,f", "[a]{b}", "'a\"`", "a~^|*", "ä"])
 def test_the_name_of_a_local_folder_may_have_special_characters(tmp_path: Path, name: str) -> None:
     location = TableLocation(str(tmp_path / name / "table"))
