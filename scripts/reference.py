@@ -1,6 +1,7 @@
 """Generator of docs/reference/ from the docstrings and signatures of the public API: ``make reference``.
 
 It does not change pages that are written by hand, except for the evidence table at the end of the live check's page.
+The page of changed rows ends with recipes that are written by hand.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def pages() -> dict[str, str]:
     )
     notifiers = (name.removeprefix(f"{PACKAGE}.") for name in get_provider_info()["notifications"])
     windows = ("windows.read_windows", "windows.manifest_urls")
+    changes = ("changes.read_changes", "tables.changes.table_changes.TableChanges")
     results = (f"actions.drain.results.{name}" for name in ("DrainedWindow", "DrainedInterval", "ChangedSchema"))
     return {
         "operators.md": _page("Operators", map(_section, [*listed("operators"), *map(_load, results)])),
@@ -61,10 +63,17 @@ def pages() -> dict[str, str]:
         "streaming-client.md": _page(
             "The aiosfstream client", [_section(_load("salesforce.streaming.cometd.client.CometdClient"))]
         ),
+        "changes.md": _page("Changed rows in Python", (_section(_load(name)) for name in changes)) + recipes(),
         "windows.md": _page("Landed windows in Python", (_section(_load(name)) for name in windows)),
         "command-line.md": _page("The command line", command_line()),
         "spark.md": _page("Functions for Spark sessions", (_section(_load(name)) for name in spark)),
     }
+
+
+def recipes() -> str:
+    """Return the end of the page of changed rows, which is written by hand."""
+    _, heading, text = (FOLDER / "changes.md").read_text().partition("\n## Recipes\n")
+    return heading + text
 
 
 EVIDENCE_PAGE, EVIDENCE_HEADING = "live-check.md", "## Evidence of the local org\n"

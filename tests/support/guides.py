@@ -20,6 +20,8 @@ SNIPPETS = dict(snippets())
 LIVE = [
     name
     for name, code in SNIPPETS.items()
-    if re.search(r"^[^@]*(Hook\(|\(spark|spark\.(read|sparkContext)|LocalOrg|DeltaTable|manifest_urls\()", code)
+    if re.search(
+        r"^[^@]*(Hook\(|\(spark|spark\.(read|sparkContext|createDataFrame)|LocalOrg|DeltaTable|manifest_urls\()", code
+    )
 ]
 """Names of the blocks that call Salesforce, Spark or a storage."""

@@ -1,0 +1,181 @@
+"""Rows of a table that changed between two of its Delta versions, from the files that only one of them has.
+
+Files are compared group by group: those of one range of record IDs in a replica, those of one partition elsewhere. The
+rows of a group that exceeds the memory limit are divided by a temporary file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.tables.changes.changed_files import ChangedFiles, Since, StoredFiles, changed_files
+from airflow_provider_sfstream.tables.changes.row_changes import all_of_type, changed_rows, with_change_types
+from airflow_provider_sfstream.tables.decode.arrow_columns import record_batch
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.file_groups import divided_ids, file_groups_of_table
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct
+from airflow_provider_sfstream.tables.rows.event_batches import Batches
+from airflow_provider_sfstream.tables.rows.shuffle import Spool, file_groups_of, packed, split, unpacked
+from airflow_provider_sfstream.tables.runner.embedded import part_batches
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
+
+_MOST_BYTES = 64 << 20
+"""Bytes of rows, in Arrow, to compare at a time. The comparison needs up to three times as much memory."""
+_Item = TypeVar("_Item")
+_Group: TypeAlias = tuple[StoredFiles, StoredFiles]
+"""Files of the earlier and of the later version whose rows can have equal keys."""
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """Changed rows of a table, as an Arrow stream: ``pyarrow.table(changes)``, ``polars.DataFrame(changes)``, and
+    ``changes`` as a table in DuckDB's SQL. Each use reads the files again.
+
+    :param table: name of the table.
+    :param schema: Arrow schema: the columns of the table, and ``_change_type``.
+    :param key: names of the columns that identify a row: ``("Id",)`` in a replica, ``("window_id", "_ordinal")`` in an
+        event log.
+    :param version: Delta version of the table after these changes.
+    :param next_since: text to store with the changes, and to pass as ``since`` the next time.
+    """
+
+    table: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    version: int
+    next_since: str
+    _batches: Callable[[], Batches] = field(repr=False, compare=False)
+
+    def batches(self) -> Batches:
+        """Return the changed rows as record batches. A row of the table is in them at most once.
+
+        :raises LandingError: if a file cannot be read. The batches before are then not all changes: undo them.
+        """
+        return self._batches()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+
+def read_table_changes(files: JobFiles, base: str, table: str, since: Since) -> TableChanges:
+    """Return the changes of a table since a version, as :func:`changed_files`. No row is read yet."""
+    changed = changed_files(files, base, table, since)
+    return TableChanges(
+        table=table,
+        schema=with_change_types(changed.schema),
+        key=changed.key,
+        version=changed.number,
+        next_since=changed.next_since,
+        _batches=partial(_changes, changed),
+    )
+
+
+def _changes(changed: ChangedFiles) -> Batches:
+    reader = _Reader(changed.location, changed.schema)
+    groups = _id_groups(changed) if changed.key == ("Id",) else _partitions(changed)
+    try:
+        for former, new in groups:
+            if former and new:
+                yield from _compared(reader, (former, new), changed.key)
+            else:
+                change_type = "delete" if former else "insert"
+                yield from (all_of_type(rows, change_type) for rows in reader.rows(former or new))
+    except OSError as error:
+        raise LandingError(
+            f"A file of {changed.location.uri} cannot be read: {error}. The rows read so far are not all changes: undo "
+            "them, and read the changes again, with the same since."
+        ) from error
+
+
+def _id_groups(changed: ChangedFiles) -> Iterator[_Group]:
+    """Yield the files whose ranges of IDs overlap."""
+    for group in file_groups_of_table({**changed.removed, **changed.added}):
+        paths = [file.path for file in group.files]
+        yield (
+            {path: changed.removed[path] for path in paths if path in changed.removed},
+            {path: changed.added[path] for path in paths if path in changed.added},
+        )
+
+
+def _partitions(changed: ChangedFiles) -> Iterator[_Group]:
+    """Yield the files of each value of the partition column, or all files if there is none."""
+    groups: dict[Any, tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]] = {}
+    for side, files in enumerate((changed.removed, changed.added)):
+        for path, file in files.items():
+            groups.setdefault(file.get("partition.event_date"), ({}, {}))[side][path] = file
+    yield from groups.values()
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reader of the rows of files, with the columns of a schema: null if a file lacks one."""
+
+    location: TableLocation
+    schema: pa.Schema
+
+    def rows(self, files: StoredFiles, columns: Sequence[str] | None = None) -> Batches:
+        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
+        filesystem = self.location.filesystem()
+        for path, file in files.items():
+            with filesystem.open_input_file(path) as source:
+                for batch in part_batches(source, schema.names):
+                    values = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    for name in set(schema.names) - values.keys():
+                        if (value := file.get(f"partition.{name}")) is not None:
+                            values[name] = pa.repeat(pa.scalar(value, schema.field(name).type), len(batch))
+                    yield record_batch(values, schema, len(batch))
+
+
+def _compared(reader: _Reader, group: _Group, key: Sequence[str]) -> Batches:
+    """Yield the changed rows of a group."""
+    read = ((side, rows) for side, files in enumerate(group) for rows in reader.rows(files))
+    in_memory: list[tuple[int, pa.RecordBatch]] = []
+    size = 0
+    for side, rows in read:
+        in_memory.append((side, rows))
+        size += rows.nbytes
+        if size > _MOST_BYTES:
+            break
+    else:
+        yield from _changed(in_memory, reader.schema, key)
+        return
+    total = sum(file["num_records"] for files in group for file in files.values())
+    parts = 1 + size * total // sum(len(rows) for _, rows in in_memory) // _MOST_BYTES
+    part_of = _division(reader, group, key, parts)
+    with Spool[int]() as former, Spool[int]() as new:
+        spools = former, new
+        for side, rows in chain(_emptied(in_memory), read):
+            for part, part_rows in split(rows, part_of(rows)):
+                spools[side].add(part, packed(part_rows))
+        for part in sorted({*former.keys, *new.keys}):
+            stored = ((side, unpacked(content)) for side in (0, 1) for content in spools[side].read(part))
+            yield from _changed([(side, as_batch(rows)) for side, rows in stored], reader.schema, key)
+
+
+def _emptied(items: list[_Item]) -> Iterator[_Item]:
+    """Yield the items of a list, and remove them from it, to free their memory."""
+    while items:
+        yield items.pop()
+
+
+def _division(reader: _Reader, group: _Group, key: Sequence[str], parts: int) -> Callable[[pa.RecordBatch], Numbers]:
+    """Return a function that returns the part of each row, the same for equal rows and, in a replica, equal IDs."""
+    if key[0] == "Id":
+        ids = distinct(rows["Id"] for files in group for rows in reader.rows(files, ["Id"]))
+        ends = divided_ids(ids, parts)
+        return lambda rows: file_groups_of(rows["Id"], ends)
+    return lambda rows: rows[key[-1]].to_numpy() % parts
+
+
+def _changed(rows: Sequence[tuple[int, pa.RecordBatch]], schema: pa.Schema, key: Sequence[str]) -> Batches:
+    """Yield the changed rows among those of the earlier version (0) and the later one (1)."""
+    former, new = (pa.Table.from_batches([rows for each, rows in rows if each == side], schema) for side in (0, 1))
+    if len(changed := changed_rows(former, new, key)):
+        yield changed
