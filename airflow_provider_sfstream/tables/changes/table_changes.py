@@ -18,7 +18,6 @@ from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.tables.changes.changed_files import ChangedFiles, Since, StoredFiles, changed_files
 from airflow_provider_sfstream.tables.changes.row_changes import all_of_type, changed_rows, with_change_types
 from airflow_provider_sfstream.tables.decode.arrow_columns import record_batch
-from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.file_groups import divided_ids, file_groups_of_table
 from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, as_batch, distinct
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
@@ -26,8 +25,8 @@ from airflow_provider_sfstream.tables.rows.shuffle import Spool, file_groups_of,
 from airflow_provider_sfstream.tables.runner.embedded import part_batches
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
-_MOST_BYTES = 64 << 20
-"""Bytes of rows, in Arrow, to compare at a time. The comparison needs up to three times as much memory."""
+_MOST_BYTES = 32 << 20
+"""Bytes of rows, in Arrow, to compare at a time. The comparison needs several times as much memory."""
 _Item = TypeVar("_Item")
 _Group: TypeAlias = tuple[StoredFiles, StoredFiles]
 """Files of the earlier and of the later version whose rows can have equal keys."""
@@ -77,65 +76,55 @@ def read_table_changes(files: JobFiles, base: str, table: str, since: Since) -> 
     )
 
 
-def _changes(changed: ChangedFiles) -> Batches:
-    reader = _Reader(changed.location, changed.schema)
-    groups = _id_groups(changed) if changed.key == ("Id",) else _partitions(changed)
+def _changes(files: ChangedFiles) -> Batches:
+    groups = _id_groups(files) if files.key == ("Id",) else _partitions(files)
     try:
         for former, new in groups:
             if former and new:
-                yield from _compared(reader, (former, new), changed.key)
+                yield from _compared(files, (former, new))
             else:
                 change_type = "delete" if former else "insert"
-                yield from (all_of_type(rows, change_type) for rows in reader.rows(former or new))
+                yield from (all_of_type(rows, change_type) for rows in _rows(files, former or new, files.schema))
     except OSError as error:
         raise LandingError(
-            f"A file of {changed.location.uri} cannot be read: {error}. The rows read so far are not all changes: undo "
+            f"A file of {files.location.uri} cannot be read: {error}. The rows read so far are not all changes: undo "
             "them, and read the changes again, with the same since."
         ) from error
 
 
-def _id_groups(changed: ChangedFiles) -> Iterator[_Group]:
+def _id_groups(files: ChangedFiles) -> Iterator[_Group]:
     """Yield the files whose ranges of IDs overlap."""
-    for group in file_groups_of_table({**changed.removed, **changed.added}):
+    for group in file_groups_of_table({**files.removed, **files.added}):
         paths = [file.path for file in group.files]
-        yield (
-            {path: changed.removed[path] for path in paths if path in changed.removed},
-            {path: changed.added[path] for path in paths if path in changed.added},
-        )
+        former, new = ({path: side[path] for path in paths if path in side} for side in (files.removed, files.added))
+        yield former, new
 
 
-def _partitions(changed: ChangedFiles) -> Iterator[_Group]:
+def _partitions(files: ChangedFiles) -> Iterator[_Group]:
     """Yield the files of each value of the partition column, or all files if there is none."""
     groups: dict[Any, tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]] = {}
-    for side, files in enumerate((changed.removed, changed.added)):
-        for path, file in files.items():
-            groups.setdefault(file.get("partition.event_date"), ({}, {}))[side][path] = file
+    for number, side in enumerate((files.removed, files.added)):
+        for path, file in side.items():
+            groups.setdefault(file.get("partition.event_date"), ({}, {}))[number][path] = file
     yield from groups.values()
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reader of the rows of files, with the columns of a schema: null if a file lacks one."""
-
-    location: TableLocation
-    schema: pa.Schema
-
-    def rows(self, files: StoredFiles, columns: Sequence[str] | None = None) -> Batches:
-        schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        filesystem = self.location.filesystem()
-        for path, file in files.items():
-            with filesystem.open_input_file(path) as source:
-                for batch in part_batches(source, schema.names):
-                    values = dict(zip(batch.schema.names, batch.columns, strict=True))
-                    for name in set(schema.names) - values.keys():
-                        if (value := file.get(f"partition.{name}")) is not None:
-                            values[name] = pa.repeat(pa.scalar(value, schema.field(name).type), len(batch))
-                    yield record_batch(values, schema, len(batch))
+def _rows(files: ChangedFiles, chosen: StoredFiles, schema: pa.Schema) -> Batches:
+    """Yield the rows of some files with the columns of a schema, null if a file lacks one."""
+    filesystem = files.location.filesystem()
+    for path, file in chosen.items():
+        with filesystem.open_input_file(path) as source:
+            for batch in part_batches(source, schema.names):
+                values = dict(zip(batch.schema.names, batch.columns, strict=True))
+                for name in set(schema.names) - values.keys():
+                    if (value := file.get(f"partition.{name}")) is not None:
+                        values[name] = pa.repeat(pa.scalar(value, schema.field(name).type), len(batch))
+                yield record_batch(values, schema, len(batch))
 
 
-def _compared(reader: _Reader, group: _Group, key: Sequence[str]) -> Batches:
+def _compared(files: ChangedFiles, group: _Group) -> Batches:
     """Yield the changed rows of a group."""
-    read = ((side, rows) for side, files in enumerate(group) for rows in reader.rows(files))
+    read = ((side, rows) for side, chosen in enumerate(group) for rows in _rows(files, chosen, files.schema))
     in_memory: list[tuple[int, pa.RecordBatch]] = []
     size = 0
     for side, rows in read:
@@ -144,11 +133,10 @@ def _compared(reader: _Reader, group: _Group, key: Sequence[str]) -> Batches:
         if size > _MOST_BYTES:
             break
     else:
-        yield from _changed(in_memory, reader.schema, key)
+        yield from _changed(files, in_memory)
         return
-    total = sum(file["num_records"] for files in group for file in files.values())
-    parts = 1 + size * total // sum(len(rows) for _, rows in in_memory) // _MOST_BYTES
-    part_of = _division(reader, group, key, parts)
+    total = sum(file["num_records"] or 0 for chosen in group for file in chosen.values())
+    part_of = _division(files, group, 1 + size * total // sum(len(rows) for _, rows in in_memory) // _MOST_BYTES)
     with Spool[int]() as former, Spool[int]() as new:
         spools = former, new
         for side, rows in chain(_emptied(in_memory), read):
@@ -156,7 +144,7 @@ def _compared(reader: _Reader, group: _Group, key: Sequence[str]) -> Batches:
                 spools[side].add(part, packed(part_rows))
         for part in sorted({*former.keys, *new.keys}):
             stored = ((side, unpacked(content)) for side in (0, 1) for content in spools[side].read(part))
-            yield from _changed([(side, as_batch(rows)) for side, rows in stored], reader.schema, key)
+            yield from _changed(files, [(side, as_batch(rows)) for side, rows in stored])
 
 
 def _emptied(items: list[_Item]) -> Iterator[_Item]:
@@ -165,17 +153,19 @@ def _emptied(items: list[_Item]) -> Iterator[_Item]:
         yield items.pop()
 
 
-def _division(reader: _Reader, group: _Group, key: Sequence[str], parts: int) -> Callable[[pa.RecordBatch], Numbers]:
+def _division(files: ChangedFiles, group: _Group, parts: int) -> Callable[[pa.RecordBatch], Numbers]:
     """Return a function that returns the part of each row, the same for equal rows and, in a replica, equal IDs."""
-    if key[0] == "Id":
-        ids = distinct(rows["Id"] for files in group for rows in reader.rows(files, ["Id"]))
-        ends = divided_ids(ids, parts)
-        return lambda rows: file_groups_of(rows["Id"], ends)
-    return lambda rows: rows[key[-1]].to_numpy() % parts
+    if files.key[0] != "Id":
+        return lambda rows: rows[files.key[-1]].to_numpy() % parts
+    schema = pa.schema([files.schema.field("Id")])
+    ends = divided_ids(distinct(rows["Id"] for chosen in group for rows in _rows(files, chosen, schema)), parts)
+    return lambda rows: file_groups_of(rows["Id"], ends)
 
 
-def _changed(rows: Sequence[tuple[int, pa.RecordBatch]], schema: pa.Schema, key: Sequence[str]) -> Batches:
+def _changed(files: ChangedFiles, rows: Sequence[tuple[int, pa.RecordBatch]]) -> Batches:
     """Yield the changed rows among those of the earlier version (0) and the later one (1)."""
-    former, new = (pa.Table.from_batches([rows for each, rows in rows if each == side], schema) for side in (0, 1))
-    if len(changed := changed_rows(former, new, key)):
+    former, new = (
+        pa.Table.from_batches([rows for each, rows in rows if each == side], files.schema) for side in (0, 1)
+    )
+    if len(changed := changed_rows(former, new, files.key)):
         yield changed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -13,10 +15,13 @@ from airflow_provider_sfstream.actions.object_storage_files import ObjectStorage
 from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.tables.iceberg_catalog import storage_properties
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
+from airflow_provider_sfstream.changes import read_changes
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from tests.integration.landing.conftest import connect
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
@@ -64,6 +69,31 @@ def test_event_log_on_s3_has_no_duplicates_after_a_rerun(
     assert len(table(f"{url}/Order__e", conn_id).to_pyarrow_table()) == 9
     storage = storage_properties(ObjectStorageFiles(conn_id).table_location(url))
     assert len(load_catalog("catalog", **storage, **catalog).load_table("salesforce.order__e").scan().to_arrow()) == 9
+
+
+def test_changes_on_s3_are_read_with_the_connection(tmp_path: Path, url: str, conn_id: str) -> None:
+    moment = int(START.timestamp() * 1000)
+    manifests = [
+        land_window(
+            tmp_path,
+            f"20260110T00000{number}Z-a",
+            [LandedEvent(number, "one", {"CreatedDate": moment + number})],
+            {"one": ORDER},
+            event_times=(START, START),
+        )
+        for number in range(2)
+    ]
+    arguments: dict[str, Any] = {"output_url": url, "output_conn_id": conn_id}
+    read = partial(read_changes, table="Order__e", **arguments)
+    EventLogOperator(task_id="log", windows=manifests[0], **arguments).execute(context_for("log"))
+    first = read(since=None)
+    EventLogOperator(task_id="log", windows=manifests, **arguments).execute(context_for("log"))
+    assert [len(pa.table(read(since=since))) for since in (None, first.next_since)] == [2, 1]
+    log = DeltaTableLog(ObjectStorageFiles(conn_id).table_location(f"{url}/Order__e"))
+    (replaced,) = log.version(first.version).files
+    log.location.filesystem().delete_file(replaced)
+    with pytest.raises(ConfigurationError, match="1 files of version 0"):
+        read(since=first.next_since)
 
 
 def test_replica_on_s3_has_rows_and_a_list_of_dirty_rows(tmp_path: Path, url: str, conn_id: str) -> None:

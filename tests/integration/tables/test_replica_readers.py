@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.changes import read_changes
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
@@ -152,6 +153,20 @@ FILTERS = [
     *(("Place__Latitude__s", "=", 50.9), ("Place__Longitude__s", "<", 0.0), ("Amount__c", "=", 2.5)),
     *(("Active__c", "=", True), ("_deleted", "=", True), ("_deleted", "=", False)),
 ]
+
+
+@pytest.mark.parametrize("table", [TABLE, PAST])
+def test_spark_applies_the_changes_between_snapshots(spark: Any, lake: ChangeLake, table: str) -> None:
+    """Every type of a field, a column of a later schema, and a hard delete."""
+    first, last = by_spark(lake, 2, table), by_spark(lake, 4, table)
+    changes = read_changes(lake.output, table, since=named(lake, 2, table)[1])
+    frame = spark.createDataFrame(pa.table(changes))
+    assert in_order(frame.toArrow().to_pylist()) == in_order(pa.table(changes).to_pylist())
+    copy = spark.createDataFrame(pa.Table.from_pylist(first, changes.schema)).join(
+        frame, list(changes.key), "left_anti"
+    )
+    copy = copy.unionByName(frame.where("_change_type <> 'delete'")).drop("_change_type")
+    assert in_order(copy.toArrow().to_pylist()) == last
 
 
 @pytest.mark.parametrize("table", [TABLE, PAST])
