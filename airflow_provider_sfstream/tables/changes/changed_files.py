@@ -68,7 +68,7 @@ def changed_files(files: JobFiles, base: str, table: str, since: Since) -> Chang
     (number,) = versions_named([snapshot]).get(table, {None})
     if number is None and (schema := _schema_without_rows(snapshot, table)) is not None:
         return ChangedFiles(location, schema, _key(schema, _REPLICA_KEYS) or ("Id",))
-    version = log.version(number, bounds=number is not None)
+    version = log.version(number)
     schema = pa.schema([] if version.opened is None else version.opened.schema().to_arrow())
     key = _key(schema, _EVENT_KEYS if number is None else _REPLICA_KEYS)
     if key is None:
@@ -83,7 +83,7 @@ def changed_files(files: JobFiles, base: str, table: str, since: Since) -> Chang
         earlier = _number_at(since, log if number is None else store, table)
     elif since is not None:
         earlier = _number_of(since, location.uri, version, table_id)
-    former = _former(log, earlier, version.number, bounds=number is not None)
+    former = _former(log, earlier, version.number)
     removed = _difference(former, version)
     _check_exist(location, removed, earlier)
     return ChangedFiles(location, schema, key, version.number, table_id, removed, _difference(version, former))
@@ -144,12 +144,12 @@ def _number_at(time: datetime, versions: TableVersions | SnapshotStore, table: s
     raise ConfigurationError(f"The version of {table} at {time} is no longer recorded. {_REMEDY}")
 
 
-def _former(log: TableVersions, number: int, newest: int, *, bounds: bool) -> TableVersion:
+def _former(log: TableVersions, number: int, newest: int) -> TableVersion:
     """Return the earlier version: after a compaction, the version that has the same rows in the compacted files."""
     if number < 0:
         return TableVersion(-1, {}, {})
     try:
-        return log.version(min(log.same_rows_through(number), newest), bounds=bounds)
+        return log.version(min(log.same_rows_through(number), newest))
     except ConfigurationError as error:
         raise ConfigurationError(
             f"{log.location.uri} no longer has version {number}: an erasure or the maintenance removed it from the "

@@ -31,7 +31,8 @@ _TRIES = 20
 """Maximum attempts to commit, each lost to another job that committed first."""
 MADE_BY = "sfstream"
 """Key of this package's entry in the metadata of a commit."""
-_BOUNDS = ("min.", "max.", "null_count.")
+_FILE_KEYS = ("path", "size_bytes", "num_records", "min.Id", "max.Id")
+"""Keys of the files of a version, and those of their partitions. Wide tables have very many other statistics."""
 _CONFIGURATION = {"delta.checkpointInterval": "10"}
 """Properties of new tables. Opening a log reads its commits since the last checkpoint; deltalake's default is 100."""
 _CUTS_LOG = "delta.enableExpiredLogCleanup"
@@ -57,7 +58,7 @@ class TableFile:
 class TableVersion:
     """Table at one version; number -1 means that the table does not exist yet.
 
-    :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
+    :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.Id``, ``max.Id`` and ``partition.*``.
     :param progress: the mark of each requested kind of progress, ``None`` if it has none yet.
     :param schema_json: its schema in Spark's JSON form; empty if there is no table.
     :param opened: deltalake's table at this version; ``None`` if there is no table.
@@ -82,17 +83,16 @@ class DeltaTableLog:
     def __init__(self, location: TableLocation, job: str = "", *, cuts_log: bool = True) -> None:
         self.location, self._job, self._cuts_log = location, job, cuts_log
 
-    def version(self, number: int | None = None, progress: Iterable[str] = (), *, bounds: bool = True) -> TableVersion:
+    def version(self, number: int | None = None, progress: Iterable[str] = ()) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
 
-        :param bounds: ``False`` omits ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
         :raises ConfigurationError: if that version no longer exists, or the files alone do not determine its rows.
         :raises LandingError: if the log cannot be opened.
         """
         table = self._open(number)
-        return TableVersion(-1, {}, dict.fromkeys(progress)) if table is None else self._read(table, progress, bounds)
+        return TableVersion(-1, {}, dict.fromkeys(progress)) if table is None else self._read(table, progress)
 
-    def _read(self, table: Any, progress: Iterable[str], bounds: bool) -> TableVersion:
+    def _read(self, table: Any, progress: Iterable[str]) -> TableVersion:
         protocol = table.protocol()
         features = set(protocol.reader_features or ()) - _HARMLESS
         if features or protocol.min_reader_version == 2:
@@ -102,11 +102,9 @@ class DeltaTableLog:
                 "written. Disable them, or use another output folder. Delta's own readers can read this table."
             )
         files = pa.table(table.get_add_actions(flatten=True))
-        if not bounds:
-            files = files.select([name for name in files.column_names if not name.startswith(_BOUNDS)])
-        rows = files.to_pylist()
+        names = [name for name in files.column_names if name in _FILE_KEYS or name.startswith("partition.")]
+        files_by_path = {file["path"]: file for file in files.select(names).to_pylist()}
         marks = {name: table.transaction_version(name) for name in progress}
-        files_by_path = {row["path"]: row for row in rows}
         return TableVersion(table.version(), files_by_path, marks, table.schema().to_json(), table)
 
     def commit(
@@ -242,7 +240,7 @@ class DeltaTableLog:
         """Check that ``table`` has the marks and files that a change is based on."""
         if table is None or table.version() == read.number:
             return
-        newest = self._read(table, read.progress, bounds=False)
+        newest = self._read(table, read.progress)
         changed_marks = [name for name, mark in read.progress.items() if newest.progress[name] != mark]
         if changed_marks or any(path not in newest.files for path in removed):
             raise self._conflict(commit_id, read, changed_marks)

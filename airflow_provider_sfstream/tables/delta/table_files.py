@@ -267,7 +267,7 @@ def _by_partition(
 ) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
     names = list(dict.fromkeys([*partition_by, "window_id"]))
     values = batch.drop_columns(list(partition_by))
-    keys = pa.Table.from_batches([batch.select(names)]).group_by(names).aggregate([]).to_pylist()
+    keys = pa.Table.from_batches([batch.select(names)]).group_by(names, use_threads=False).aggregate([]).to_pylist()
     for key in keys:
         text = tuple(value.isoformat() if isinstance(value, date) else str(value) for value in key.values())
         if len(keys) == 1:

@@ -68,11 +68,11 @@ class EventLogErasure:
         stored_rules, event = StoredRules.read(files, self._base), change_event_of(entity)
         for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
-            if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):
+            if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version())):
                 continue
             coverage = coverage_of(stored_rules.rules_of(name), name)
             treatment = coverage.treatment_of((HEADER, "recordIds"), is_opaque=True)
-            if treatment is not None or not _headers(table.version(bounds=False)):
+            if treatment is not None or not _headers(table.version()):
                 raise ConfigurationError(
                     f"The table {self._base}/{name} does not store the record IDs of its events, so records cannot be "
                     "erased from it. Nothing was erased. Erase the records from the landing first. Then write a new "
@@ -146,14 +146,14 @@ class ReplicaErasure:
             after, listed = self._without_listed(table, ids)
             for name, number in ((self._entity, table.version), (HISTORY.format(self._entity), table.history)):
                 log = self._table(name)
-                if number is None or log.version(bounds=False).number < 0:
+                if number is None or log.version().number < 0:
                     continue
                 log.restore(number)
                 rows = partial(erased_records, ids=ids)
                 erasures.append(TableErasure(name, log, rows, lambda column: column == "Id", progress=[PROGRESS]))
                 counted["rows"] += erasures[-1].rewrite()
                 if number >= 0:
-                    newest = log.version(bounds=False).number
+                    newest = log.version().number
                     is_table = name == self._entity
                     after = replace(after, version=newest) if is_table else replace(after, history=newest)
             if listed:
@@ -198,7 +198,7 @@ class ReplicaErasure:
         """Return the table with the numbers of its dirty rows, and of the other listed rows."""
         log = self._table(self._entity)
         filesystem, dirty = log.location.filesystem(), 0
-        for path in log.version(table.version, bounds=False).files:
+        for path in log.version(table.version).files:
             with filesystem.open_input_file(path) as source:
                 dirty += sum(pq.ParquetFile(source).read(columns=["_dirty"])["_dirty"].to_pylist())
         return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))

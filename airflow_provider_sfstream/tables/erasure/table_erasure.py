@@ -68,7 +68,7 @@ class TableErasure:
 
         :raises PositionConflictError: if another job has changed the table meanwhile.
         """
-        version = self._table.version(progress=self._progress, bounds=False)
+        version = self._table.version(progress=self._progress)
         removed = [path for path in version.files if self._has_records(path)]
         added: list[TableFile] = []
         changed = 0
@@ -86,7 +86,7 @@ class TableErasure:
         """Remove the records from older versions and from the log; return the number of removed files, and the paths of
         files that stay because a job may be about to commit them."""
         added_once, removed_once = self._logged_paths()
-        live = self._table.version(bounds=False).files
+        live = self._table.version().files
         dead = {
             file.path: file.mtime
             for file in self._filesystem.get_file_info(fs.FileSelector("", recursive=True))

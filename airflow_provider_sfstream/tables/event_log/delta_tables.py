@@ -139,7 +139,7 @@ class DeltaTables:
     def _before(self, table: str) -> TableVersion:
         """Return the table's version that this run read first; the run's changes are based on that version alone."""
         if table not in self._read:
-            self._read[table] = self._log(table).version(progress=self._progress, bounds=False)
+            self._read[table] = self._log(table).version(progress=self._progress)
         return self._read[table]
 
     def _commit(

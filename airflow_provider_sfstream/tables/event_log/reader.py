@@ -26,7 +26,7 @@ def read_event_log(spark: Any, output_url: str, table: str, *, version: int | No
 
     files = HadoopFiles(spark)
     url = f"{files.url(output_url)}/{table}"
-    read = DeltaTableLog(files.table_location(url)).version(version, bounds=False)
+    read = DeltaTableLog(files.table_location(url)).version(version)
     if read.number < 0:
         raise ConfigurationError(f"There is no Delta table {table} below {output_url}.")
     schema = StructType.fromJson(json.loads(read.schema_json))

@@ -119,11 +119,10 @@ def stored_rows(location: TableLocation, file_group: FileGroup, schema: pa.Schem
     for file in file_group.files:
         with files.open_input_file(file.path) as source:
             stored = pq.ParquetFile(source, pre_buffer=True)
-            names = [name for name in schema.names if name in stored.schema_arrow.names]
             for number in range(stored.num_row_groups):
                 if file_group.is_shared and _is_outside(stored.metadata.row_group(number), file_group):
                     continue
-                rows = as_table(as_batch(stored.read_row_group(number, names, use_threads=False)), schema)
+                rows = as_table(as_batch(stored.read_row_group(number, schema.names, use_threads=False)), schema)
                 if file_group.is_shared:
                     rows = rows.filter(is_between(rows["Id"], file_group.after, file_group.through))
                 if len(rows):

@@ -209,20 +209,20 @@ def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = (
 
     :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
     """
-    places = None
-    tables.insert(0, schema.empty_table())
-    if order:
-        keys = pa.concat_tables([table.select(list(order)) for table in tables])
-        places = pc.sort_indices(keys, [(name, "ascending") for name in order])
-        del keys
-    columns = []
-    for field in schema:
-        chunks = [chunk for table in tables for chunk in table[field.name].chunks]
-        tables[:] = [table.drop_columns([field.name]) for table in tables]
-        column = pa.chunked_array(chunks, field.type).combine_chunks()
-        del chunks
-        columns.append(column if places is None else column.take(places))
+    parts = {
+        field.name: pa.chunked_array([chunk for table in tables for chunk in table[field.name].chunks], field.type)
+        for field in schema
+    }
     tables.clear()
+    places = None
+    if order:
+        places = pc.sort_indices(
+            pa.table({name: parts[name] for name in order}), [(name, "ascending") for name in order]
+        )
+    columns = []
+    for name in schema.names:
+        column = parts.pop(name).combine_chunks()
+        columns.append(column if places is None else column.take(places))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -68,8 +68,7 @@ def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) 
 def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
     """Yield the rows of a Parquet file, a part of a row group at a time, with the ``columns`` that the file has."""
     file = pq.ParquetFile(source, buffer_size=_COPIED)
-    if columns is not None:
-        columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+    columns = columns and list(dict.fromkeys(columns))
     for number in range(file.num_row_groups):  # in one call, a batch would contain the rows of many small groups
         yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
 

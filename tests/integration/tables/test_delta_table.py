@@ -63,7 +63,7 @@ class _Row(dict[str, Any]):
 
 def written(location: TableLocation, *numbers: int, window: str = "w1", schema: pa.Schema = SCHEMA) -> list[TableFile]:
     """Write files as executors do and return them."""
-    rows = [{"n": n, "window_id": window, **({"more": {"x": n}} if "more" in schema.names else {})} for n in numbers]
+    rows = [{"Id": f"{n}", "n": n, "window_id": window, "more": {"x": n}} for n in numbers]
     (batch,) = write_files(iter, location, ())(iter([pa.RecordBatch.from_pylist(rows, schema=schema)]))
     return files_of(map(_Row, batch.to_pylist()))
 
@@ -336,12 +336,11 @@ def test_a_column_added_concurrently_with_another_type_is_a_conflict(location: T
     assert rows(location) == [0, 1]
 
 
-def test_a_version_without_bounds_has_the_fields_that_a_commit_needs(location: TableLocation) -> None:
-    log = DeltaTableLog(location)
-    log.commit(log.version(), SCHEMA, written(location, 1), [])
-    ((file,), (narrow,)) = (log.version(bounds=bounds).files.values() for bounds in (True, False))
-    assert file["min.n"] == file["max.n"] == 1
-    assert narrow == {name: file[name] for name in ("path", "size_bytes", "modification_time", "num_records")}
+def test_the_files_of_a_version_have_the_statistics_of_no_column_but_the_id(location: TableLocation) -> None:
+    log, schema = DeltaTableLog(location), pa.schema([("Id", pa.string()), *SCHEMA])
+    log.commit(log.version(), schema, written(location, 1, schema=schema), [])
+    (file,) = log.version().files.values()
+    assert file == {name: file[name] for name in ("path", "size_bytes", "num_records", "min.Id", "max.Id")}
 
 
 def test_a_conflict_with_a_concurrent_compaction_names_the_compaction(location: TableLocation) -> None:
