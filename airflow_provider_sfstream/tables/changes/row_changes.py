@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers
+
 CHANGE_TYPE = "_change_type"
 """Column of Delta's change data feed: ``insert``, ``update_postimage`` or ``delete``."""
 _TYPES = pa.array(["delete", "insert", "update_postimage"])
@@ -48,7 +50,7 @@ def changed_rows(before: pa.Table, after: pa.Table, key: Sequence[str]) -> pa.Re
     return _typed(pa.RecordBatch.from_arrays(_arrays(changed), schema=rows.schema), _TYPES.take(types[~is_former]))
 
 
-def _places_of_one_version(rows: pa.Table, former: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _places_of_one_version(rows: pa.Table, former: int) -> Numbers:
     """Return the places of the rows that one version has more often than the other.
 
     :param former: number of rows of the earlier version, which come first.
