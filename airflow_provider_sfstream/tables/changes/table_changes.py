@@ -39,9 +39,9 @@ class TableChanges:
 
     :param table: name of the table.
     :param schema: Arrow schema: the columns of the table, and ``_change_type``.
-    :param key: names of the columns that identify a row: ``("Id",)`` in a replica, ``("window_id", "_ordinal")`` in an
-        event log.
-    :param version: Delta version of the table after these changes.
+    :param key: names of the columns that identify a row: ``("Id",)`` in a replica, ``("Id", "_sequence",
+        "_valid_from")`` in a history, ``("window_id", "_ordinal")`` in an event log.
+    :param version: Delta version of the table after these changes; -1 for a replica's table that has no version yet.
     :param next_since: text to store with the changes, and to pass as ``since`` the next time.
     """
 
