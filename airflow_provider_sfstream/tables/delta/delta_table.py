@@ -178,7 +178,7 @@ class DeltaTableLog:
         """Commit the change as the next version of ``table``; return this version. Fail if the log has a newer one."""
         from deltalake import Schema, transaction
 
-        now = int(time.time() * 1000)
+        delta_schema, now = Schema.from_arrow(schema), int(time.time() * 1000)
         adds = [
             transaction.AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added
         ]
@@ -187,7 +187,7 @@ class DeltaTableLog:
         if table is None:
             transaction.create_table_with_add_actions(
                 self.location.uri,
-                Schema.from_arrow(schema),
+                delta_schema,
                 adds,
                 partition_by=list(partition_by),
                 configuration=_CONFIGURATION | ({} if self._cuts_log else {_CUTS_LOG: "false"}),
@@ -195,7 +195,7 @@ class DeltaTableLog:
                 commit_properties=properties,
             )
             return 0
-        self._add_columns(table, schema, read, commit_id)
+        self._add_columns(table, delta_schema, read, commit_id)
         removes = [
             transaction.RemoveAction(
                 path,
@@ -208,7 +208,7 @@ class DeltaTableLog:
         ]
         version = int(table.version()) + 1
         table.create_write_transaction(
-            [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
+            [*removes, *adds], "append", delta_schema, list(partition_by), commit_properties=properties
         )
         return version
 
@@ -218,12 +218,10 @@ class DeltaTableLog:
             raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
         return table
 
-    def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit_id: str) -> None:
+    def _add_columns(self, table: Any, schema: Any, read: TableVersion, commit_id: str) -> None:
         """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
-        from deltalake import Schema
-
         columns = {column.name: column for column in table.schema().fields}
-        missing = [column for column in Schema.from_arrow(schema).fields if columns.get(column.name) != column]
+        missing = [column for column in schema.fields if columns.get(column.name) != column]
         if not missing:
             return
         names_read = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()

@@ -48,7 +48,7 @@ class TableFileWriter:
 
     def __init__(self, filesystem: Any, path: str, schema: pa.Schema, row_group: int = ROW_GROUP) -> None:
         self.path, self.rows, self.buffered = path, 0, 0
-        self._filesystem, self._schema, self._row_group = filesystem, schema, row_group
+        self._schema, self._row_group = schema, row_group
         self._batches: list[pa.RecordBatch] = []
         filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
         self._metadata: list[pa.parquet.FileMetaData] = []
@@ -78,8 +78,8 @@ class TableFileWriter:
         """
         self.flush()
         self._parquet_writer(self._schema.empty_table()).close()
+        size = self._sink.tell()
         self._sink.close()
-        size = self._filesystem.get_file_info(self.path).size
         return TableFile(self.path, size, self.rows, _stats(self._schema, self._metadata[0]), partition or {})
 
     def abandon(self) -> None:

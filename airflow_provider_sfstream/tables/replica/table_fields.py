@@ -46,9 +46,10 @@ def with_fields(
     """
     if not schemas:
         return after
-    former = before.fields
-    if former is None:  # only the names are known
+    if before.fields is None:  # only the names are known
         former = {name: schemas[-1].get(name, "") for name in before.columns}
+    else:
+        former = dict(before.fields)
     changed_columns = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
     new_columns = changed_columns if before.columns else set()  # a new table has no rows older than its fields
     removed = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
