@@ -135,7 +135,8 @@ class DeltaTableLog:
                 failure = error  # the storage may have written the commit although its response was lost
             if (version := self._find(commit_id, read.number)) is not None:
                 return version
-            newest = self._newest(read)
+            if (newest := self._open()) is None and read.number >= 0:
+                raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
             self._compare(commit_id, newest, read, removed)
             if newest is None or (table is not None and newest.version() == table.version()):
                 raise failure
@@ -211,12 +212,6 @@ class DeltaTableLog:
             [*removes, *adds], "append", delta_schema, list(partition_by), commit_properties=properties
         )
         return version
-
-    def _newest(self, read: TableVersion) -> Any | None:
-        """Return the newest version of the table, ``None`` if there was and is none."""
-        if (table := self._open()) is None and read.number >= 0:
-            raise self._unusable(f"the table no longer exists; its last known version is {read.number}")
-        return table
 
     def _add_columns(self, table: Any, schema: Any, read: TableVersion, commit_id: str) -> None:
         """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""

@@ -77,7 +77,7 @@ class TableFileWriter:
         :param partition: the value of each of the table's partition columns.
         """
         self.flush()
-        self._parquet_writer(self._schema.empty_table()).close()
+        (self._writer or self._parquet_writer(self._schema.empty_table())).close()
         size = self._sink.tell()
         self._sink.close()
         return TableFile(self.path, size, self.rows, _stats(self._schema, self._metadata[0]), partition or {})
