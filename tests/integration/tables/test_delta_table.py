@@ -107,6 +107,22 @@ def test_the_second_of_two_jobs_of_a_stream_fails_and_names_the_first(location: 
         two.commit(read, added, written(location, 3), [])
     assert caught.value.retriable
     assert rows(location) == [0, 1, 2]
+    assert [field.name for field in one.table().schema().fields] == SCHEMA.names, "no column of the rejected commit"
+
+
+def test_a_commit_without_a_conflict_does_not_open_the_log_again(
+    location: TableLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, wider = DeltaTableLog(location), SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
+    none, files = log.version(progress=PROGRESS), [written(location, number) for number in range(2)]
+    with monkeypatch.context() as patch:
+        patch.delattr(DeltaTableLog, "_open")
+        assert log.commit(none, SCHEMA, files[0], []) == 0
+    read = log.version(progress=PROGRESS)
+    with monkeypatch.context() as patch:
+        patch.delattr(DeltaTableLog, "_open")
+        assert log.commit(read, wider, files[1], []) == 2, "version 1 adds the column"
+    assert rows(location) == [0, 1]
 
 
 def test_one_of_many_concurrent_jobs_of_a_stream_commits(location: TableLocation) -> None:
