@@ -46,7 +46,7 @@ class LandedStreamOperator(RetriedOperator):
     :param api: the stream's API, as in the drain.
     :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
     :param landing_conn_id: Airflow connection of the landing, as in the drain. (templated)
-    :param replay_store: as in the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store: as in the drain.
     :param replay_store_conn_id: as in the drain. (templated)
     """
 

@@ -24,7 +24,7 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
     With ``advance="manual"`` a landed window may be one that was never committed: name the last committed one.
 
     :param last_window_id: the window to end with; by default the last one of the landing. (templated)
-    :param replay_store: the store to fill, ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store: the store to fill, as in the drain.
     :raises ConfigurationError: at construction, if ``replay_store`` is none of these.
     """
 

@@ -40,7 +40,7 @@ class SalesforcePreflightOperator(BaseOperator):
     :param api: as in the drains: ``"pubsub"``, ``"streaming"``, or ``None``.
     :param subscription: of the drains. (templated)
     :param landing_conn_id: Airflow connection of the landing. (templated)
-    :param replay_store: as in the drains: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store: as in the drains.
     :param replay_store_conn_id: as in the drains. (templated)
     :param spark_conn_id: Airflow connection of Spark; ``None``: there are no Spark jobs. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used; in the run, if a check fails.
