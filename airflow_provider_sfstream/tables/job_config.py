@@ -43,6 +43,8 @@ def check_characters(output_url: str) -> None:
 class JobConfig:
     """Arguments of all jobs.
 
+    In JSON, an argument whose default is ``None`` must be text: give a number a number as its default.
+
     :param output_url: folder of the tables, as a URL.
     :param metrics_url: URL of the file to which the job writes its metrics as JSON; ``None``: no file.
     :param job: name of the run in the history of the tables, and in the error of a job that conflicts with it; the ID
