@@ -32,7 +32,7 @@ rooms = [import_module(f"{package.__name__}.{room}") for room in rooms]
 names = [each.name for room in rooms for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
 names = [name for name in names if ".migrations" not in name and not name.endswith("__main__")]
 others = "actions.drain.results exceptions monitoring.links provider_info salesforce.streaming.cometd.client"
-others += " triggers.salesforce_allocation triggers.salesforce_event windows"
+others += " changes triggers.salesforce_allocation triggers.salesforce_event windows"
 names += [f"{package.__name__}.{name}" for name in others.split()]
 result = {}
 for name in names:

@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFi
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days
 
@@ -35,6 +35,8 @@ READABLE = timedelta(hours=24)
 """Time for which older snapshots stay. Maintenance keeps the files of a Delta version for at least as long."""
 _TRIES = 5
 """Attempts to commit, each lost to another program that committed first."""
+_MANIFESTS, _MANIFEST_BYTES = 20, 8 << 20
+"""Number of manifests from which they are merged, and the size of a merged one, which is pyiceberg's."""
 _PROPERTIES = {
     # The files are Delta's: other programs must neither remove them with a snapshot nor with the table.
     "gc.enabled": "false",
@@ -141,11 +143,14 @@ class IcebergTable:
 
 
 class _MirrorFiles(_OverwriteFiles):
-    """Snapshot that adds and removes files. Unlike pyiceberg's, it drops manifests without a live file: else a table
-    that is rewritten often would have more of them with each snapshot."""
+    """Snapshot that adds and removes files. Unlike pyiceberg's, it drops manifests without a live file, and merges
+    small manifests as pyiceberg's appends do: else a table would have one more of them with each snapshot."""
 
     def _existing_manifests(self) -> list[ManifestFile]:
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        return _ManifestMergeManager(_MANIFEST_BYTES, _MANIFESTS, True, self).merge_manifests(manifests)
 
 
 def _commit(table: Table, version: DeltaVersion, added: Sequence[MirroredFile], removed: Sequence[DataFile]) -> None:

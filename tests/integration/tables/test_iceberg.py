@@ -90,6 +90,7 @@ def check_random_runs(lake: IcebergLake, runs: int, monkeypatch: pytest.MonkeyPa
     tables = [lake.table(name) for _, name in lake.catalog.list_tables("lake")]
     assert any(len(table.snapshots()) > 1 for table in tables)
     for table in tables:
+        assert len(table.inspect.manifests()) <= 20, table
         for snapshot in table.snapshots():  # none names a removed file
             assert len(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()), table
 
