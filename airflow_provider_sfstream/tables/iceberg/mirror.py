@@ -108,7 +108,8 @@ class IcebergTable:
                 table = table or self._create(version)
                 files = _files(table)
                 added, too_many = version.changes_since(files)
-                _commit(table, version, added, [files[uri] for uri in too_many])
+                if added or too_many or mirrored != version.number:
+                    _commit(table, version, added, [files[uri] for uri in too_many])
                 _expire(table, self._oldest)
                 return Mirrored(version.number, mirrored, len(added), len(too_many))
         raise PositionConflictError(
