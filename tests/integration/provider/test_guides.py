@@ -23,6 +23,7 @@ OTHERS = {
     "replica-3": "test_replica_readers",
     "replica-4": "test_replica_readers",
     "local-org-1": "the tests' own fixtures",
+    "reference/changes-5": "test_replica_readers",
     "reference/spark-source-1": "test_source",
     "reference/spark-source-2": "test_source",
     "reference/spark-source-3": "the tests' own Spark session",

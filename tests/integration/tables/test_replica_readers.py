@@ -16,7 +16,6 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_sfstream.changes import read_changes
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
@@ -27,6 +26,7 @@ from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from sfstream_localorg.records.fields import Field
 from tests.integration.tables.test_session_settings import EVERY_TYPE, LONG_AGO, VALUES
 from tests.support.change_lake import ChangeLake, change
+from tests.support.guides import SNIPPETS
 
 ONE, TWO, THREE, FOUR = (f"a0W00000000000{number}AAA" for number in (1, 2, 3, 4))
 TABLE, PAST = "Widget__c", HISTORY.format("Widget__c")
@@ -159,8 +159,10 @@ FILTERS = [
 def test_spark_applies_the_changes_between_snapshots(spark: Any, lake: ChangeLake, table: str) -> None:
     """Every type of a field, a column of a later schema, and a hard delete."""
     first, last = by_spark(lake, 2, table), by_spark(lake, 4, table)
-    changes = read_changes(lake.output, table, since=named(lake, 2, table)[1])
-    frame = spark.createDataFrame(pa.table(changes))
+    names = {"spark": spark, "stored": named(lake, 2, table)[1]}
+    code = SNIPPETS["reference/changes-5"].replace("s3://lake/replica", lake.output)
+    exec(code.replace('"Account"', repr(table)), names)
+    changes, frame = names["changes"], names["frame"]
     assert in_order(frame.toArrow().to_pylist()) == in_order(pa.table(changes).to_pylist())
     copy = spark.createDataFrame(pa.Table.from_pylist(first, changes.schema)).join(
         frame, list(changes.key), "left_anti"

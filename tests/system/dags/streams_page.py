@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, AssetAlias
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 
@@ -18,9 +18,9 @@ with DAG("page.one", **SETTINGS):
     DrainReplayWindowOperator(task_id="drain", topic="/event/Shown__e", subscription="one", **DRAIN)
 
 with DAG("page.mapped", **SETTINGS):
-    DrainReplayWindowOperator.partial(task_id="drain", topic="/event/Shown__e", **DRAIN).expand(
-        subscription=["left", "right"]
-    )
+    DrainReplayWindowOperator.partial(
+        task_id="drain", topic="/event/Shown__e", outlets=[AssetAlias("sfstream_landed.page.mapped.drain")], **DRAIN
+    ).expand(subscription=["left", "right"])
 
 with DAG("page.refused", **SETTINGS):
     DrainReplayWindowOperator(
