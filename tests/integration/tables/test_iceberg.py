@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, Field
 from pyiceberg.catalog import load_catalog
 
 from airflow_provider_sfstream._airflow import AirflowFailException
@@ -90,9 +91,25 @@ def check_random_runs(lake: IcebergLake, runs: int, monkeypatch: pytest.MonkeyPa
     tables = [lake.table(name) for _, name in lake.catalog.list_tables("lake")]
     assert any(len(table.snapshots()) > 1 for table in tables)
     for table in tables:
-        assert len(table.inspect.manifests()) <= 20, table
         for snapshot in table.snapshots():  # none names a removed file
             assert len(table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()), table
+
+
+def test_each_kind_of_change_is_mirrored_and_manifests_stay_few(
+    make_lake: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_MANIFESTS", 3)
+    lake = make_lake()
+    for _ in range(5):
+        lake.events()
+        assert len(lake.table("order__e").inspect.manifests()) <= 3
+    lake.check()
+    DeltaTable(f"{lake.output}/Order__e").alter.add_columns([Field("New__c", "string")])
+    lake.sync()
+    assert "New__c" in lake.table("order__e").schema().column_names
+    DeltaTable(f"{lake.output}/Order__e").delete()
+    lake.sync()
+    lake.check()
 
 
 def test_a_commit_of_another_program_is_compared_again(make_lake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
