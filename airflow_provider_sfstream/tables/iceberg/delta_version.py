@@ -49,7 +49,7 @@ class DeltaVersion:
         :raises ConfigurationError: if it does not exist, or its files alone do not determine its rows.
         """
         version = log.version(number)
-        table = log.table(version.number)
+        table = version.opened or log.table(number)
         uri, partitions = storage_uri(log.location.uri), tuple(table.metadata().partition_columns)
         is_counted = all(file["num_records"] is not None for file in version.files.values())
         if partitions not in ((), (_EVENT_DATE,)) or not is_counted:
