@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from deltalake import DeltaTable, Field
 from pyiceberg.catalog import load_catalog
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.operators.check_streams import CheckSalesforceStreamsOperator
 from airflow_provider_sfstream.tables.iceberg import mirror
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -46,6 +48,12 @@ def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[
 
 def sql(folder: Path) -> dict[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+
+
+def outdated_since() -> str | None:
+    with closing(open_status_store()) as store:
+        [since] = [each.document["outdated_since"] for each in store.statuses() if each.section == "catalog"]
+    return since
 
 
 class Killed(BaseException):
@@ -183,6 +191,9 @@ def test_a_failed_mirror_does_not_fail_the_task_and_shows_no_secret(
     with rest_catalog(lake.catalog, "another token") as uri:
         set_connection(monkeypatch, "catalog", conn_type="iceberg", host=uri, extra={"token": TOKEN})
         lake.events()
+        since = outdated_since()
+        lake.events()
+    assert outdated_since() == since is not None
     assert "is not up to date in the Iceberg catalog" in caplog.text
     assert TOKEN not in caplog.text
     assert lake.delta_rows("Order__e")
@@ -193,6 +204,7 @@ def test_a_failed_mirror_does_not_fail_the_task_and_shows_no_secret(
     set_connection(monkeypatch, "catalog", conn_type="generic", extra=lake.catalog_properties)
     lake.events()
     assert check.execute(context_for("check")) == 1
+    assert outdated_since() is None
     with pytest.raises(AirflowFailException) as caught:
         lake.events(catalog_namespace="lake.")
     assert "catalog_namespace='lake.' has an empty level" in error_text(caught.value)
