@@ -53,8 +53,18 @@ Name = String(255)
 ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), *MYSQL)
 
 
+# Independent of the server's defaults: transactions, text of any script, and binary comparison of keys.
+_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{name}": value
+    for dialect in MYSQL
+    for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
+
+
 class Base(DeclarativeBase):
     """Root of the tables. No column of a new row has a database default: this package sets every value."""
+
+    __table_args__: Any = _OPTIONS
 
 
 class StreamColumns:
@@ -82,11 +92,7 @@ class PositionRow(StreamColumns, Base):
 
 
 class WindowRow(StreamColumns, Base):
-    """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
-
-    The covered span is null in rows from before revision 0002, ``contact_at`` in rows from before 0003, ``counts_from``
-    in rows from before 0005.
-    """
+    """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window."""
 
     __tablename__ = "sfstream_window"
     __table_args__ = (
@@ -96,6 +102,7 @@ class WindowRow(StreamColumns, Base):
         Index("ix_sfstream_window_covered_until", "stream_key", "covered_until", "last_event_time"),
         Index("ix_sfstream_window_contact", "stream_key", "contact_at", "last_event_time"),
         Index("ix_sfstream_window_run", "stream_key", "run_key"),
+        _OPTIONS,
     )
 
     window_id: Mapped[str] = mapped_column(Key, primary_key=True)

@@ -16,18 +16,16 @@ from typing import Any
 
 import certifi
 import pytest
-from alembic import command as alembic
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import URL, MetaData, Table, create_engine, event, inspect, text
+from sqlalchemy import URL, create_engine, event, inspect, text
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore, engine, schema
 from airflow_provider_sfstream.replay_stores.table.engine import engine_for, writing
-from airflow_provider_sfstream.replay_stores.table.models import Base, UtcDateTime, stream_columns
+from airflow_provider_sfstream.replay_stores.table.models import Base
 from tests.support.mariadb import MariaDBServer
 from tests.support.postgres import PostgresServer
 from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store
@@ -201,52 +199,6 @@ def test_value_too_long_for_its_column_is_refused_and_not_truncated(database_url
 
     assert under_test.store.read(stream) == Position()
     under_test.store.close()
-
-
-def test_rows_of_the_first_revision_are_read_after_an_upgrade(database_url: URL, tmp_path: Path) -> None:
-    database = engine_for(database_url)
-    config = Config()
-    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
-    with writing(database) as connection:
-        config.attributes["connection"] = connection
-        alembic.upgrade(config, "0001")
-    stream, run = new_stream(), run_at(3)
-    row: dict[str, object] = {
-        **stream_columns(stream),
-        "window_id": "20261120T000300Z-0123456789abcdef",
-        "kind": "live",
-        "through_replay_id": b"\x01",
-        "event_count": 2,
-        "manifest_url": "file:///w",
-        "fence": 1,
-        "run_key": run.key,
-        "dag_id": run.dag_id,
-        "task_id": run.task_id,
-        "run_id": run.run_id,
-        "map_index": -1,
-        "try_number": 1,
-    }
-    times = {
-        "run_after": minute(3),
-        "recorded_at": minute(3),
-        "first_event_time": minute(1),
-        "last_event_time": minute(2),
-    }
-    row |= {name: UtcDateTime().process_bind_param(time, database.dialect) for name, time in times.items()}
-    before = Table("sfstream_window", MetaData(), autoload_with=database)
-    assert not {"covered_from", "covered_until", "contact_at"} & set(before.columns.keys())
-    with writing(database) as connection:
-        connection.execute(before.insert(), row)
-    assert schema.current(database) == "0001"
-
-    under_test = table_store(tmp_path, database_url)
-    [window] = under_test.store.windows_of_run(stream, run)
-
-    assert (window.through, window.event_count, window.last_event_time) == (b"\x01", 2, minute(2))
-    assert (window.covered_from, window.covered_until) == (None, None) == (window.contact_at, None)
-    assert schema.current(database) == schema.head()
-    under_test.store.close()
-    database.dispose()
 
 
 def test_tables_of_others_in_the_database_remain_unchanged(database_url: URL) -> None:
