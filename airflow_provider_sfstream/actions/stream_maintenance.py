@@ -204,7 +204,12 @@ class WindowConsumers:
         return with_events - self._with_rows(url.rstrip("/"), days) if with_events else set()
 
     def _with_rows(self, url: str, days: set[date]) -> set[str]:
-        """Return the ids of the windows that have rows in a table, on one of ``days``, or in the quarantine."""
+        """Return the ids of the windows that have rows in a table, on one of ``days``, or in the quarantine.
+
+        Rows that a replica has put into the quarantine do not show that the event log has read the window.
+        """
+        from airflow_provider_sfstream.tables.quarantine import is_of_replica
+
         files = ObjectStorageFiles(self.conn_id)
         partitions: set[str] = set()
         for table in files.file_names(url):
@@ -215,7 +220,7 @@ class WindowConsumers:
                 else:
                     partitions |= _in_folders(files, f"{url}/{table}", names, days)
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
-        return {partition.partition(".")[0] for partition in partitions}
+        return {partition.partition(".")[0] for partition in partitions if not is_of_replica(partition)}
 
     def _in_delta(self, table: str, days: set[date]) -> set[str]:
         """Return the window partitions of a Delta table's live files: files of a killed job have no rows."""

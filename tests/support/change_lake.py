@@ -9,8 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.replica.job import run
 from airflow_provider_sfstream.tables.replica.reader import read_replica
@@ -176,9 +179,9 @@ class ChangeLake:
         """Return the Delta log of a table."""
         return DeltaTableLog(TableLocation(f"{self.output}/{table}"))
 
-    def quarantine(self) -> list[Any]:
+    def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined events in stream order."""
-        rows: list[Any] = self.spark.read.parquet(f"{self.output}/_replica_quarantine").collect()
+        rows = DeltaTable(f"{self.output}/{QUARANTINE_TABLE}").to_pyarrow_table().to_pylist()
         return sorted(rows, key=lambda row: (row["window_id"], row["ordinal"]))
 
     def values(self, column: str, table: str = "Widget__c") -> dict[str, Any]:

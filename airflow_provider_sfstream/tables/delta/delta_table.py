@@ -31,7 +31,7 @@ _TRIES = 20
 """Maximum attempts to commit, each lost to another job that committed first."""
 MADE_BY = "sfstream"
 """Key of this package's entry in the metadata of a commit."""
-_FILE_KEYS = ("path", "size_bytes", "num_records", "min.Id", "max.Id")
+_FILE_KEYS = ("path", "size_bytes", "num_records", "min.Id", "max.Id", "min.window_id", "max.window_id")
 """Keys of the files of a version, and those of their partitions. Wide tables have very many other statistics."""
 _CONFIGURATION = {"delta.checkpointInterval": "10"}
 """Properties of new tables. Opening a log reads its commits since the last checkpoint; deltalake's default is 100."""
@@ -58,7 +58,8 @@ class TableFile:
 class TableVersion:
     """Table at one version; number -1 means that the table does not exist yet.
 
-    :param files: live files by path, with ``size_bytes``, ``num_records``, ``min.Id``, ``max.Id`` and ``partition.*``.
+    :param files: live files by path, with ``size_bytes``, ``num_records``, the bounds of ``Id`` and ``window_id``
+        (``min.Id`` and so on), and ``partition.*``.
     :param progress: the mark of each requested kind of progress, ``None`` if it has none yet.
     :param schema_json: its schema in Spark's JSON form; empty if there is no table.
     :param opened: deltalake's table at this version; ``None`` if there is no table.

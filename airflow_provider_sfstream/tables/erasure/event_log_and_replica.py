@@ -16,8 +16,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -26,7 +24,6 @@ from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_eve
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.erasure.table_erasure import (
-    YOUNG,
     TableErasure,
     check_not_busy,
     erased_events,
@@ -35,12 +32,12 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
     is_header,
     is_of_quarantine,
 )
-from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, StoredRules, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, StoredRules, find_tables
 from airflow_provider_sfstream.tables.job_config import METRICS
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
 from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists
-from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTINE
 from airflow_provider_sfstream.tables.replica.reconciliation import RECONCILIATIONS
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -49,8 +46,8 @@ from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of
 from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
-_OWN = ".erased-"
-"""Prefix of the name of a new file until it replaces the old one. Readers do not see files with this prefix."""
+_FORMER_QUARANTINE = "_replica_quarantine"
+"""Folder of Parquet files, in place of the quarantine, of a replica of early versions of this package."""
 
 
 class EventLogErasure:
@@ -98,8 +95,7 @@ class EventLogErasure:
         for name, table in self._tables:
             erasure = TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
             if name == QUARANTINE_TABLE:
-                quarantine = partial(erased_quarantine, ids=ids, entity=self._entity)
-                erasure = TableErasure(name, table, quarantine, is_of_quarantine)
+                erasure = _of_quarantine(table, ids, self._entity)
             rows = erasure.rewrite()
             removed, young = erasure.clean()
             counted.update(tables=bool(rows or removed), rows=rows, files=removed)
@@ -124,6 +120,12 @@ class ReplicaErasure:
         snapshot = self._store.current()
         if not snapshot.number:
             raise ConfigurationError(f"There is no replica at {self._base}. Nothing was erased.")
+        if _FORMER_QUARANTINE in files.folders(self._base):
+            raise ConfigurationError(
+                f"{self._base}/{_FORMER_QUARANTINE} has undecodable events of an early version of this package, and an "
+                "erasure does not search it. Nothing was erased. Read the events that you still need, and delete the "
+                "folder."
+            )
         table = snapshot.tables.get(entity)
         if table is not None and "id" in table.hidden:
             raise ConfigurationError(
@@ -163,6 +165,10 @@ class ReplicaErasure:
                 following = snapshot.next({}, {self._entity: after}, datetime.now(UTC))
                 self._store.publish(replace(following, job=self._job))
         self._forget_older()
+        if QUARANTINE_TABLE in self._files.folders(self._base):
+            quarantine = DeltaTableLog(self._location.below(QUARANTINE_TABLE), self._job)
+            erasures.append(_of_quarantine(quarantine, ids, self._entity))
+            counted["quarantined"] = erasures[-1].rewrite()
         busy: list[str] = []
         for erasure in erasures:
             files, young = erasure.clean()
@@ -170,7 +176,6 @@ class ReplicaErasure:
             busy += young
         self._files.delete(f"{self._base}/{REFRESH}")
         self._remove_reports()
-        counted["quarantined"] = self._clean_quarantine(ids, busy)
         check_not_busy(self._base, busy)
         return dict(counted)
 
@@ -224,33 +229,9 @@ class ReplicaErasure:
         for refresh_id in self._files.folders(folder):
             self._files.delete(f"{folder}/{refresh_id}/{self._entity}.json")
 
-    def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
-        """Rewrite the quarantine's files that have payloads of the records, and add those that a job may be writing to
-        ``busy``; return the number of changed events."""
-        if REPLICA_QUARANTINE not in self._files.folders(self._base):
-            return 0
-        filesystem, changed = self._location.below(REPLICA_QUARANTINE).filesystem(), 0
-        for file in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
-            if not file.is_file or not file.path.endswith(".parquet"):
-                continue
-            folder, name = file.path[: file.path.rfind("/") + 1], file.base_name
-            try:
-                with filesystem.open_input_file(file.path) as source:
-                    batches = pq.ParquetFile(source).iter_batches()
-                    erased = [erased_quarantine(batch, ids, self._entity) for batch in batches]
-            except pa.ArrowInvalid:
-                if name.startswith(_OWN) or file.mtime < datetime.now(UTC) - YOUNG:
-                    filesystem.delete_file(file.path)
-                else:
-                    busy.append(f"{REPLICA_QUARANTINE}/{file.path}")
-                continue
-            if rows := sum(count for count, _ in erased):
-                changed += rows
-                with filesystem.open_output_stream(f"{folder}{_OWN}{name}") as target:
-                    table = pa.Table.from_batches([batch for _, batch in erased])
-                    pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
-                filesystem.move(f"{folder}{_OWN}{name}", file.path)
-        return changed
+
+def _of_quarantine(table: DeltaTableLog, ids: RecordIds, entity: str) -> TableErasure:
+    return TableErasure(QUARANTINE_TABLE, table, partial(erased_quarantine, ids=ids, entity=entity), is_of_quarantine)
 
 
 def _headers(version: TableVersion) -> Sequence[str]:

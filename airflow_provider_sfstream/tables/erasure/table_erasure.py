@@ -100,7 +100,7 @@ class TableErasure:
             if is_own or self._has_records(path):
                 (removable if is_own or is_logged or moment < datetime.now(UTC) - YOUNG else young).append(path)
         # The content of files that are already removed is not known, but the log has values of them.
-        if removable or added_once - live.keys() - dead.keys():
+        if added_once and (removable or added_once - live.keys() - dead.keys()):
             self._restart_log()
         for path in removable:
             self._remove(path)
@@ -146,7 +146,7 @@ class TableErasure:
 
     def _entries(self) -> list[tuple[int, str, str]]:
         """Return number, kind and path of each entry of the log and each checkpoint."""
-        files = self._filesystem.get_file_info(fs.FileSelector(_LOG))
+        files = self._filesystem.get_file_info(fs.FileSelector(_LOG, allow_not_found=True))
         matches = ((_ENTRY.fullmatch(file.base_name), file.path) for file in files)
         return [(int(match[1]), match[2], path) for match, path in matches if match]
 

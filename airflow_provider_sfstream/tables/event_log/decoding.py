@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
 from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,

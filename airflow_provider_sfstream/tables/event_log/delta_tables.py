@@ -1,9 +1,8 @@
 """Event log tables as Delta tables: tasks write files from Arrow columns, the driver commits them.
 
-``{base}/{event type}/event_date=.../{window partition}/part-*.parquet`` and
-``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder identifies its window. A run replaces the
-partitions of its own windows, as a whole: it changes a table from the version that it has read, in one commit, and only
-if no other job has written events of the same streams since.
+``{base}/{event type}/event_date=.../{window partition}/part-*.parquet``: a file's folder identifies its window. A run
+replaces the partitions of its own windows, as a whole, also in the quarantine: it changes a table from the version that
+it has read, in one commit, and only if no other job has written events of the same streams since.
 """
 
 from __future__ import annotations
@@ -13,22 +12,15 @@ import logging
 from collections.abc import Collection, Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
-from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, window_of
 from airflow_provider_sfstream.tables.event_log.config import EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.decoding import DECODER, LINES, OUTSIDE, EventPlan, write_events
-from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, QUARANTINE_TABLE, Dates
-from airflow_provider_sfstream.tables.rows.event_batches import (
-    ENVELOPE,
-    PARTITIONS,
-    Batches,
-    Rows,
-    WindowReference,
-    quarantine_schema,
-)
+from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, Dates
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
+from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS, WindowReference
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
@@ -50,7 +42,8 @@ class DeltaTables:
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
         self._read: dict[str, TableVersion] = {}
-        for table in (*names, QUARANTINE_TABLE):
+        self._quarantine = Quarantine(engine, base, job, self._progress)
+        for table in names:
             self._before(table)
 
     def registry(self, table: str) -> ColumnRegistry:
@@ -103,35 +96,18 @@ class DeltaTables:
                 else:
                     decoder = name.removeprefix(DECODER)
                     metrics.decoders[decoder] = metrics.decoders.get(decoder, 0) + count
+        quarantined = files.pop(QUARANTINE_TABLE)
         for table, added in files.items():
             count = sum(file.rows for file in added)
-            if table == QUARANTINE_TABLE:
-                metrics.quarantined = count
-                self._commit_quarantine(added)
-                continue
             self._commit(table, plan.tables[table].arrow_schema(), added)
             windows = len({window_of(file.path) for file in added})
             log.info("%s: wrote %d rows of %d windows.", table, count, windows)
             metrics.tables[table] = count
         metrics.rows_written = sum(metrics.tables.values())
+        metrics.quarantined = sum(file.rows for file in quarantined)
+        self._quarantine.replace(self._own, quarantined)
         for table in sorted(self._read.keys() - files.keys()):
             self._commit(table, pa.schema([]), [])
-
-    def _commit_quarantine(self, added: list[TableFile]) -> None:
-        """Commit files of the quarantine in place of its own rows.
-
-        If a compaction has merged own rows with others, those files are rewritten without the own rows.
-        """
-        replaced: list[str] = []
-        merged = [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
-        if merged:
-            stored = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
-            write = write_files(_without(self._own), self._location.below(QUARANTINE_TABLE), ())
-            rewritten = files_of(stored.map_batches(write, WRITTEN).collect())
-            rows = sum(self._before(QUARANTINE_TABLE).files[path]["num_records"] or 0 for path in merged)
-            if sum(file.rows for file in rewritten) != rows:
-                added, replaced = [*added, *rewritten], merged
-        self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced)
 
     def _log(self, table: str) -> DeltaTableLog:
         return DeltaTableLog(self._location.below(table), self._job)
@@ -142,24 +118,11 @@ class DeltaTables:
             self._read[table] = self._log(table).version(progress=self._progress)
         return self._read[table]
 
-    def _commit(
-        self, table: str, schema: pa.Schema, added: Collection[TableFile], replaced: Collection[str] = ()
-    ) -> None:
-        """Commit files in place of own and other ``replaced`` ones."""
+    def _commit(self, table: str, schema: pa.Schema, added: Collection[TableFile]) -> None:
+        """Commit files in place of own ones."""
         before = self._before(table)
-        removed = [*(path for path in before.files if window_of(path) in self._own), *replaced]
+        removed = [path for path in before.files if window_of(path) in self._own]
         if not added and not removed:
             return
-        partition_by = () if table == QUARANTINE_TABLE else PARTITION_BY
-        version = self._log(table).commit(before, schema, added, removed, partition_by)
+        version = self._log(table).commit(before, schema, added, removed, PARTITION_BY)
         log.info("%s: committed version %d with %d new files in place of %d.", table, version, len(added), len(removed))
-
-
-def _without(windows: Collection[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that removes the rows of some window partitions."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pc.invert(pc.is_in(batch.column("window_id"), pa.array(sorted(windows)))))
-
-    return rows

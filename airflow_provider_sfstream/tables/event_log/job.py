@@ -31,7 +31,8 @@ from airflow_provider_sfstream.tables.event_log.table_plans import (
     sources_by_table,
     survey_fields,
 )
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Dates, StoredRules, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import Dates, StoredRules, find_tables
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     DecodedRows,

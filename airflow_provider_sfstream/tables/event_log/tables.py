@@ -19,7 +19,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
-QUARANTINE_TABLE = "_quarantine"
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 Dates = tuple[date, date] | None
 """First and last relevant event date; ``None``: any."""

@@ -8,9 +8,10 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import find_tables
 from airflow_provider_sfstream.tables.iceberg.delta_version import DeltaVersion, storage_uri
 from airflow_provider_sfstream.tables.iceberg.mirror import IcebergTable
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.delta_sink import versions_named
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.runner.engine import JobFiles

@@ -19,12 +19,12 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, PositionCon
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.maintenance.config import (
     MaintainedTableMetrics,
     MaintenanceConfig,
     MaintenanceMetrics,
 )
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, versions_named
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.delta.delta_table import TableFile
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
-from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
-from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult
+from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
@@ -47,8 +48,8 @@ def apply_changes(
     sink: DeltaSink,
     tables: Mapping[str, tuple[TableState, Mapping[str, str]]],
     changes: LandedChanges,
-    quarantine: QuarantinePlan,
-) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]], int]:
+    quarantine: TableLocation,
+) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[TableFile], int]:
     """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of events
     whose schema cannot be used.
 
@@ -79,7 +80,7 @@ def apply_changes(
             table = table.flagged(Flag("undecodable", since, last_window))
         applied[name] = (_flagged(table, counts[name]), result)
     without_schema = counts[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)]
-    return applied, [line for line in lines if line["path"] is not None], without_schema
+    return applied, table_files(lines, is_history=None), without_schema
 
 
 @dataclass(frozen=True)

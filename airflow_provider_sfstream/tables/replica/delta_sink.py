@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table, quantiles
-from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, HistoryPlan, RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
@@ -99,7 +99,7 @@ class DeltaSink:
         incoming: Mapping[str, Incoming],
         rows: Frame,
         send: Callable[[Sequence[Sequence[str]]], Rows],
-        quarantine: QuarantinePlan | None = None,
+        quarantine: TableLocation | None = None,
     ) -> tuple[dict[str, tuple[TableState, RewriteResult]], list[Mapping[str, Any]]]:
         """Merge incoming rows into tables, all in one job. Readers see no change until the new states are published.
 
@@ -216,7 +216,7 @@ class DeltaSink:
         plans: Sequence[RewritePlan],
         rows: Frame,
         send: Callable[[Sequence[Sequence[str]]], Rows],
-        quarantine: QuarantinePlan | None,
+        quarantine: TableLocation | None,
     ) -> list[Mapping[str, Any]]:
         """Shuffle the incoming rows to the tasks that own their file groups; return the lines of these tasks."""
         sent = rows.map_batches(send([ends_of(plan.file_groups) for plan in plans]), BLOCK)

@@ -14,9 +14,9 @@ from functools import partial
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows, read_window
+from airflow_provider_sfstream.tables.quarantine import Quarantine
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
-from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
-from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
+from airflow_provider_sfstream.tables.replica.delta_sink import PROGRESS, DeltaSink
 from airflow_provider_sfstream.tables.replica.refresh import RefreshRun
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, check_deletes
@@ -46,13 +46,15 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         raise ConfigurationError("Set manifests or refresh_url: neither is set. Nothing was written.")
     files = engine.files
     base = files.url(config.output_url)
+    read, job = partial(read_window, engine.landing), config.job or engine.application_id
+    # Read before the snapshot, so that a job whose snapshot is outdated cannot replace newer rows.
+    quarantine = Quarantine(engine, base, job, [PROGRESS])
     store = SnapshotStore(files, base)
     snapshot = store.current()
     if config.refresh_url is None:  # a refresh protects fields before it writes them
         check_rules(snapshot, config.rules, config.output_url)
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
-    read, job = partial(read_window, engine.landing), config.job or engine.application_id
-    sink, quarantine = DeltaSink(engine, base, config), ReplicaQuarantine(engine, base)
+    sink = DeltaSink(engine, base, config)
     windows = load_windows(engine.landing, config.manifests)
     check_windows(windows)
     streams = {window.stream for window in windows}

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, divided_ids, parts, ranges_of, stored_rows
-from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
 from airflow_provider_sfstream.tables.rows.applied_changes import record_lengths
 from airflow_provider_sfstream.tables.rows.arrow_rows import (
@@ -85,7 +85,7 @@ class RewritePlan:
         return ()
 
 
-def rewritten(plans: Sequence[RewritePlan], quarantine: QuarantinePlan | None = None) -> Rows:
+def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = None) -> Rows:
     """Return a function for ``mapInArrow`` that merges packed rows and yields :data:`REWRITTEN`.
 
     All packed rows of a file group must arrive at one task. File groups are numbered through all plans. The group after
@@ -105,13 +105,20 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: QuarantinePlan | None = 
                 if number < len(file_groups):
                     lines = _rewrite(*file_groups[number], number, blocks)
                 elif number == len(file_groups) and quarantine is not None:
-                    lines = write_quarantine(quarantine, blocks.read(number))
+                    lines = _write_quarantine(quarantine, blocks.read(number))
                 lines_of_group = [{"file_group": number, **line} for line in lines]
                 blocks.forget(number)
                 release_memory()
                 yield pa.RecordBatch.from_pylist(lines_of_group, schema=REWRITTEN)
 
     return rows
+
+
+def _write_quarantine(location: TableLocation, blocks: Iterable[Any]) -> list[dict[str, Any]]:
+    with PartitionFiles(location) as files:
+        for batch in (batch for content in blocks for batch in unpacked(content).to_batches()):
+            files.append("", batch, ())
+        return [vars(file) for _, file in files.close()]
 
 
 def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:

@@ -72,8 +72,8 @@ class RewriteResult:
         )
 
 
-def table_files(lines: Sequence[Mapping[str, Any]], *, is_history: bool) -> list[TableFile]:
-    """Return the files of a table, or of its history, to commit."""
+def table_files(lines: Sequence[Mapping[str, Any]], *, is_history: bool | None) -> list[TableFile]:
+    """Return the files to commit of a table, or of its history, or (``None``) of the quarantine."""
     return [
         TableFile(line["path"], line["size"], line["rows"], line["stats"])
         for line in lines

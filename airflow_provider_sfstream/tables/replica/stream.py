@@ -14,9 +14,9 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
 from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
-from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import under_rules
 from airflow_provider_sfstream.tables.replica.transactions import (
@@ -96,7 +96,7 @@ class StreamRun:
     def __init__(
         self,
         sink: DeltaSink,
-        quarantine: ReplicaQuarantine,
+        quarantine: Quarantine,
         snapshot: Snapshot,
         new: Sequence[UnappliedWindow],
         read: ReadManifest,
@@ -205,9 +205,7 @@ class StreamRun:
         """Apply events to their tables; return the tables that changed."""
         tables = self._tables_of(schemas, changes)
         self._warn_of_unmet(tables)
-        applied, quarantined, without_schema = apply_changes(
-            self._sink, tables, changes, self._quarantine.plan(changes)
-        )
+        applied, quarantined, without_schema = apply_changes(self._sink, tables, changes, self._quarantine.location)
         changed: dict[str, TableState] = {}
         for name, (table, result) in applied.items():
             changed[name], of_table = table, metrics.of_table(name)
@@ -215,7 +213,10 @@ class StreamRun:
             of_table.deleted += result.deleted
         if without_schema:  # the table of these events is not known
             changed = self._flag_all(changed, Flag("undecodable", changes.since(), changes.span[1]))
-        metrics.quarantined += self._quarantine.finish(quarantined)
+        self._quarantine.replace({window.partition for window in changes.references}, quarantined)
+        if count := sum(file.rows for file in quarantined):
+            log.warning("%d events could not be read. They were written to %s.", count, QUARANTINE_TABLE)
+            metrics.quarantined += count
         return changed
 
     def _tables_of(

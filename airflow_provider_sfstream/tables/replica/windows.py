@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.quarantine import replica_partition
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
 from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
 from airflow_provider_sfstream.tables.runner.engine import Frame
@@ -193,20 +194,14 @@ class LandedChanges:
 
     @property
     def references(self) -> tuple[WindowReference, ...]:
-        """Windows as the quarantine names them."""
-        has_rules = bool(self.rules)
+        """Windows as the quarantine names them: the same run, repeated, has the same partitions."""
+        ordinals = [max(0, self.span[0] + 1 - first) for first in self.first_sequences]
         return tuple(
-            WindowReference(window.window_id, window.org_id, window.topic, has_rules=has_rules)
-            for window in self.windows
+            WindowReference(
+                replica_partition(window.window_id, ordinal), window.org_id, window.topic, has_rules=bool(self.rules)
+            )
+            for window, ordinal in zip(self.windows, ordinals, strict=True)
         )
-
-    def begun(self) -> dict[str, int]:
-        """Return the ordinal of the first event to apply, by window ID, if it is not the window's first event."""
-        ordinals = {
-            window.window_id: self.span[0] + 1 - first
-            for window, first in zip(self.windows, self.first_sequences, strict=True)
-        }
-        return {window_id: ordinal for window_id, ordinal in ordinals.items() if ordinal > 0}
 
     def newest_last(self, schema_ids: Iterable[str]) -> list[str]:
         """Return the schemas of ``schema_ids`` that events to apply have, that of the last event at the end."""

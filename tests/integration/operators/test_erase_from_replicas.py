@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,14 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
+from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import SCHEMAS, ChangeLake, change
 from tests.support.engines import embedded
@@ -173,3 +176,28 @@ def test_a_missing_or_unnamed_replica_is_refused(source: ReplicaSource, tmp_path
             erase(tmp_path / "lake", **given)
         assert text in error_text(caught.value)
     assert not (tmp_path / "lake/landing/erasures").exists()
+
+
+def test_uncommitted_files_of_a_first_quarantine_are_searched(source: ReplicaSource, tmp_path: Path) -> None:
+    shutil.copytree(source.folder, tmp_path / "lake")
+    quarantine = tmp_path / "lake/replica" / QUARANTINE_TABLE
+    shutil.rmtree(quarantine / "_delta_log")
+    with pytest.raises(PositionConflictError, match="a job is about to commit them, or was killed"):
+        erase(tmp_path / "lake")
+    for file in quarantine.rglob("*.parquet"):
+        os.utime(file, (0, 0))
+    erase(tmp_path / "lake")
+    check_erased(tmp_path / "lake", source)
+
+
+def test_a_quarantine_of_an_early_version_must_be_removed_first(source: ReplicaSource, tmp_path: Path) -> None:
+    shutil.copytree(source.folder, tmp_path / "lake")
+    former = tmp_path / "lake/replica/_replica_quarantine"
+    former.mkdir()
+    with pytest.raises(AirflowFailException) as caught:
+        erase(tmp_path / "lake")
+    assert "Nothing was erased. Read the events that you still need, and delete the folder." in error_text(caught.value)
+    assert not (tmp_path / "lake/landing/erasures").exists()
+    former.rmdir()
+    erase(tmp_path / "lake")
+    check_erased(tmp_path / "lake", source)

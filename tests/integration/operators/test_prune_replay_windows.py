@@ -178,6 +178,7 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
     write(windows.live[1], part=".20261120T000000.000000Z-20261120T010000.000000Z")
     write(windows.live[2], "_quarantine")
     write(windows.live[3], commit=False)
+    write(windows.live[3], "_quarantine", part=".replica-0")
 
     assert prune(event_log_urls=[str(log)])["windows"] == 3
     assert windows.recorded() == windows.live[3:]

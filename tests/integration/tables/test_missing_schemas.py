@@ -20,6 +20,8 @@ from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from airflow_provider_sfstream.tables.event_log.job import run
+from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run as run_replica
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -133,5 +135,5 @@ def test_a_replica_quarantines_events_without_a_schema_id(org: LocalOrg, lake: L
     options = ReplicaConfig(manifests=(manifest,), output_url=(tmp_path / "replica").as_uri())
     metrics = run_replica(SparkEngine(lake.spark), options)
     assert (metrics.events, metrics.quarantined, metrics.tables) == (1, 1, {})
-    rows = lake.spark.read.parquet(str(tmp_path / "replica/_replica_quarantine")).collect()
+    rows = read_event_log(lake.spark, options.output_url, QUARANTINE_TABLE).collect()
     assert [(row["schema_id"], "name no schema" in row["reason"]) for row in rows] == [("", True)]
