@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidReplayIdError, ManifestError
@@ -49,10 +49,10 @@ def _reader(type_: Any) -> Callable[[Any], Any]:
         readers = {name: _reader(hint) for name, hint in get_type_hints(type_).items()}
         create = cast(Callable[..., Any], type_)
         return lambda document: create(**{name: readers[name](value) for name, value in document.items()})
-    if origin is UnionType:  # a type or None
+    if origin is UnionType and NoneType in arguments:
         read = _reader(arguments[0])
         return lambda value: None if value is None else read(value)
-    if origin is dict:
+    if origin in (dict, Mapping):
         read_value = _reader(arguments[1])
         return lambda document: {key: read_value(value) for key, value in document.items()}
     if origin is tuple and arguments[-1] is ...:

@@ -57,7 +57,7 @@ from airflow_provider_sfstream.tables.decode.self_described import read_body
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
-from airflow_provider_sfstream.tables.replica.table_schemas import TableSchema
+from airflow_provider_sfstream.tables.replica.table_schemas import StoredSchema, TableSchema
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
 from tests.support.decoders import LIBRARIES, decoding_with
@@ -182,6 +182,10 @@ def rest_answer(given: tuple[int, bytes]) -> str:
     return "follows"
 
 
+def _stored_schema(table: str, name: str) -> StoredSchema:
+    return StoredSchema(name, table, str)
+
+
 def documents(text: bytes) -> int:
     url = "file:///lake/o/pubsub/t/airflow/windows/2026/01/10/w/manifest.json"
     read = 0
@@ -191,7 +195,7 @@ def documents(text: bytes) -> int:
         (lambda: IntervalRecord.from_json(text, "interval"), ()),
         (lambda: PRUNED_DOCUMENT.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
-        (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
+        (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot", _stored_schema), ()),
         (lambda: TableSchema.from_json(text.decode(errors="replace"), "schema"), ()),
         (lambda: PositionDocument.from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
         (lambda: gaps_from_json(text.decode(errors="replace"), STREAM), (ValueError,)),

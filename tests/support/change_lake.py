@@ -160,13 +160,13 @@ class ChangeLake:
         """Return the newest snapshot of the replica."""
         return SnapshotStore(_LocalFiles(), self.output).current()
 
-    def remove_record_of_deletes(self) -> None:
-        """Rewrite the newest snapshot in the format of an earlier version, which did not record ``deletes``."""
+    def record_deletes(self, deletes: str) -> None:
+        """Rewrite the newest snapshot with another choice for deleted records."""
         snapshot = self.snapshot()
         path = Path(self.output) / SNAPSHOTS / f"{snapshot.number:012d}.json"
         document = json.loads(path.read_text())
         for table in document["tables"].values():
-            table.pop("deletes", None)
+            table["deletes"] = deletes
         path.write_text(json.dumps(document))
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the former text
 

@@ -210,7 +210,8 @@ class ModelReplica:
                 continue
             values = {column_of[name]: value for name, value in event.values.items()}
             changes.append(_change(event, number, values))
-        table = with_fields("Widget__c", table, before, field_docs, SINCE, window[-1][0])
+        if field_docs:
+            table = with_fields("Widget__c", table, before, field_docs, SINCE, window[-1][0])
         if len(readable) < len(window):
             table = table.flagged(Flag("undecodable", SINCE, window[-1][0]))
         apply_window(self.rows, changes, registry.columns, hard=self.hard)
@@ -272,7 +273,7 @@ class ModelReplica:
             record_id: record for record_id, record in self.org.records.items() if not (self.hard and record.is_deleted)
         }
         there = fields_of_columns(
-            {name: self.table.columns[name] for name in self.table.fields or ()},
+            {name: self.table.columns[name] for name in self.table.fields},
             {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()},
         )
         for record_id in expected.keys() | self.rows.keys():

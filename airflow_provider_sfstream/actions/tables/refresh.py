@@ -98,8 +98,8 @@ class RefreshConfig:
         else:
             plans = plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
         check_deletes({plan.name: plan.table for plan in plans}, self.deletes)
-        for plan in plans:  # a job may remove this snapshot while tables are fetched
-            plan.table.load_schema()
+        for plan in plans:  # read the columns now: a job may remove this snapshot while tables are fetched
+            _ = plan.table.schema
         return plans
 
     def job_config(self, refresh_url: str) -> ReplicaConfig:

@@ -191,8 +191,7 @@ class TableFetch:
     def _has_generated_names(self) -> bool:
         """Return whether SOQL generates the ``Name`` of records that have a ``LastName``, as for person accounts: their
         change events contain only the parts."""
-        fields = self._plan.table.fields
-        return fields is None or fields.get("Name") == SWITCHABLE_NAME
+        return self._plan.table.fields.get("Name") == SWITCHABLE_NAME
 
     def _invalid_response(self, reason: str) -> SalesforceStreamError:
         return query_error(200, None, f"not as documented: {reason}", what=f"{self._plan.name}: its records")

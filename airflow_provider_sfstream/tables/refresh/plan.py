@@ -81,13 +81,13 @@ class RefreshPlan:
 
     def fields(self, described: Mapping[str, str]) -> dict[str, str]:
         """Return the field for each column of :attr:`columns` that can be fetched."""
-        return fields_of_columns(self.columns, described, self.table.fields or ())
+        return fields_of_columns(self.columns, described, self.table.fields)
 
     def hidden(self, described: Mapping[str, str]) -> tuple[str, ...]:
         """Return the flagged columns that cannot be fetched: the user does not see their fields, or the fields changed
         and no event has shown that yet. After an unreadable event, this may apply to every column.
         """
-        flag, fields = self.table.flag, self.table.fields or {}
+        flag, fields = self.table.flag, self.table.fields
         if flag is None or self.mode not in ("full", "columns"):
             return ()
         fetched = self.fields(described)
@@ -122,7 +122,7 @@ class RefreshPlan:
         if self.mode in ("columns", "compare") or self.computed_fields == "never":
             return None
         columns, computed = self.table.columns, self.table.computed.columns
-        carried = self.table.fields if self.table.fields is not None else columns.keys() - set(computed)
+        carried = self.table.fields
         names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
         fields_and_types = [
             (field, _COLUMN_TYPES.get(kind, ("string",))[0])
@@ -146,10 +146,9 @@ class RefreshPlan:
     def may_be_gone(self) -> tuple[str, ...]:
         """Columns of fetched records that become null if the org has no field for them: columns that the newest schema
         lacks. A column of the newest schema that the user may not see retains its values from events."""
-        fields = self.table.fields
-        if self.mode in ("compare", "computed") or fields is None:
+        if self.mode in ("compare", "computed"):
             return ()
-        return tuple(name for name in self.columns if name not in fields)
+        return tuple(name for name in self.columns if name not in self.table.fields)
 
 
 def plan_dirty(

@@ -53,7 +53,7 @@ def apply_changes(
     """Apply the changes of all tables' events; return the tables, the files of the quarantine, and the number of events
     whose schema cannot be used.
 
-    :param tables: by name, each with the Avro schemas of its events by ID.
+    :param tables: by name, each with the Avro schemas of its events by ID, that of the last event at the end.
     """
     plans = {name: _change_plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
     run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
@@ -62,11 +62,11 @@ def apply_changes(
     for name, (table, schemas) in tables.items():
         plan = plans[name]
         after = replace(table, columns=plan.columns)
-        fields = [documented_fields(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+        fields = [documented_fields(plan.schemas[schema_id]) for schema_id in schemas]
         incoming[name] = Incoming(
             table,
             with_fields(name, after, table, fields, since, last_window),
-            ChangesMerge(plan.columns, table.effective_deletes),
+            ChangesMerge(plan.columns, table.deletes),
             plan.arrow_schema(),
             count=changes.count(schemas),
             sample=partial(_sampled_ids, run, name, changes.rows),

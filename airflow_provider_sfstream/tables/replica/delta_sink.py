@@ -138,7 +138,7 @@ class DeltaSink:
         history = None
         if incoming.table.history is not None:
             location = self.location.below(HISTORY.format(name))
-            history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
+            history = HistoryPlan(location, incoming.table.deletes, incoming.gone_at)
         return RewritePlan(
             location=self.location.below(name),
             file_groups=self._file_groups(version, incoming),

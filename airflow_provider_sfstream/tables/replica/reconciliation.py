@@ -80,7 +80,7 @@ def reconcile(
         refresh.columns,
         refresh.applied_sequence,
         moment,
-        table.effective_deletes,
+        table.deletes,
     )
     count = len(plan.file_groups)
     sent = records.map_batches(blocks(iter, ends_of(plan.file_groups)), BLOCK)

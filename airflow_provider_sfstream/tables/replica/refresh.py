@@ -89,7 +89,6 @@ class RefreshRun:
             )
         check_deletes({name: table}, self._config.deletes)
         self._sink.check(name, table)
-        table = replace(table, deletes=table.deletes or self._config.deletes)
         return table, self._snapshot.streams[table.stream]
 
     def _images(self, refresh: TableRefresh, table: TableState) -> tuple[Frame, pa.Schema]:
@@ -115,7 +114,7 @@ class RefreshRun:
         incoming = Incoming(
             before,
             table,
-            refresh_merge(dict(table.columns), refresh, computed, deletes=table.effective_deletes, moved_on=moved_on),
+            refresh_merge(dict(table.columns), refresh, computed, deletes=table.deletes, moved_on=moved_on),
             schema,
             count=refresh.fetched,
             sample=partial(_sampled_record_ids, rows),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.table_schemas import parsed
 
@@ -73,8 +75,7 @@ class RefreshDocument:
     tables: Mapping[str, TableRefresh] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        document = {"format": FORMAT, "version": VERSION, "refresh_id": self.refresh_id, "snapshot": self.snapshot}
-        return json.dumps(document | {"tables": {name: asdict(table) for name, table in self.tables.items()}}, indent=1)
+        return json.dumps({"format": FORMAT, "version": VERSION} | to_document(self), indent=1)
 
     @classmethod
     def from_json(cls, text: str, where: str) -> RefreshDocument:
@@ -82,18 +83,5 @@ class RefreshDocument:
 
         :raises ConfigurationError: if it is not a refresh of a supported version.
         """
-
-        def build(document: dict[str, Any]) -> RefreshDocument:
-            tables = {name: _table(each) for name, each in document["tables"].items()}
-            return cls(document["refresh_id"], document["snapshot"], tables)
-
         remedy = "Install the same version of the package on the worker and in Spark."
-        return parsed(text, f"{where} is not a refresh", FORMAT, (VERSION,), build, remedy)
-
-
-def _table(document: dict[str, Any]) -> TableRefresh:
-    listed = {name: tuple(document[name]) for name in ("columns", "files", "hidden")}
-    table = TableRefresh(**{**document, **listed})
-    if table.mode not in get_args(Mode):
-        raise ValueError(f"unsupported mode {table.mode!r}")
-    return table
+        return parsed(text, f"{where} is not a refresh", FORMAT, VERSION, partial(from_document, cls), remedy)

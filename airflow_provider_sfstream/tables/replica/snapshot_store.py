@@ -92,12 +92,12 @@ class SnapshotStore:
             files of this one are never read.
         """
         streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
-        tables = {
-            name: self._with_stored_schema(name, table, snapshot.number) for name, table in snapshot.tables.items()
-        }
+        schemas = {name: self._stored(name, table, snapshot.number) for name, table in snapshot.tables.items()}
+        tables = {name: replace(table, **schemas[name].parts()) for name, table in snapshot.tables.items()}
         snapshot = replace(snapshot, streams=streams, tables=tables)
         try:
-            self._files.create_text(self._url(snapshot.number), snapshot.to_json())
+            text = snapshot.to_json({name: stored.name for name, stored in schemas.items()})
+            self._files.create_text(self._url(snapshot.number), text)
         except FileExistsError as error:
             winner = self.read(snapshot.number).job or "another job"
             raise PositionConflictError(
@@ -139,14 +139,14 @@ class SnapshotStore:
             if match and int(match[1]) <= newest and name not in live:
                 self._files.delete(f"{self._schemas}/{table}/{file}")
 
-    def _with_stored_schema(self, name: str, table: TableState, number: int) -> TableState:
-        """Return a table with its columns in a document: that of the previous snapshot, if they did not change.
+    def _stored(self, name: str, table: TableState, number: int) -> StoredSchema:
+        """Return the document of a table's columns: that of the previous snapshot, if they did not change.
 
         :param number: number of the snapshot that will name the document.
         """
         stored = table.stored_schema
         if stored is not None and stored.url == self._stored_schema(name, stored.name).url:
-            return table
+            return stored
         content = table.schema
         text = content.to_json()
         before = self._snapshots.get(number - 1, Snapshot()).tables.get(name)
@@ -155,7 +155,7 @@ class SnapshotStore:
             stored = self._stored_schema(name, f"{number:012d}-{hash_of(text)}")
             self._files.replace_text(stored.url, text)
         stored.content = content
-        return table.with_stored_schema(stored)
+        return stored
 
     def _with_pages(self, stream: str, state: StreamState) -> StreamState:
         """Return the state with at most two pages of recent windows; older windows are stored on separate pages.

@@ -9,27 +9,22 @@ document never changes, nor does a version that it names. Columns of tables are 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
-from airflow_provider_sfstream.tables.replica.table_schemas import (
-    UPGRADE,
-    StoredMapping,
-    StoredSchema,
-    TableSchema,
-    parsed,
-)
+from airflow_provider_sfstream.tables.replica.table_schemas import UPGRADE, StoredSchema, TableSchema, parsed
 from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 4
-_READABLE = (3, VERSION)
-"""Readable versions of documents. Those of version 3 contain the columns of all tables."""
+_IN_SCHEMA = ("columns", "fields", "hidden")
+"""Parts of a table's state that a stored schema has."""
 SchemaOf = Callable[[str, str], StoredSchema]
 """Function that returns a stored schema for the name of a table and the name of the document."""
 
@@ -131,12 +126,11 @@ class TableState:
     :param dirty_list: folder, relative to the output folder, of the JSON lines that list them (``Id``, ``sequence``),
         and the rows whose computed columns must be fetched because an event changed them.
     :param fields: columns of records by the schema of the last event applied, each with the schema's description of its
-        field, which differs for a field that was deleted and created again; ``None`` if not known.
+        field, which differs for a field that was deleted and created again.
     :param computed: the columns that no event carries.
     :param rules: rules for protected fields, without the key of hashes.
     :param hidden: treatment of the columns that the rules protect, by lower-case name, as found in its events' schemas.
-    :param deletes: recorded choice for deleted records; ``None`` until a run records it, in a table that an earlier
-        version of the package created.
+    :param deletes: recorded choice for deleted records.
     """
 
     stream: str
@@ -146,42 +140,22 @@ class TableState:
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None
-    fields: Mapping[str, str] | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
     computed: ComputedColumns = field(default_factory=ComputedColumns)
     rules: FieldRules = NO_RULES
     hidden: Mapping[str, Treatment] = field(default_factory=dict)
-    deletes: Deletes | None = None
-
-    @property
-    def effective_deletes(self) -> Deletes:
-        """Choice for deleted records that a merge applies."""
-        return self.deletes or "soft"
+    deletes: Deletes = "soft"
 
     @property
     def schema(self) -> TableSchema:
         """Columns of the table, read from their document if they are stored in one."""
-        stored = self.stored_schema
-        if stored is not None and self.fields is not None:
-            return stored.content
-        fields = None if self.fields is None else dict(self.fields)
-        return TableSchema(dict(self.columns), fields, dict(self.hidden))
+        return TableSchema(dict(self.columns), dict(self.fields), dict(self.hidden))
 
     @property
     def stored_schema(self) -> StoredSchema | None:
         """Document that has the columns; ``None`` if there is none."""
-        parts = [self.columns, self.hidden] if self.fields is None else [self.columns, self.hidden, self.fields]
-        schemas = {part.schema if isinstance(part, StoredMapping) else None for part in parts}
+        schemas = {getattr(vars(self)[part], "schema", None) for part in _IN_SCHEMA}
         return schemas.pop() if len(schemas) == 1 else None
-
-    def load_schema(self) -> None:
-        """Read the columns, so that they can be used after their document is removed."""
-        if (stored := self.stored_schema) is not None:
-            _ = stored.content
-
-    def with_stored_schema(self, stored: StoredSchema) -> TableState:
-        """Return the table with its columns in a document that has the same columns."""
-        parts = stored.parts()
-        return replace(self, **(parts if self.fields is not None else {**parts, "fields": None}))
 
     def flagged(self, flag: Flag) -> TableState:
         """Return the table with a flag.
@@ -211,40 +185,48 @@ class Snapshot:
         stamp = now.astimezone(UTC).isoformat()
         return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
 
-    def to_json(self) -> str:
-        """Return the document. It names the stored schemas of tables, and contains the schemas of the other tables."""
+    def to_json(self, schemas: Mapping[str, str]) -> str:
+        """Return the document.
+
+        :param schemas: name of the stored schema of each table.
+        """
         rules = list(dict.fromkeys(table.rules for table in self.tables.values() if table.rules))
+        tables = {}
+        for name, table in self.tables.items():
+            values = {key: to_document(value) for key, value in vars(table).items() if key not in _IN_SCHEMA}
+            names = {"rules": rules.index(table.rules) if table.rules else None, "schema": schemas[name]}
+            tables[name] = values | names
         document = {
             "format": FORMAT,
             "version": VERSION,
             "number": self.number,
             "published_at": self.published_at,
             "job": self.job,
-            "streams": {key: _stream_to_document(state) for key, state in self.streams.items()},
+            "streams": to_document(self.streams),
             "rules": [each.to_document() for each in rules],
-            "tables": {name: _table_to_document(table, rules) for name, table in self.tables.items()},
+            "tables": tables,
         }
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str, where: str, schema_of: SchemaOf | None = None) -> Snapshot:
+    def from_json(cls, text: str, where: str, schema_of: SchemaOf) -> Snapshot:
         """Return the snapshot stored at ``where``.
 
-        :param schema_of: returns stored schemas; ``None`` if the document has the columns of all tables.
+        :param schema_of: returns stored schemas.
         :raises ConfigurationError: if it is not a snapshot of a supported version.
         """
 
         def build(document: dict[str, Any]) -> Snapshot:
-            rules = [FieldRules.of_document(each) for each in document.get("rules", ())]
-            return cls(
-                document["number"],
-                document["published_at"],
-                {key: _stream_of_document(each) for key, each in document["streams"].items()},
-                {name: _table_of_document(name, each, rules, schema_of) for name, each in document["tables"].items()},
-                document["job"],
-            )
+            rules = [NO_RULES, *map(FieldRules.of_document, document["rules"])]
+            tables = {}
+            for name, values in document["tables"].items():
+                number, parts = values.pop("rules"), schema_of(name, values.pop("schema")).parts()
+                own_rules = rules[0 if number is None else number + 1]
+                tables[name] = replace(from_document(TableState, values), rules=own_rules, **parts)
+            streams = from_document(dict[str, StreamState], document["streams"])
+            return cls(document["number"], document["published_at"], streams, tables, document["job"])
 
-        return parsed(text, f"{where} is not a replica snapshot", FORMAT, _READABLE, build, UPGRADE)
+        return parsed(text, f"{where} is not a replica snapshot", FORMAT, VERSION, build, UPGRADE)
 
 
 def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> None:
@@ -253,7 +235,7 @@ def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> 
     :param deletes: the run's choice; ``None``: that of each table.
     :raises ConfigurationError: if a table records another choice. Nothing was written.
     """
-    conflicting = [name for name, table in sorted(tables.items()) if deletes and table.deletes not in (None, deletes)]
+    conflicting = [name for name, table in sorted(tables.items()) if deletes not in (None, table.deletes)]
     if conflicting:
         recorded = tables[conflicting[0]].deletes
         raise ConfigurationError(
@@ -261,52 +243,3 @@ def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> 
             f"deletes={deletes!r}. Set deletes={recorded!r}, or another output_url for a new replica. Nothing was "
             "written."
         )
-
-
-def _stream_to_document(state: StreamState) -> dict[str, Any]:
-    held = [vars(window) for window in state.held]
-    return vars(state) | {"last": vars(state.last), "next_sequence": state.next_sequence, "held": held}
-
-
-def _stream_of_document(document: dict[str, Any]) -> StreamState:
-    values = {name: value for name, value in document.items() if name != "next_sequence"}
-    values["last"] = AppliedWindow(**document["last"])
-    values["held"] = tuple(AppliedWindow(**window) for window in document["held"])
-    values["recent"] = tuple(document["recent"])
-    return StreamState(**values)
-
-
-def _table_to_document(table: TableState, rules: Sequence[FieldRules]) -> dict[str, Any]:
-    """Return the document of a table.
-
-    :param rules: distinct rules of all tables. A table names its own by their index.
-    """
-    document = {name: value for name, value in vars(table).items() if name not in ("columns", "fields", "hidden")}
-    document["flag"] = None if table.flag is None else vars(table.flag)
-    document["computed"] = vars(table.computed)
-    document["rules"] = rules.index(table.rules) if table.rules else None
-    stored = table.stored_schema
-    if stored is None:
-        return document | table.schema.to_document()
-    return document | {"schema": stored.name} | ({"fields": None} if table.fields is None else {})
-
-
-def _table_of_document(
-    name: str, document: dict[str, Any], rules: Sequence[FieldRules], schema_of: SchemaOf | None
-) -> TableState:
-    values = {name: value for name, value in document.items() if name != "refreshed_through"}  # of version 3
-    stored = values.pop("schema", None)
-    if stored is None:
-        schema = TableSchema.of_document(document)
-        values |= {"columns": schema.columns, "fields": schema.fields, "hidden": schema.hidden}
-    elif schema_of is None:
-        raise ValueError("its columns are in separate documents")
-    else:
-        values = schema_of(name, stored).parts() | values
-    flag = document["flag"]
-    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
-    computed = document["computed"]
-    values["computed"] = ComputedColumns(**{**computed, "columns": tuple(computed["columns"])})
-    own_rules = document["rules"]
-    values["rules"] = rules[own_rules] if isinstance(own_rules, int) else FieldRules.of_document(own_rules or {})
-    return TableState(**values)

@@ -222,14 +222,14 @@ class StreamRun:
     def _tables_of(
         self, schemas: _EventSchemas, changes: LandedChanges
     ) -> dict[str, tuple[TableState, dict[str, str]]]:
-        """Return the tables that events are for, each with its schemas by ID.
+        """Return the tables that events are for, each with their schemas by ID, that of the last event at the end.
 
         :raises ConfigurationError: if a table belongs to another stream, or has values that the field protection rules
             forbid.
         """
         tables: dict[str, tuple[TableState, dict[str, str]]] = {}
         for name, ids in schemas.tables.items():
-            used = {id_: text for id_, text in ids.items() if id_ in changes.seen}
+            used = {id_: ids[id_] for id_ in changes.newest_last(ids)}
             if not used:
                 continue
             table = self._snapshot.tables.get(name)
@@ -242,7 +242,6 @@ class StreamRun:
                     "Events of two streams have no common order: set a separate output_url for each. Nothing was "
                     "published."
                 )
-            table = replace(table, deletes=table.deletes or self._config.deletes)
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)

@@ -44,15 +44,9 @@ def with_fields(
     :param schemas: :func:`documented_fields` of each schema of these events, the last schema at the end.
     :param since: time of the first event (ISO 8601, UTC).
     """
-    if not schemas:
-        return after
-    if before.fields is None:  # only the names are known
-        former = {name: schemas[-1].get(name, "") for name in before.columns}
-    else:
-        former = dict(before.fields)
-    changed_columns = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
+    changed_columns = {name for fields in schemas for name, text in fields.items() if before.fields.get(name) != text}
     new_columns = changed_columns if before.columns else set()  # a new table has no rows older than its fields
-    removed = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
+    removed = {*before.fields, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
     columns = tuple(sorted(new_columns | removed))
     computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
     after = replace(after, fields=schemas[-1], computed=replace(after.computed, columns=computed))

@@ -1,4 +1,4 @@
-"""Columns of a replica's tables, inside a snapshot or in a separate document.
+"""Columns of a replica's tables, each in a separate document.
 
 A document is ``{output}/_sfstream/replica/schemas/{table}/{number}-{hash}.json``: ``number`` is that of the first
 snapshot that names it, ``hash`` that of its content. It never changes. Each snapshot names the document of the previous
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.documents import from_document
 from airflow_provider_sfstream.privacy.field_rules import Treatment
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 
@@ -23,17 +24,15 @@ UPGRADE = "Upgrade airflow-provider-sfstream where the job runs, or set another 
 Parsed = TypeVar("Parsed")
 
 
-def parsed(
-    text: str, problem: str, format_: str, versions: Collection[int], build: Callable[[Any], Parsed], remedy: str
-) -> Parsed:
-    """Return what ``build`` makes of a JSON document.
+def parsed(text: str, problem: str, format_: str, version: int, build: Callable[[Any], Parsed], remedy: str) -> Parsed:
+    """Return what ``build`` makes of a JSON document without its format and version.
 
-    :raises ConfigurationError: if the document does not have this format and one of the versions, or is invalid.
+    :raises ConfigurationError: if the document does not have this format and version, or is invalid.
     """
     try:
         document = json.loads(text)
-        if document["format"] != format_ or document["version"] not in versions:
-            raise ValueError(f"format {document['format']!r}, version {document['version']!r}")
+        if (found := (document.pop("format"), document.pop("version"))) != (format_, version):
+            raise ValueError("format {!r}, version {!r}".format(*found))
         return build(document)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
@@ -46,27 +45,23 @@ class TableSchema:
     """Columns of a table, as documented in ``TableState``."""
 
     columns: dict[str, ColumnType]
-    fields: dict[str, str] | None
+    fields: dict[str, str]
     hidden: dict[str, Treatment]
 
-    def to_document(self) -> dict[str, Any]:
-        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
-        return {"columns": columns, "fields": self.fields, "hidden": self.hidden}
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> TableSchema:
-        columns = {column["name"]: column["type"] for column in document["columns"]}
-        fields, hidden = document.get("fields"), document.get("hidden", {})
-        return cls(columns, None if fields is None else dict(fields), dict(hidden))
-
     def to_json(self) -> str:
-        document = {"format": FORMAT, "version": VERSION, **self.to_document()}
+        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
+        document = {"format": FORMAT, "version": VERSION, **vars(self), "columns": columns}
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str, where: str) -> TableSchema:
         """Return the columns stored at ``where``; raise a ``ConfigurationError`` if they cannot be read."""
-        return parsed(text, f"{where} is not a replica table schema", FORMAT, (VERSION,), cls.of_document, UPGRADE)
+
+        def build(document: dict[str, Any]) -> TableSchema:
+            columns = {column["name"]: column["type"] for column in document.pop("columns")}
+            return replace(from_document(cls, document | {"columns": {}}), columns=columns)
+
+        return parsed(text, f"{where} is not a replica table schema", FORMAT, VERSION, build, UPGRADE)
 
 
 def hash_of(text: str) -> str:
@@ -102,7 +97,7 @@ class StoredMapping(Mapping[str, Any]):
 
     @property
     def _values(self) -> Mapping[str, Any]:
-        return getattr(self.schema.content, self._part) or {}
+        return getattr(self.schema.content, self._part)  # type: ignore[no-any-return]
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]

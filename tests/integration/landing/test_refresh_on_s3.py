@@ -57,7 +57,9 @@ class Replica:
         )
         table = TableState("stream", columns={"Name": "string"}, dirty=3, dirty_list=DIRTY)
         snapshot = Snapshot(number, None, {"stream": state}, {"Account": table})
-        self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json())
+        schema = f"{number:012d}-0123456789abcdef"
+        self.put(f"_sfstream/replica/schemas/Account/{schema}.json", table.schema.to_json())
+        self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json({"Account": schema}))
 
     def remaining_files(self) -> list[str]:
         return self.storage.keys(self.folder + "/" + FOLDER)

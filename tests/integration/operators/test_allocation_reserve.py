@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.interval_runs import (
     Run,
@@ -132,10 +134,9 @@ def replica(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> str:
     """Create a replica whose only table is flagged for a full fetch; return its URL."""
     state = StreamState(org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49)
     table = TableState("stream", flag=Flag("new", "2026-01-01T00:00:00+00:00", 1))
-    folder = tmp_path / "replica/_sfstream/replica/snapshots"
-    folder.mkdir(parents=True)
-    (folder / f"{3:012d}.json").write_text(Snapshot(3, None, {"stream": state}, {"Account": table}).to_json())
-    return (tmp_path / "replica").as_uri()
+    url = (tmp_path / "replica").as_uri()
+    SnapshotStore(ObjectStorageFiles(None), url).publish(Snapshot(3, None, {"stream": state}, {"Account": table}))
+    return url
 
 
 @pytest.mark.parametrize("scope", [{}, {"scope": "computed"}, {"scope": "all"}, {"scope": "all", "verify": True}])

@@ -68,7 +68,7 @@ def make_replica(output: Path, stream: Stream, last: ReplayWindow, *held: Replay
     snapshots = output / "_sfstream/replica/snapshots"
     snapshots.mkdir(parents=True)
     number = len(list(snapshots.iterdir())) + 1
-    text = Snapshot(number - 1).next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json()
+    text = Snapshot(number - 1).next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json({})
     (snapshots / f"{number:012d}.json").write_text(text)
     return str(output)
 

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.operators.refresh_replica import RefreshReplicaOperator
@@ -24,6 +25,7 @@ from airflow_provider_sfstream.tables.refresh import fetch as _fetch
 from airflow_provider_sfstream.tables.refresh.fetch import SWITCHABLE_NAME
 from airflow_provider_sfstream.tables.replica.refresh import flag_after
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
@@ -81,15 +83,17 @@ class Fetching:
         return TableState(
             "stream",
             columns=COLUMNS,
+            fields={**dict.fromkeys(COLUMNS, ""), "Name": SWITCHABLE_NAME},
             dirty=len(dirty or {}),
             dirty_list=place if dirty else None,
             flag=flag,
         )
 
     def publish(self) -> None:
-        folder = self.output / "_sfstream/replica/snapshots"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{3:012d}.json").write_text(Snapshot(3, None, {"stream": self.state}, self.tables).to_json())
+        files = ObjectStorageFiles(None)
+        store = SnapshotStore(files, self.output.as_uri())
+        files.delete(f"{self.output.as_uri()}/_sfstream/replica/snapshots")
+        store.publish(Snapshot(3, None, {"stream": self.state}, self.tables))
 
     def run(self, **arguments: Any) -> dict[str, Any]:
         self.publish()
@@ -153,7 +157,7 @@ def test_dirty_rows_are_fetched_by_record_id(
     fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     listed = {record_id: number for number, record_id in enumerate([*accounts.values(), NEVER], 5)}
-    fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream")}
+    fetching.tables = {"Account": replace(fetching.table(listed), deletes="hard"), "Contact": TableState("stream")}
     before = len(fetching.org.requests("http"))
     result = fetching.run(deletes="hard", keep_snapshots=7)
     assert result["tables"]["Account"] | {"seconds": 0} == {
@@ -212,7 +216,7 @@ def test_flagged_columns_hidden_from_the_user_start_no_job(
 ) -> None:
     table = fetching.table()
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Gone__c",))
-    fetching.tables = {"Account": replace(table, flag=flag, fields=dict.fromkeys(COLUMNS, ""))}
+    fetching.tables = {"Account": replace(table, flag=flag)}
     with pytest.raises(AirflowSkipException, match="may not read any of the values"):
         fetching.run()
     assert fetching.submitted is None
@@ -231,7 +235,7 @@ def test_a_hidden_field_causes_no_full_fetch(
     fetching: Fetching, accounts: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The refresh fetches dirty rows by record ID, and keeps the flag until the user may read the field."""
-    table = replace(fetching.table({accounts["one"]: 5}), flag=HIDDEN, fields=dict.fromkeys(COLUMNS, ""))
+    table = replace(fetching.table({accounts["one"]: 5}), flag=HIDDEN)
     fetching.tables = {"Account": table}
     assert fetching.run()["tables"]["Account"]["mode"] == "records"
     refresh = fetching.document().tables["Account"]
@@ -242,7 +246,7 @@ def test_a_hidden_field_causes_no_full_fetch(
 
 
 def test_a_hidden_field_costs_one_describe_call(fetching: Fetching) -> None:
-    fetching.tables = {"Account": replace(fetching.table(), flag=HIDDEN, fields=dict.fromkeys(COLUMNS, ""))}
+    fetching.tables = {"Account": replace(fetching.table(), flag=HIDDEN)}
     before = len(fetching.org.requests("http"))
     with pytest.raises(AirflowSkipException, match="may not read any of the values"):
         fetching.run()

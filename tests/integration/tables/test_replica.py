@@ -157,15 +157,6 @@ def test_deletes_that_differ_from_the_recorded_choice_are_refused_before_any_wri
     }
 
 
-@BOTH_IN_TURN
-def test_a_table_without_a_recorded_deletes_choice_records_that_of_the_next_run(lake: ChangeLake) -> None:
-    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
-    lake.remove_record_of_deletes()
-    lake.run(lake.land(change(2, "DELETE", [ONE], "t2")), deletes="hard")
-    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
-    assert lake.values("Name") == {}
-
-
 def test_undecodable_events_are_quarantined(lake: ChangeLake) -> None:
     events = [
         change(1, "CREATE", [ONE], "t1", Name="one"),

@@ -257,17 +257,6 @@ def test_the_history_of_a_row_missing_by_id_ends_at_the_time_of_the_refresh(lake
     assert max(ends).timestamp() >= began.timestamp()
 
 
-def test_a_refresh_without_the_deletes_option_records_no_choice(lake: ChangeLake) -> None:
-    """The next job that applies events records its own choice."""
-    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")), deletes="hard")
-    lake.remove_record_of_deletes()
-    line = {"Id": ONE, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"}
-    lake.refresh(line)
-    assert lake.snapshot().tables["Widget__c"].deletes is None
-    lake.refresh(line, deletes="hard")
-    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
-
-
 @pytest.mark.extended
 def test_a_fetch_by_id_that_lacks_many_records_is_refused(lake: ChangeLake) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(30)]

@@ -56,7 +56,7 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> ChangeLake:
     wide = {"Name": "wide", "Note__c": "n" * 100, "Due__c": LONG_AGO}
     third = [event(5, "UPDATE", [THREE], Note__c="noted", Amount__c=2.5), event(6, "CREATE", [FOUR], **wide)]
     lake.run(lake.land(*third))
-    lake.remove_record_of_deletes()
+    lake.record_deletes("hard")
     lake.run(lake.land(event(7, "DELETE", [FOUR]), event(8, "UPDATE", [ONE], Due__c=NOW)), deletes="hard")
     return lake
 

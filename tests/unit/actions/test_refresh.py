@@ -39,8 +39,8 @@ def test_columns_of_the_tables_to_fetch_are_read_before_anything_is_fetched() ->
     documents = {name: TableSchema({"Name": "string"}, {"Name": "Data:Text"}, {}).to_json() for name in ("a", "b")}
     account, lead = (StoredSchema(name, name, documents.pop) for name in ("a", "b"))
     tables = {
-        "Account": TableState("stream").with_stored_schema(account),
-        "Lead": replace(FLAGGED, fields={}).with_stored_schema(lead),
+        "Account": replace(TableState("stream"), **account.parts()),
+        "Lead": replace(FLAGGED, **lead.parts()),
     }
     (plan,) = RefreshConfig().plans(replace(SNAPSHOT, tables=tables), None)
     assert documents.keys() == {"a"}
@@ -70,10 +70,9 @@ def test_the_job_gets_the_arguments_that_are_set(arguments: dict[str, Any], expe
 
 
 def test_deletes_other_than_recorded_are_refused_before_anything_is_fetched() -> None:
-    account, lead = (replace(FLAGGED, deletes=deletes) for deletes in ("hard", None))
+    account, lead = (replace(FLAGGED, deletes=deletes) for deletes in ("hard", "soft"))
     snapshot = replace(SNAPSHOT, tables={"Account": account, "Lead": lead})
-    for deletes in ("hard", None):
-        assert len(RefreshConfig(deletes=deletes).plans(snapshot, None)) == 2
+    assert len(RefreshConfig().plans(snapshot, None)) == 2
     soft = RefreshConfig(deletes="soft")
     assert len(soft.plans(snapshot, ["Lead"])) == 1
     with pytest.raises(ConfigurationError, match=r"tables Account .*deletes='hard'.* Nothing was written"):

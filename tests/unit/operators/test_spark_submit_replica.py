@@ -22,7 +22,7 @@ def write_snapshot(output: Path, held: int) -> None:
     state = StreamState("00D", "pubsub", "/data/ChangeEvents", "airflow", place, None, held=(place,) * held)
     folder = output / "_sfstream/replica/snapshots"
     folder.mkdir(parents=True)
-    text = Snapshot().next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json()
+    text = Snapshot().next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json({})
     (folder / "000000000001.json").write_text(text)
 
 

@@ -174,7 +174,6 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     assert RefreshPlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
     assert RefreshPlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
     assert RefreshPlan("Account", "records", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
-    assert RefreshPlan("Account", "records", replace(table, fields=None), STREAM).may_be_gone == ()
 
 
 def test_hidden_columns_are_listed_by_mode() -> None:
@@ -264,13 +263,6 @@ def test_computed_fields_are_described_fields_outside_the_newest_schema() -> Non
     assert RefreshPlan("Account", "columns", table, STREAM).computed_columns(DESCRIBED) is None
     assert RefreshPlan("Account", "full", table, STREAM, "never").computed_columns(DESCRIBED) is None
     assert "Text__c" not in RefreshPlan("Account", "full", table, STREAM).columns
-    unknown = replace(table, fields=None)
-    assert (RefreshPlan("Account", "full", unknown, STREAM).computed_columns(DESCRIBED) or {}).keys() == {
-        "When__c",
-        "Day__c",
-        "Flag__c",
-        "Text__c",
-    }
 
 
 def test_excluded_field_is_not_a_computed_field() -> None:
