@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from dataclasses import asdict
+from importlib.abc import MetaPathFinder
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ class EmbeddedJobOperator(TableJobOperator):
 
     def run_on_engine(self, context: Context, config: JobConfig) -> dict[str, Any]:
         """Run the job here; return the metrics that Spark's job would have returned."""
+        convert_without_pandas()
         with TemporaryDirectory(prefix="sfstream-") as folder:
             metrics = self.run_on(self._engine(folder), config_of_run(config, self.output_url, context))
         self.metrics = asdict(metrics)
@@ -87,3 +90,29 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
             max_events=self.max_events,
             elsewhere=self.spark_operator,
         )
+
+
+class _NoPandas(MetaPathFinder):
+    """Finder of modules that refuses pandas."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not needed here")
+
+
+def convert_without_pandas() -> None:
+    """Let pyarrow convert values without pandas, which its first conversion imports if it is installed.
+
+    That import needs as much CPU time as the rest of a small job. If this process imports pandas later,
+    ``pyarrow.array`` reads its objects as plain sequences until the first ``to_pandas`` or ``from_pandas``.
+    """
+    import pyarrow as pa
+
+    if "pandas" in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import jwt
 
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
@@ -132,6 +131,8 @@ def token_url(credentials: Credentials) -> str:
 
 def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePassword, now: float) -> dict[str, str]:
     if isinstance(credentials, JwtBearer):
+        import jwt
+
         claims = {
             "iss": credentials.consumer_key,
             "sub": credentials.username,

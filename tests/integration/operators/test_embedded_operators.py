@@ -49,8 +49,10 @@ def most():  # ru_maxrss has the parent's too
 idle = most()
 print("begun", flush=True)
 metrics = operator.execute(context)
-loaded = sorted(name for name in sys.modules if name.startswith(("airflow.providers.apache.spark.operators", "grpc.")))
-print(json.dumps(dict(metrics=metrics, loaded=loaded, mebibytes=(most() - idle) // 1024)))
+slow = "airflow.providers.apache.spark.operators", "grpc.", "pandas."
+loaded = sorted(name for name in sys.modules if name.startswith(slow))
+frame_rows = len(pyarrow.table({{"column": [1, 2]}}).to_pandas())
+print(json.dumps(dict(metrics=metrics, loaded=loaded, frame_rows=frame_rows, mebibytes=(most() - idle) // 1024)))
 """
 
 
@@ -88,16 +90,16 @@ def rows(folder: Path, table: str = "Order__e") -> list[dict[str, Any]]:
     return found
 
 
-def test_worker_operators_do_not_need_pyspark(tmp_path: Path) -> None:
+def test_worker_operators_import_neither_pyspark_nor_pandas_and_data_frames_work_afterwards(tmp_path: Path) -> None:
     output = str(tmp_path / "tables")
     manifest = land(tmp_path, [*map(order, range(20)), order(20, b"\xff")])
     outcome = run_operator("EventLogOperator", windows=manifest, output_url=output)
-    assert outcome["loaded"] == []
+    assert (outcome["loaded"], outcome["frame_rows"]) == ([], 2)
     assert outcome["metrics"]["tables"] == {"Order__e": 20}
     assert outcome["metrics"]["quarantined"] == 1
     assert sorted(row["Note__c"] for row in rows(tmp_path)) == sorted(map(str, range(20)))
     outcome = run_operator("ReplicaOperator", windows=land_changes(tmp_path), output_url=output)
-    assert outcome["loaded"] == []
+    assert (outcome["loaded"], outcome["frame_rows"]) == ([], 2)
     assert outcome["metrics"]["quarantined"] == 1
     (row,) = rows(tmp_path, "Widget__c")
     assert row["Name"] == "one"
