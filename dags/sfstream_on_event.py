@@ -1,10 +1,10 @@
-"""On new events of a platform event topic: drain them, then add them to a table with Spark.
+"""On new events of a platform event topic: drain them and add them to a table, in one task.
 
 No task runs while there are no new events: one watcher on the triggerer waits for all DAGs on the topic. Many events
 start few runs. Events published during a run are drained by the next run.
 
-Requires a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the
-environment: the URL below which windows and tables are written, for example s3://lake.
+Requires the extra ``tables``, a triggerer, the connection ``salesforce_default``, and SFSTREAM_LAKE in the environment:
+the URL below which windows and tables are written, for example s3://lake.
 
 With SFSTREAM_REPLAY_STORE=table in the environment, positions are stored in the database of the connection
 ``sfstream_replay_store``; by default they are stored in Airflow Variables.
@@ -20,7 +20,6 @@ from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
@@ -40,7 +39,7 @@ with DAG(
     tags=["salesforce"],
     doc_md=__doc__,
 ):
-    drain = DrainReplayWindowOperator(
+    DrainReplayWindowOperator(
         task_id="drain",
         topic=TOPIC,
         subscription="on_event",  # own position, because scheduled DAGs drain the topic too
@@ -49,5 +48,5 @@ with DAG(
         replay_store=REPLAY_STORE,
         max_seconds=600,  # limit for a topic that is never idle; the next run follows immediately
         skip_if_empty=True,  # a watcher may start two runs for the same events; the second finds none
+        event_log={"output_url": f"{LAKE}/on_event/tables"},
     )
-    SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")

@@ -73,7 +73,7 @@ class FailureReport:
         retried = "Airflow retries the task, as its retries allow." if error.retriable else ""
         # A position that cannot be read proves no lost event: there may have been none.
         certainty: dict[str, Certainty] = {"Data loss": "unknown" if error.replay_lost else "proven"}
-        data_loss, time_left = error.lost, None
+        data_loss, time_left = getattr(operator, "data_loss", None) or error.lost, None
         if hasattr(operator, "topic") and hasattr(operator, "landing_url"):
             headroom = drain_headroom(operator, error, now)
             time_left, certainty["Time left"] = remaining_time(headroom, error)
@@ -109,7 +109,7 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
     """Report an error of a task, and raise a permanent one as AirflowFailException.
 
     The error contains its first sentence; its notes contain the other lines of the block, for callbacks. Causes are not
-    chained: the complete original error is logged at DEBUG level.
+    chained: the complete original error is logged at DEBUG level. Of nested blocks, the inner one reports.
     """
 
     def __init__(self, operator: BaseOperator) -> None:
@@ -121,7 +121,8 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not isinstance(error, SalesforceStreamError):
+        # A table job of a drain has its own block within that of the drain.
+        if not isinstance(error, SalesforceStreamError) or len(report_of_error(error)) > 1:
             return
         report = log_failure(error, self._operator)
         if error.retriable:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
@@ -20,6 +21,7 @@ from airflow_provider_sfstream.actions.drain.intervals import (
 from airflow_provider_sfstream.actions.drain.loss_question import accept_answer, asking_about_loss
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
+from airflow_provider_sfstream.actions.drain.table_jobs import TABLE_JOBS
 from airflow_provider_sfstream.actions.drain.waiting import (
     confirmed_end_from,
     log_wake_up,
@@ -35,6 +37,7 @@ from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWin
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.actions.tables.embedded_job import EmbeddedWindowsOperator
     from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
 
 
@@ -55,6 +58,10 @@ class DrainReplayWindowOperator(DrainOperator):
 
     With ``min_events`` the task first waits for events, if it is ``deferrable`` without a worker slot. A wait ends
     after 12 hours with a drain, which renews the position. See docs/when-to-run.md.
+
+    With ``event_log`` or ``replica`` the task also writes tables from its windows once they are recorded: seconds
+    earlier than a second task. If such a job fails, the task fails, and a retry or the cleared task runs the jobs on
+    the same windows. The asset events are emitted once the jobs have succeeded.
 
     The XCom result is a :class:`~airflow_provider_sfstream.actions.drain.results.DrainedWindow`, in interval mode a
     :class:`~airflow_provider_sfstream.actions.drain.results.DrainedInterval`.
@@ -125,6 +132,12 @@ class DrainReplayWindowOperator(DrainOperator):
     :param deferrable: wait on the triggerer instead of in a worker. ``None``: the setting ``[operators]
         default_deferrable``, which decides where a drain waits, never whether. In both cases the task fails once a wait
         has lasted for ``execution_timeout``.
+    :param event_log: arguments of :class:`~airflow_provider_sfstream.operators.event_log.EventLogOperator`, for example
+        ``{"output_url": "s3://lake/tables"}``, to run its job in this task. The windows and the connections of org and
+        landing are those of the drain. Arguments of tasks are refused, and ``default_args`` do not apply. ``None``: no
+        job. (templated)
+    :param replica: the same for :class:`~airflow_provider_sfstream.operators.replica.ReplicaOperator`, whose job runs
+        after that of ``event_log``. (templated)
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
@@ -136,6 +149,7 @@ class DrainReplayWindowOperator(DrainOperator):
         "on_invalid_replay",
         "on_expired",
         "reuse",
+        *TABLE_JOBS,
     )
     ui_color = "#d8ecf8"
     operator_extra_links = (StreamLink(), ManifestLink(), PreviousWindowLink())
@@ -172,6 +186,8 @@ class DrainReplayWindowOperator(DrainOperator):
         min_events: int | None = None,
         max_wait: float | timedelta | None = None,
         deferrable: bool | None = None,
+        event_log: Mapping[str, Any] | None = None,
+        replica: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -201,6 +217,8 @@ class DrainReplayWindowOperator(DrainOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
+        self.event_log, self.replica = event_log, replica
+        self.check_table_jobs()
         config = DrainConfig.from_operator(self, rendered=False)
         if mode == "interval":
             check_timetable(getattr(self.get_dag(), "timetable", None))
@@ -258,6 +276,16 @@ class DrainReplayWindowOperator(DrainOperator):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
             return self._drain(open_drain(DrainConfig.from_operator(self)), context)
+
+    def table_job(self, name: str) -> Callable[..., EmbeddedWindowsOperator]:
+        """Return the constructor of the operator of a table job, by its argument."""
+        if name == "event_log":
+            from airflow_provider_sfstream.operators.event_log import EventLogOperator
+
+            return partial(EventLogOperator, salesforce_conn_id=self.salesforce_conn_id)
+        from airflow_provider_sfstream.operators.replica import ReplicaOperator
+
+        return ReplicaOperator
 
     def _drain(self, drain: Drain, context: Context, *, asks: bool = True) -> dict[str, Any]:
         """Drain the new events, and return the result of the window."""

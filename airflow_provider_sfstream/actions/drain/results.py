@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.drain.table_jobs import TableJobsMixin
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.actions.status import report_drain
 from airflow_provider_sfstream.actions.storage import open_landing
@@ -56,6 +57,7 @@ class DrainedWindow(TypedDict):
     :param drained: false for the window of an earlier try.
     :param committed: whether the position covers the window; with ``advance="manual"`` false until the commit.
     :param schema_changes: a :class:`ChangedSchema` for each new schema; null if schemas could not be compared.
+    :param tables: metrics of the task's own table jobs, ``event_log`` and ``replica``; null for one without events.
     """
 
     window_id: str
@@ -78,6 +80,7 @@ class DrainedWindow(TypedDict):
     drained: bool
     committed: bool
     schema_changes: SchemaChanges | None
+    tables: dict[str, Any]
 
 
 class DrainedInterval(TypedDict):
@@ -98,6 +101,7 @@ class DrainedInterval(TypedDict):
     :param missing: lost spans of the interval, each with ``from`` and ``to``.
     :param drained: false for the recorded result of an earlier try.
     :param schema_changes: a :class:`ChangedSchema` for each new schema; null if schemas could not be compared.
+    :param tables: as in :class:`DrainedWindow`.
     """
 
     mode: str
@@ -113,6 +117,7 @@ class DrainedInterval(TypedDict):
     missing: list[dict[str, str]]
     drained: bool
     schema_changes: SchemaChanges | None
+    tables: dict[str, Any]
 
 
 class ChangedSchema(TypedDict):
@@ -140,7 +145,7 @@ class ChangedSchema(TypedDict):
 class DrainResult:
     """Result of a drain, with the windows that links and lineage describe.
 
-    :param document: a :class:`DrainedWindow` or a :class:`DrainedInterval`, without ``schema_changes``.
+    :param document: a :class:`DrainedWindow` or a :class:`DrainedInterval`, without ``schema_changes`` and ``tables``.
     :param windows: manifests of the windows in the result.
     :param own_windows: those of them that the run drained, in this try or an earlier one.
     :param empty: message of a task that is skipped because the windows have no events.
@@ -221,13 +226,13 @@ def _names(fields: list[dict[str, str]]) -> str:
     return " ".join([*names, "..."] if len(fields) > _MOST_NAMES else names)
 
 
-class DrainOperator(LineageMixin, LandedStreamOperator):
+class DrainOperator(TableJobsMixin, LineageMixin, LandedStreamOperator):
     """Base of the drain operator: reports the result of the task, and stores it for links and lineage."""
 
     _result: DrainResult | None = None
 
     def report(self, result: DrainResult, drain: Drain, outlets: DrainOutlets, context: Context) -> dict[str, Any]:
-        """Report a drain to lineage, status and assets, and return the result of the task.
+        """Report a drain to lineage, status and assets, run its table jobs, and return the result of the task.
 
         :raises EventsLostError: events are lost, or may be unless that is accepted, and ``fail_on`` has ``"gap"``.
         :raises SchemaChangedError: schemas changed, or could not be compared, and ``fail_on`` has ``"schema_change"``.
@@ -246,7 +251,7 @@ class DrainOperator(LineageMixin, LandedStreamOperator):
             _check_fail_on(drain.config, lost, changes)
         if drain.config.skip_if_empty and not document["event_count"] and not lost:
             raise AirflowSkipException(result.empty)
-        return document
+        return {**document, "tables": self.run_table_jobs(document, context)}
 
     @property
     def window_manifests(self) -> list[str]:
@@ -258,12 +263,17 @@ class DrainOperator(LineageMixin, LandedStreamOperator):
         return None if self._result is None else self._result.previous_manifest()
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
-        """Return the topic as input and the landed stream as output, with the content of the windows in the result."""
+        """Return the topic as input; as outputs the landed stream, with the content of the windows in the result, and
+        the tables of the task's jobs."""
         from airflow_provider_sfstream.actions.open_lineage import drain_lineage
 
         windows, own = (self._result.windows, self._result.own_windows) if self._result and has_ended else (None, ())
         fields = self._event_fields(own) if windows else {}
-        return drain_lineage(StreamUri.parse(self.stream_uri), windows, own, fields, has_ended=has_ended)
+        lineage = drain_lineage(StreamUri.parse(self.stream_uri), windows, own, fields, has_ended=has_ended)
+        for job in self.table_jobs:
+            tables = job.get_openlineage_facets_on_complete(None)
+            lineage.outputs.extend(tables.outputs if tables else ())
+        return lineage
 
     def _event_fields(self, manifests: Sequence[Manifest]) -> dict[str, Any]:
         from airflow_provider_sfstream.actions.open_lineage import event_fields

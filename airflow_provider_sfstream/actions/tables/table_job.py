@@ -44,6 +44,8 @@ class TableJobOperator(RetriedOperator):
     """Name of the job, and of its Spark application."""
     metrics: dict[str, Any] | None = None
     """Metrics of the job of this run, ``None`` before its end."""
+    data_loss: str | None = None
+    """Data loss in the failure report, ``None`` for that of the error."""
 
     def __init__(
         self,
