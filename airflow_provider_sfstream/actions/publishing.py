@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -31,52 +31,44 @@ def open_ledger(results_url: str, results_conn_id: str | None, run: RunIdentity)
     return PublishLedger(results.filesystem, f"{results.base}/{folder}", f"{results.url}/{folder}")
 
 
-@dataclass(frozen=True)
-class RowMaker:
-    """Converter of a source's rows to those that are published: the column of each field, and of the key, if any."""
+def columns_of_fields(
+    source: RowSource, fields: Mapping[str, str] | None, key: str | None, encoder: EventEncoder
+) -> Mapping[str, str]:
+    """Return the column of each field of the events.
 
-    fields: Mapping[str, str]
-    key: str | None
+    :param fields: as the argument; ``None``: each column is a field of its name, the key only if that field exists.
+    :raises ConfigurationError: if a column is not there, or the event has no such field. Nothing was published.
+    """
+    if fields is None:
+        fields = {name: name for name in source.fields if name != key or name in encoder.field_names}
+    missing = sorted({*fields.values(), *([] if key is None else [key])}.difference(source.columns))
+    if missing and source.columns:
+        columns = ", ".join(sorted(source.columns))
+        raise ConfigurationError(
+            f"The rows lack the columns {', '.join(missing)}. Their columns are {columns}. Nothing was published."
+        )
+    try:
+        encoder.check_names(fields)
+    except SchemaError as error:
+        raise ConfigurationError(
+            f"{error} Set fields={{field: column}} to select the columns. Nothing was published."
+        ) from None
+    return fields
 
-    @classmethod
-    def from_columns(
-        cls, source: RowSource, fields: Mapping[str, str] | None, key: str | None, encoder: EventEncoder
-    ) -> RowMaker:
-        """Return the mapping of a source's rows to events.
 
-        :param fields: as the argument; ``None``: each column is a field of its name, the key only if that field exists.
-        :raises ConfigurationError: if a column is not there, or the event has no such field. Nothing was published.
-        """
-        if fields is None:
-            names = [name for name in source.fields if name != key or name in encoder.field_names]
-            fields = {name: name for name in names}
-        missing = sorted({*fields.values(), *([] if key is None else [key])}.difference(source.columns))
-        if missing and source.columns:
-            columns = ", ".join(sorted(source.columns))
-            raise ConfigurationError(
-                f"The rows lack the columns {', '.join(missing)}. Their columns are {columns}. Nothing was published."
-            )
-        try:
-            encoder.check_names(fields)
-        except SchemaError as error:
-            raise ConfigurationError(
-                f"{error} Set fields={{field: column}} to select the columns. Nothing was published."
-            ) from None
-        return cls(fields, key)
-
-    def rows(self, source: RowSource) -> Iterator[Row]:
-        """Yield the rows to publish, in the order of the source."""
-        for row in source.rows():
-            if row.problem is not None:
-                yield Row(row.place, row.columns, problem=row.problem)
-                continue
-            values = {field: row.columns[column] for field, column in self.fields.items() if column in row.columns}
-            if self.key is None:
-                yield Row(row.place, values)
-            elif (key := row.columns.get(self.key)) is None:
-                yield Row(row.place, values, problem=f"the key, column {self.key}, is empty")
-            else:
-                yield Row(f"key {json.dumps(key, default=str)}", values, str(key))
+def rows_to_publish(source: RowSource, fields: Mapping[str, str], key: str | None) -> Iterator[Row]:
+    """Yield the rows of a source with the values of fields, identified by the column ``key``, if there is one."""
+    for row in source.rows():
+        if row.problem is not None:
+            yield row
+            continue
+        values = {field: row.values[column] for field, column in fields.items() if column in row.values}
+        if key is None:
+            yield replace(row, values=values)
+        elif (value := row.values.get(key)) is None:
+            yield replace(row, values=values, problem=f"the key, column {key}, is empty")
+        else:
+            yield Row(f"key {json.dumps(value, default=str)}", values, str(value))
 
 
 def check_source(

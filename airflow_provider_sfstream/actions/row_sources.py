@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
@@ -14,26 +13,14 @@ from typing import Any, Protocol
 from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
 from airflow_provider_sfstream.actions.windows_argument import WindowsArgument
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.publishing.rows import Row
 
 _ROWS_AT_ONCE = 1_000
 _SYSTEM_FIELDS = frozenset({"CreatedDate", "CreatedById"})
 
 
-@dataclass(frozen=True)
-class SourceRow:
-    """A row of a source.
-
-    :param place: its place in the source, unique in the run, and the same in each try.
-    :param problem: why it cannot be published, if so.
-    """
-
-    place: str
-    columns: Mapping[str, Any] = field(repr=False)
-    problem: str | None = None
-
-
 class RowSource(Protocol):
-    """Rows in order; read more than once, they are the same.
+    """Rows in order; read more than once, they are the same. Their values are by column.
 
     ``columns`` are all columns that rows may have, ``fields`` the columns that are event fields by default.
     ``pinned`` identifies the rows if their order does not. ``count`` is ``None`` where it
@@ -45,7 +32,7 @@ class RowSource(Protocol):
     pinned: Mapping[str, Any]
     count: int | None
 
-    def rows(self) -> Iterator[SourceRow]: ...
+    def rows(self) -> Iterator[Row]: ...
 
 
 class ListedRows:
@@ -59,8 +46,8 @@ class ListedRows:
         self.pinned: Mapping[str, Any] = {"rows": len(self._rows), "sha256": hashlib.sha256(content).hexdigest()}
         self.count: int | None = len(self._rows)
 
-    def rows(self) -> Iterator[SourceRow]:
-        return (SourceRow(str(number), row) for number, row in enumerate(self._rows))
+    def rows(self) -> Iterator[Row]:
+        return (Row(str(number), row) for number, row in enumerate(self._rows))
 
 
 class WindowRows:
@@ -81,10 +68,11 @@ class WindowRows:
         self.columns: Collection[str] = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
         self.fields: Collection[str] = [name for name in columns if name not in _SYSTEM_FIELDS]
 
-    def rows(self) -> Iterator[SourceRow]:
+    def rows(self) -> Iterator[Row]:
         for row in chain.from_iterable(self._batches):
             ordinal = row["_ordinal"] if "_ordinal" in row else row["ordinal"]
-            yield SourceRow(f"{row['window_id']}/{ordinal}", row, row.get("reason") if "_ordinal" not in row else None)
+            problem = None if "_ordinal" in row else row.get("reason")
+            yield Row(f"{row['window_id']}/{ordinal}", row, problem=problem)
 
 
 class TableRows:
@@ -112,13 +100,13 @@ class TableRows:
             name for name in self.columns if not name.startswith("_")
         ]  # no field of Salesforce does
 
-    def rows(self) -> Iterator[SourceRow]:
+    def rows(self) -> Iterator[Row]:
         for file in self._files:
             number = 0
             with _readable(self._url, has_begun=True):
                 for batch in file.to_batches(schema=self._schema, batch_size=_ROWS_AT_ONCE, batch_readahead=1):
                     for row in batch.to_pylist():
-                        yield SourceRow(f"{file.path}#{number}", row)
+                        yield Row(f"{file.path}#{number}", row)
                         number += 1
 
 

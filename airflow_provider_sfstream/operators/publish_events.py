@@ -140,11 +140,12 @@ class PublishEventsOperator(RetriedOperator):
 
     def _publish(self, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.actions.publishing import (
-            RowMaker,
             check_source,
+            columns_of_fields,
             failed_rows,
             open_ledger,
             result_of,
+            rows_to_publish,
         )
         from airflow_provider_sfstream.actions.row_sources import open_source
         from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
@@ -165,7 +166,7 @@ class PublishEventsOperator(RetriedOperator):
         hook = SalesforcePubSubHook(self.salesforce_conn_id)
         with source_of_run as source, hook.get_conn() as client:
             encoder = client.encoder(self.topic)
-            maker = RowMaker.from_columns(source, self.fields, self.key, encoder)
+            fields = columns_of_fields(source, self.fields, self.key, encoder)
             described = {"key": self.key, "pinned": {} if self.key else source.pinned}
             if before is None:
                 what = f"{self.topic}: nothing is published"
@@ -177,7 +178,7 @@ class PublishEventsOperator(RetriedOperator):
             publication = Publication(
                 client, encoder, ids, ledger, recorded, on_unknown_outcome=self.on_unknown_outcome
             )
-            publication.run(maker.rows(source))
+            publication.run(rows_to_publish(source, fields, self.key))
         ledger.write_trail(recorded.latest)
         result = result_of(publication, self.topic, ledger)
         self.log.info("Published to %s: %s", self.topic, result)

@@ -56,7 +56,7 @@ def land(folder: Path, window_id: str, events: list[LandedEvent], **arguments: A
 def test_a_list_has_the_columns_of_all_its_rows() -> None:
     with opened(rows=[{"a": 1}, {"b": 2}]) as source:
         assert list(source.columns) == list(source.fields) == ["a", "b"]
-        assert [(row.place, row.columns) for row in source.rows()] == [("0", {"a": 1}), ("1", {"b": 2})]
+        assert [(row.identity, row.values) for row in source.rows()] == [("0", {"a": 1}), ("1", {"b": 2})]
         pinned = source.pinned
     with opened(rows=[{"a": 1}, {"b": 3}]) as other:
         assert other.pinned != pinned
@@ -78,9 +78,9 @@ def test_windows_return_each_event_once_in_order_across_schemas(tmp_path: Path) 
         assert list(source.fields) == ["Number__c", "Note__c"]
         assert {"_event_id", "CreatedDate"} <= set(source.columns)
         rows = list(source.rows())
-    assert [row.columns.get("Number__c") for row in rows] == [*range(40), None, *range(41, 50)]
-    assert rows[1].columns["Note__c"] == "note 1"
-    assert len({row.place for row in rows}) == 50
+    assert [row.values.get("Number__c") for row in rows] == [*range(40), None, *range(41, 50)]
+    assert rows[1].values["Note__c"] == "note 1"
+    assert len({row.identity for row in rows}) == 50
     assert [row.problem is not None for row in rows] == [number == 40 for number in range(50)]
 
 
@@ -121,17 +121,17 @@ def test_a_delta_table_is_read_at_the_version_of_the_first_try(tmp_path: Path) -
     with opened(table=tmp_path / "orders") as source:
         assert set(source.fields) == {"Id", "At", "Day"}
         pinned = dict(source.pinned)
-        first = {row.place: row.columns for row in source.rows()}
+        first = {row.identity: row.values for row in source.rows()}
     assert sorted(row["Id"] for row in first.values()) == [1, 2, 3]
     one = next(row for row in first.values() if row["Id"] == 2)
     assert (one["At"], one["Day"]) == (datetime(2026, 1, 2, tzinfo=UTC), date(2026, 1, 2))
     write_deltalake(tmp_path / "orders", table(4), mode="append")
     DeltaTable(tmp_path / "orders").delete("Id = 1")
     with opened(table=tmp_path / "orders", pinned=pinned) as again:
-        assert {row.place: row.columns for row in again.rows()} == first
+        assert {row.identity: row.values for row in again.rows()} == first
         assert again.pinned == pinned
     with opened(table=tmp_path / "orders") as newest:
-        assert sorted(row.columns["Id"] for row in newest.rows()) == [2, 3, 4]
+        assert sorted(row.values["Id"] for row in newest.rows()) == [2, 3, 4]
 
 
 def test_parquet_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_parquet_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> N
     pq.write_table(wider, folder / "day=2026-01-02" / "part-1.parquet")
     (folder / "_SUCCESS").touch()
     with opened(table=folder) as source:
-        rows = [row.columns for row in source.rows()]
+        rows = [row.values for row in source.rows()]
         assert len(source.pinned["files"]) == 3
     assert [row["Id"] for row in rows] == [1, 2, 3, 4]
     assert [row["Note"] for row in rows] == [None, None, None, "new"]
     assert str(rows[0]["day"]) == "2026-01-01"
     with opened(table=folder / "day=2026-01-01" / "part-0.parquet") as one:
-        assert [row.columns["Id"] for row in one.rows()] == [1, 2]
+        assert [row.values["Id"] for row in one.rows()] == [1, 2]
 
 
 def test_path_without_a_table_is_named_in_the_error(tmp_path: Path) -> None:
