@@ -131,8 +131,8 @@ def erase_from_streams(
                 counts["unfinished"] += 1
                 continue
             window_counts = erase_from_window(catalog, manifest, ids, erasure_id)
-            counts.update(vars(window_counts))
-            changed_events = manifest.erased.get(erasure_id, 0) + window_counts.emptied + window_counts.shortened
+            counts.update(window_counts)
+            changed_events = manifest.erased.get(erasure_id, 0) + window_counts["emptied"] + window_counts["shortened"]
             counts.update(windows=bool(changed_events), events=changed_events)
     if counts["unfinished"]:
         log.warning(
@@ -144,24 +144,17 @@ def erase_from_streams(
     return dict(counts)
 
 
-@dataclass
-class WindowErasure:
-    """Counts of one window: ``emptied`` events lost their payload; ``shortened`` ones, of several records, lost some of
-    their IDs. ``mentions`` belong to other records but name one of these, and stay. ``files`` were rewritten."""
+def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> Counter[str]:
+    """Erase records from a window, and remove the files from its folder that no manifest names; return counts.
 
-    emptied: int = 0
-    shortened: int = 0
-    mentions: int = 0
-    files: int = 0
-
-
-def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> WindowErasure:
-    """Erase records from a window, and remove the files from its folder that no manifest names."""
-    counts = WindowErasure()
+    ``emptied`` events lost their payload; ``shortened`` ones, of several records, lost some of their IDs. ``mentions``
+    belong to other records but name one of these, and stay. ``files`` were rewritten.
+    """
+    counts = Counter[str]()
     with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
         window = _Window(catalog, manifest, ids, counts)
         files = tuple(map(window.file, manifest.files))
-        changed_events = counts.emptied + counts.shortened
+        changed_events = counts["emptied"] + counts["shortened"]
         if changed_events:
             if is_local(catalog.landing.filesystem):
                 sync_folder(window.folder)
@@ -175,7 +168,7 @@ def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordId
 class _Window:
     """Files of one window."""
 
-    def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, counts: WindowErasure) -> None:
+    def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, counts: Counter[str]) -> None:
         landing, self._manifest, self._ids, self._counts = catalog.landing, manifest, ids, counts
         self._landing, self._filesystem = landing, landing.filesystem
         self.folder = landing.window_folder(manifest.stream, manifest.window.window_id)
@@ -196,7 +189,7 @@ class _Window:
             except BaseException:
                 writer.abandon()
                 raise
-        self._counts.files += 1
+        self._counts["files"] += 1
         return written
 
     def _changes(self, part: Any, number: int) -> dict[int, bytes]:
@@ -212,11 +205,11 @@ class _Window:
             schema = self._schema(columns["schema_id"][row].as_py())
             new_payload = without_records(payload, self._ids, self._manifest.payload_encoding, schema)
             if new_payload is None:
-                self._counts.mentions += 1
+                self._counts["mentions"] += 1
             else:
                 new_payloads[row] = new_payload
-                self._counts.shortened += bool(new_payload)
-                self._counts.emptied += not new_payload
+                self._counts["shortened"] += bool(new_payload)
+                self._counts["emptied"] += not new_payload
         return new_payloads
 
     def _schema(self, schema_id: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,8 +20,6 @@ from airflow_provider_sfstream.salesforce.streams import RunIdentity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-log = logging.getLogger(__name__)
 
 
 class EraseRecordsOperator(RetriedOperator):
@@ -100,66 +97,49 @@ class EraseRecordsOperator(RetriedOperator):
         # Not among the template fields: Airflow would store what they render to, and show it.
         ids = self.render_template(self.ids, context)
         with airflow_errors(self):
-            return _erase_records(
-                self.entity,
-                ids.replace(",", " ").split() if isinstance(ids, str) else ids,
-                landing_url=self.landing_url,
-                landing_conn_id=self.landing_conn_id,
-                event_log_urls=urls_of("event_log_urls", self.event_log_urls, "erased"),
-                replica_urls=urls_of("replica_urls", self.replica_urls, "erased"),
-                output_conn_id=self.output_conn_id,
-                run=run_identity(context),
+            return self._erase(ids.replace(",", " ").split() if isinstance(ids, str) else ids, run_identity(context))
+
+    def _erase(self, ids: Sequence[str], run: RunIdentity) -> dict[str, Any]:
+        """Erase records: from the landing, then from event logs and replicas, recorded before and after."""
+        from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
+        from airflow_provider_sfstream.privacy.record_ids import RecordIds
+        from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
+        from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
+
+        entity, landing_url = self.entity, self.landing_url
+        event_log_urls = urls_of("event_log_urls", self.event_log_urls, "erased")
+        replica_urls = urls_of("replica_urls", self.replica_urls, "erased")
+        if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
+            raise ConfigurationError(
+                f"entity={entity!r} must be the name of an object, for example Contact. Nothing was erased."
             )
-
-
-def _erase_records(
-    entity: str,
-    ids: Sequence[str],
-    *,
-    landing_url: str,
-    landing_conn_id: str | None,
-    event_log_urls: Sequence[str],
-    replica_urls: Sequence[str],
-    output_conn_id: str | None,
-    run: RunIdentity,
-) -> dict[str, Any]:
-    """Erase records: from the landing, then from event logs and replicas, recorded before and after."""
-    from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
-    from airflow_provider_sfstream.privacy.record_ids import RecordIds
-    from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
-    from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
-
-    if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
-        raise ConfigurationError(
-            f"entity={entity!r} must be the name of an object, for example Contact. Nothing was erased."
-        )
-    if isinstance(ids, str) or not isinstance(ids, Sequence):
-        raise ConfigurationError("ids must be a list of texts. Nothing was erased.")
-    records = RecordIds(ids)
-    catalog, files = open_landing(landing_url, landing_conn_id), ObjectStorageFiles(output_conn_id)
-    streams = streams_to_search(catalog, entity)
-    event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
-    replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}
-    if not streams and not replicas and not any(each.tables for each in event_logs.values()):
-        raise ConfigurationError(
-            f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
-            "event_log_urls. Nothing was erased."
-        )
-    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
-    missing = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
-    if missing:
-        raise ConfigurationError(
-            f"{', '.join(missing)} also holds a replica, which is not in replica_urls. Add it. Nothing was erased."
-        )
-    erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
-    result: dict[str, Any] = {
-        "erasure_id": erasure.erasure_id,
-        "entity": entity,
-        "ids": len(records),
-        "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
-        "event_logs": {url: each.run(records) for url, each in event_logs.items()},
-        "replicas": {url: each.run(records) for url, each in replicas.items()},
-    }
-    erasure.finish(catalog.landing, result, datetime.now(UTC))
-    log.info("Erased %d records of %s: %s", len(records), entity, result)
-    return result
+        if not isinstance(ids, Sequence):
+            raise ConfigurationError("ids must be a list of texts. Nothing was erased.")
+        records = RecordIds(ids)
+        catalog, files = open_landing(landing_url, self.landing_conn_id), ObjectStorageFiles(self.output_conn_id)
+        streams = streams_to_search(catalog, entity)
+        event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
+        replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}
+        if not streams and not replicas and not any(each.tables for each in event_logs.values()):
+            raise ConfigurationError(
+                f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
+                "event_log_urls. Nothing was erased."
+            )
+        with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
+        missing = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
+        if missing:
+            raise ConfigurationError(
+                f"{', '.join(missing)} also holds a replica, which is not in replica_urls. Add it. Nothing was erased."
+            )
+        erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
+        result: dict[str, Any] = {
+            "erasure_id": erasure.erasure_id,
+            "entity": entity,
+            "ids": len(records),
+            "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
+            "event_logs": {url: each.run(records) for url, each in event_logs.items()},
+            "replicas": {url: each.run(records) for url, each in replicas.items()},
+        }
+        erasure.finish(catalog.landing, result, datetime.now(UTC))
+        self.log.info("Erased %d records of %s: %s", len(records), entity, result)
+        return result
