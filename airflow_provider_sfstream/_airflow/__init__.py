@@ -171,27 +171,29 @@ def has_database() -> bool:
     return bool(_database)
 
 
+def _variables() -> Any:
+    """Return Airflow's class of Variables, with the methods that its two versions share."""
+    if has_database():
+        from airflow_provider_sfstream._airflow.database import Variable
+    else:
+        from airflow.sdk import Variable  # type: ignore[assignment]
+    return Variable
+
+
 def get_variable(key: str) -> str | None:
     """Return the value of a Variable; ``None`` also if it could not be read."""
-    value: str | None
-    if has_database():
-        from airflow_provider_sfstream._airflow.database import Variable as Row
-
-        value = Row.get(key, default_var=None)
-    else:
-        from airflow.sdk import Variable
-
-        value = Variable.get(key, default=None)
+    value: str | None = _variables().get(key, **{"default_var" if has_database() else "default": None})
     return value
 
 
 def set_variable(key: str, value: str, description: str) -> None:
     """Create or replace a Variable in Airflow's database."""
-    if has_database():
-        from airflow_provider_sfstream._airflow.database import Variable
-    else:
-        from airflow.sdk import Variable  # type: ignore[assignment]
-    Variable.set(key, value, description=description)
+    _variables().set(key, value, description=description)
+
+
+def delete_variable(key: str) -> None:
+    """Delete a Variable in Airflow's database."""
+    _variables().delete(key)
 
 
 def variable_keys(prefix: str) -> list[str] | None:
@@ -213,15 +215,6 @@ def variable_keys(prefix: str) -> list[str] | None:
 
     list_keys = getattr(Variable, "keys", None)
     return None if list_keys is None else list(list_keys(prefix=prefix))
-
-
-def delete_variable(key: str) -> None:
-    """Delete a Variable in Airflow's database."""
-    if has_database():
-        from airflow_provider_sfstream._airflow.database import Variable
-    else:
-        from airflow.sdk import Variable  # type: ignore[assignment]
-    Variable.delete(key)
 
 
 def dag_exists(task_instance: Any, dag_id: str) -> bool:

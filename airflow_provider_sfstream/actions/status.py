@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.task_runs import run_identity
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import open_status_store
 from airflow_provider_sfstream.monitoring.metrics import emit_metrics
 from airflow_provider_sfstream.monitoring.status import (
@@ -61,12 +62,12 @@ def report_drain(
         )
 
     steps = {"drain": drain, "windows": lambda before: windows_document(before, drained)}
-    _store(lambda: subject, steps)
+    _store(subject, steps)
 
 
 def report_section(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Store a section with these facts, the time and the task run."""
-    _store(lambda: subject, {section: lambda _: _signed(facts, context)})
+    _store(subject, {section: lambda _: _signed(facts, context)})
 
 
 def report_event_log(
@@ -79,7 +80,7 @@ def report_event_log(
         return event_log_document(before, facts, replayed=replayed)
 
     # A stream may be written to several folders: each has a section.
-    _store(lambda: stream, {f"event_log.{subject_key(output_url)[:16]}": document})
+    _store(stream, {f"event_log.{subject_key(output_url)[:16]}": document})
 
 
 def report_tables(
@@ -99,7 +100,7 @@ def report_tables(
         }
 
     facts = {name: value for name, value in metrics.items() if name != "tables"}
-    _store(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
+    _store(output_url, {section: lambda _: _signed(facts, context), "tables": tables})
 
 
 def report_catalog(output_url: str, context: Context, errors: Mapping[str, str]) -> None:
@@ -110,7 +111,7 @@ def report_catalog(output_url: str, context: Context, errors: Mapping[str, str])
         since = (before or {}).get("outdated_since") or datetime.now(UTC).isoformat()
         return _signed({"outdated": dict(errors), "outdated_since": since if errors else None}, context)
 
-    _store(lambda: output_url, {"catalog": catalog})
+    _store(output_url, {"catalog": catalog})
 
 
 def report_allocation(salesforce_conn_id: str, context: Context, allocation: Allocation) -> None:
@@ -133,11 +134,12 @@ def report_failure(operator: BaseOperator, report: Mapping[str, str], certainty:
         return _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
 
     if hasattr(operator, "topic") and hasattr(operator, "subscription"):
-        _store(lambda: landed_stream_uri(operator), {"failed": facts})
+        with suppress(ConfigurationError):  # the topic may be the cause of the failure
+            _store(landed_stream_uri(operator), {"failed": facts})
         return
     output_url = getattr(operator, "output_url", None)
     if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
-        _store(lambda: output_url, {"failed": facts})
+        _store(output_url, {"failed": facts})
 
 
 def _signed(facts: Mapping[str, Any], context: Context) -> Document:
@@ -145,12 +147,11 @@ def _signed(facts: Mapping[str, Any], context: Context) -> Document:
     return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
 
-def _store(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
+def _store(subject: str, steps: Mapping[str, Step]) -> None:
     """Change sections of a subject, and emit their metrics."""
     try:
-        about = subject()
         with closing(open_status_store()) as store:
             for section, step in steps.items():
-                emit_metrics(about, section, store.change(about, section, step))
+                emit_metrics(subject, section, store.change(subject, section, step))
     except Exception as error:  # the task itself has succeeded
         log.warning("The status of this task was not stored: %s", error)

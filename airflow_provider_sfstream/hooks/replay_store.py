@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
@@ -89,35 +88,18 @@ def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatal
         ``"landing"`` for all.
     :raises ConfigurationError: if ``kind`` is ``"landing"`` and there is no landing.
     """
-    return _STORES[kind](conn_id, catalog)
-
-
-def _table(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    return ReplayStoreHook(conn_id).get_conn()
-
-
-def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
-
-    return DocumentReplayStore(catalog=catalog)
-
-
-def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
+    if kind == "table":
+        return ReplayStoreHook(conn_id).get_conn()
     from airflow_provider_sfstream.landing.replaced_files import PositionFiles
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
+    if kind == "variable":
+        return DocumentReplayStore(catalog)
     if catalog is None:
         raise ConfigurationError(
             'replay_store="landing" stores positions in the landing, and no landing is set. Nothing was moved.'
         )
     return DocumentReplayStore(catalog, PositionFiles(catalog.landing))
-
-
-_STORES: Mapping[ReplayStoreKind, Callable[[str, LandingCatalog | None], ReplayStore]] = {
-    "variable": _variables,
-    "table": _table,
-    "landing": _landing,
-}
 
 
 def status_conn_id() -> str | None:
