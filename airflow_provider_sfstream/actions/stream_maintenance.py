@@ -25,7 +25,7 @@ from airflow_provider_sfstream.salesforce.topics import Api, Topic
 if TYPE_CHECKING:
     from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-    from airflow_provider_sfstream.replay_windows.pruning import OldWindow
+    from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +130,10 @@ def prune_windows(
         "stream": dict(vars(stream)),
         "dry_run": dry_run,
         "windows": len(removed),
-        "events": sum(window.event_count for window in removed),
-        "bytes": sum(window.bytes for window in removed),
-        "first_window": removed[0].window_id if removed else None,
-        "last_window": removed[-1].window_id if removed else None,
+        "events": sum(old.window.event_count for old in removed),
+        "bytes": sum(old.bytes for old in removed),
+        "first_window": removed[0].window.window_id if removed else None,
+        "last_window": removed[-1].window.window_id if removed else None,
         "kept": outcome.kept,
         "kept_because": outcome.kept_because,
     }
@@ -182,7 +182,7 @@ class WindowConsumers:
                 needed |= {each.window_id: f"the replica at {url}" for each in (*state.held, state.last)}
         return cls(needed, not_begun, tuple(event_log_urls), conn_id)
 
-    def still_needed(self, windows: Sequence[OldWindow]) -> Mapping[str, str]:
+    def still_needed(self, windows: Sequence[ReplayWindow]) -> Mapping[str, str]:
         """Return the ids of unread ``windows``, with their readers."""
         if self.not_begun is not None:
             reason = f"the replica at {self.not_begun} has no window of the stream yet"
@@ -193,7 +193,7 @@ class WindowConsumers:
             for window_id in self._without_rows(url, windows)
         }
 
-    def _without_rows(self, url: str, windows: Sequence[OldWindow]) -> set[str]:
+    def _without_rows(self, url: str, windows: Sequence[ReplayWindow]) -> set[str]:
         days = {
             window.first_event_time.date() + timedelta(days=number)
             for window in windows

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -20,7 +21,7 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, remove_windows, write_pruned
 from airflow_provider_sfstream.replay_stores.base import ReplayStore
 from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER, LandedStream
-from airflow_provider_sfstream.salesforce.streams import Stream, WindowKind
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.salesforce.topics import check_age
 
 log = logging.getLogger(__name__)
@@ -29,37 +30,15 @@ AT_ONCE = 500
 """Number of windows that are announced before they are removed."""
 
 
-@dataclass(frozen=True)
-class OldWindow:
-    """Attributes of a landed window that pruning needs."""
+class OldWindow(NamedTuple):
+    """A landed window, the end of its drain, and the size of its files."""
 
-    window_id: str
-    kind: WindowKind
-    previous_window_id: str | None
+    window: ReplayWindow
     finished_at: datetime
-    event_count: int
-    first_event_time: datetime | None
-    last_event_time: datetime | None
-    contact_at: datetime | None
     bytes: int
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> OldWindow:
-        window = manifest.window
-        return cls(
-            window_id=window.window_id,
-            kind=window.kind,
-            previous_window_id=window.previous_window_id,
-            finished_at=manifest.finished_at,
-            event_count=window.event_count,
-            first_event_time=window.first_event_time,
-            last_event_time=window.last_event_time,
-            contact_at=window.contact_at,
-            bytes=sum(file.bytes for file in manifest.files),
-        )
 
-
-StillNeeded = Callable[[Sequence[OldWindow]], Mapping[str, str]]
+StillNeeded = Callable[[Sequence[ReplayWindow]], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -127,11 +106,11 @@ def prune_stream(
         _remove(announced, store, catalog)
     limit = _limit(request, store, catalog, now())
     old = _old_windows(request, catalog, now())
-    needed = request.still_needed([window for window in old if window.finished_at < limit.time])
-    for window in old:
-        if window.window_id in needed:
-            limit = limit.or_earlier(window.finished_at, needed[window.window_id])
-    unneeded = [window for window in old if window.finished_at < limit.time]
+    needed = request.still_needed([each.window for each in old if each.finished_at < limit.time])
+    for each in old:
+        if each.window.window_id in needed:
+            limit = limit.or_earlier(each.finished_at, needed[each.window.window_id])
+    unneeded = [each for each in old if each.finished_at < limit.time]
     removable, hole_reason = _without_holes(unneeded, stream, catalog)
     kept_count = len(old) - len(removable)
     if not request.dry_run:
@@ -175,8 +154,12 @@ def _landed_window(stream: Stream, window_id: str, consumer: str, catalog: Landi
 def _old_windows(request: PruneRequest, catalog: LandingCatalog, now: datetime) -> list[OldWindow]:
     """Return the landed windows that are old enough, oldest first."""
     cutoff = now - request.older_than
-    windows = (OldWindow.from_manifest(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
-    return sorted((window for window in windows if window.finished_at < cutoff), key=lambda window: window.finished_at)
+    windows = (
+        OldWindow(manifest.window, manifest.finished_at, sum(file.bytes for file in manifest.files))
+        for manifest in _manifests(request.stream, catalog, cutoff)
+        if manifest.finished_at < cutoff
+    )
+    return sorted(windows, key=lambda old: old.finished_at)
 
 
 def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iterator[Manifest]:
@@ -188,10 +171,11 @@ def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iter
 
 def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog) -> tuple[list[OldWindow], str | None]:
     """Return the windows before which none stays, and the reason if some were omitted."""
-    removable = {window.window_id: window for window in old}
+    removable = {each.window.window_id: each for each in old}
     reason = None
     while True:
-        blocked = [window for window in removable.values() if _is_predecessor_kept(window, removable, stream, catalog)]
+        windows = [each.window for each in removable.values()]
+        blocked = [window for window in windows if _is_predecessor_kept(window, removable, stream, catalog)]
         if not blocked:
             return list(removable.values()), reason
         reason = reason or f"window {blocked[0].previous_window_id}, before {blocked[0].window_id}, is not removed"
@@ -200,7 +184,7 @@ def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog
 
 
 def _is_predecessor_kept(
-    window: OldWindow, removable: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog
+    window: ReplayWindow, removable: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog
 ) -> bool:
     predecessor = window.previous_window_id
     if window.kind == "backfill" or predecessor is None or predecessor in removable:
@@ -220,8 +204,8 @@ def _announce_and_remove(
     while batch := list(islice(remaining, AT_ONCE)):
         earlier, pruned_at = read_pruned(catalog.landing, stream), now()
         finished_before = batch[-1].finished_at + datetime.resolution
-        live = (window for window in batch if window.kind == "live" and window.event_count)
-        last_times = [min(window.contact_at or window.finished_at + CLOCKS_DIFFER, pruned_at) for window in live]
+        live = (old for old in batch if old.window.kind == "live" and old.window.event_count)
+        last_times = [min(old.window.contact_at or old.finished_at + CLOCKS_DIFFER, pruned_at) for old in live]
         if earlier is not None and earlier.published_until is not None:
             last_times.append(earlier.published_until)
         announced = PrunedWindows(
@@ -230,12 +214,12 @@ def _announce_and_remove(
             pruned_at=pruned_at,
             pruned_by=pruned_by,
             windows=len(batch) + (0 if earlier is None else earlier.windows),
-            removing=tuple(window.window_id for window in batch),
+            removing=tuple(old.window.window_id for old in batch),
             published_until=max(last_times, default=None),
         )
         write_pruned(catalog.landing, announced)
         _remove(announced, store, catalog)
-        log.info("%s: removed %d windows, %s to %s.", stream, len(batch), batch[0].window_id, batch[-1].window_id)
+        log.info("%s: removed %d windows, %s to %s.", stream, len(batch), announced.removing[0], announced.removing[-1])
 
 
 def _remove(announced: PrunedWindows, store: ReplayStore, catalog: LandingCatalog) -> None:

@@ -28,7 +28,7 @@ def test_oldest_windows_are_removed_with_all_their_files(under_test: StoreUnderT
 
     outcome = windows.prune(today=10.5, older_than=5)
 
-    assert [window.window_id for window in outcome.removed] == [window.window_id for window in windows.live[:5]]
+    assert [old.window.window_id for old in outcome.removed] == [window.window_id for window in windows.live[:5]]
     assert windows.recorded() == windows.live[5:]
     assert {path.split("/")[-2] for path in windows.files()} == {window.window_id for window in windows.live[5:]}
     windows.check()

@@ -52,8 +52,8 @@ def test_old_windows_are_removed_and_the_others_remain_unchanged(under_test: Sto
     outcome = windows.prune(today=10.5, older_than=5)
 
     removed = [*windows.live[:5], old_backfill]
-    assert {window.window_id for window in outcome.removed} == {window.window_id for window in removed}
-    assert outcome.removed[0].window_id == windows.live[0].window_id
+    assert {old.window.window_id for old in outcome.removed} == {window.window_id for window in removed}
+    assert outcome.removed[0].window.window_id == windows.live[0].window_id
     assert (outcome.kept, outcome.kept_because, outcome.finished) == (0, None, 0)
     assert windows.recorded() == [*windows.live[5:], new_backfill]
     assert before - windows.files() == {
@@ -130,7 +130,7 @@ def test_dry_run_of_pruning_changes_nothing(either: StoreUnderTest) -> None:
 
     outcome = windows.prune(today=20, dry_run=True)
 
-    assert [window.window_id for window in outcome.removed] == [window.window_id for window in windows.live[:5]]
+    assert [old.window.window_id for old in outcome.removed] == [window.window_id for window in windows.live[:5]]
     assert windows.files() == files
     assert windows.recorded() == windows.live
     assert read_pruned(either.catalog.landing, windows.stream) is None

@@ -67,7 +67,7 @@ def test_a_replica_with_a_pruned_landing_equals_one_with_an_unpruned_landing(spa
         if len(urls) != 3:  # the third run failed
             plain.run(given)
             pruned.run(urls[-1])
-        gone.append([window.window_id[-7:] for window in pruned.prune().removed])
+        gone.append([old.window.window_id[-7:] for old in pruned.prune().removed])
 
     # The second window was held back, and the fourth run applied the third window.
     assert gone == [[], ["window0"], [], ["window1", "window2"]]
