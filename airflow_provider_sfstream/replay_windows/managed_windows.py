@@ -16,16 +16,15 @@ Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
+from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.replaced_files import PositionFiles
+from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
@@ -39,45 +38,47 @@ LONGEST_DRAIN = 1500.0
 """Longest drain, in seconds: Salesforce ends a stream without a commit after 1,800 seconds."""
 
 
+@dataclass(frozen=True)
+class CommittedWindow:
+    """The last window whose commit Salesforce has acknowledged, its end, and the record ID of the managed subscription,
+    if it was read."""
+
+    stream: Stream
+    window_id: str
+    replay_id: bytes
+    subscription_id: str | None
+
+
+_DOCUMENT = StoredDocument(
+    CommittedWindow, format="sfstream-committed-window", version=1, noun="record of a commit", remedy="."
+)
+
+
 class CommittedWindows:
     """File in the landing that names the last window whose commit Salesforce has acknowledged.
 
-    It only saves work. If it is outdated or missing, more windows are searched and committed again.
+    It only saves work. If it is outdated, missing or damaged, more windows are searched and committed again.
     """
 
     def __init__(self, stream: Stream, catalog: LandingCatalog) -> None:
         self._catalog = catalog
         self._stream = stream
-        self._files = PositionFiles(catalog.landing)
-        self._key = f"sfstream_committed.{stream.key[:12]}"
+        self._path = catalog.landing.position_path(f"sfstream_committed.{stream.key[:12]}")
 
-    def last(self) -> tuple[str, bytes] | None:
-        """Return the ID and the end of the last window whose commit was acknowledged, if known."""
-        document = self._document()
+    def last(self) -> CommittedWindow | None:
+        """Return the last window whose commit was acknowledged, if known."""
         try:
-            return str(document["window_id"]), bytes.fromhex(document["replay_id"])
-        except (ValueError, KeyError, TypeError):
+            return _DOCUMENT.read(self._catalog.landing.filesystem, self._path)
+        except ManifestError:
             return None
-
-    def subscription_id(self) -> str | None:
-        """Return the record ID of the managed subscription of the last recorded commit, if it was read."""
-        record_id = self._document().get("subscription_id")
-        return record_id if isinstance(record_id, str) else None
 
     def record(self, window_id: str, replay_id: bytes, subscription_id: str | None = None) -> None:
         """Record that Salesforce has acknowledged the end of a window. ``None`` keeps the subscription's ID."""
-        document = {"stream": str(self._stream), "window_id": window_id, "replay_id": replay_id.hex()}
-        record_id = subscription_id or self.subscription_id()
-        if record_id is not None:
-            document["subscription_id"] = record_id
-        self._files.set(self._key, json.dumps(document, indent=1), "")
-
-    def _document(self) -> dict[str, Any]:
-        try:
-            document = json.loads(self._files.get(self._key) or "")
-        except (ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
+        if subscription_id is None and (last := self.last()) is not None:
+            subscription_id = last.subscription_id
+        committed = CommittedWindow(self._stream, window_id, replay_id, subscription_id)
+        what = f"The last committed window of {self._stream}"
+        _DOCUMENT.write(self._catalog.landing.filesystem, self._path, committed, what)
 
     def later_windows(self, head: str | None) -> Iterator[Manifest]:
         """Yield the windows up to the recorded ``head`` that may not be committed yet, newest first."""
@@ -85,7 +86,7 @@ class CommittedWindows:
         if head is None:
             return
         for manifest in self._catalog.chain(self._stream, head):
-            if last_committed is not None and manifest.window.window_id == last_committed[0]:
+            if last_committed is not None and manifest.window.window_id == last_committed.window_id:
                 return
             yield manifest
 
@@ -134,10 +135,12 @@ def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: st
     """
     head, committed = landed.position(), CommittedWindows(landed.stream, landed.catalog)
     last = committed.last()
-    if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
+    if head.window_id is None or head.replay_id is None:
+        return head.replay_id
+    if last is not None and (last.window_id, last.replay_id) == (head.window_id, head.replay_id):
         return head.replay_id
     # An empty window can end at the same position as the one before it.
-    if last is None or last[1] != head.replay_id or source.differs:
+    if last is None or last.replay_id != head.replay_id or source.differs:
         if not source.commit(head.replay_id, CONFIRM_TIMEOUT):
             return head.replay_id
         log.info("%s: committed %s to Salesforce (window %s).", landed.stream, head.replay_id.hex(), head.window_id)

@@ -102,7 +102,8 @@ def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> Man
             f"Managed event subscription {subscription} belongs to {record.topic_name}, but this task drains "
             f"{stream.topic}. Correct the topic or the subscription. Nothing was read or moved."
         )
-    before = CommittedWindows(stream, drain.landed.catalog).subscription_id()
+    last = CommittedWindows(stream, drain.landed.catalog).last()
+    before = None if last is None else last.subscription_id
     if before not in (None, record.id):
         log.warning(
             "%s: managed event subscription %s was deleted and recreated: its record is %s, and was %s. Salesforce "
