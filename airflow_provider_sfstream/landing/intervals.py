@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +11,11 @@ from typing import Literal
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.documents import document_errors, from_document, to_document
-from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors, write_once
+from airflow_provider_sfstream.landing.replaced_files import StoredDocument
+from airflow_provider_sfstream.landing.storage import storage_errors, write_once
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span, Stream
 
 log = logging.getLogger(__name__)
-
-VERSION = 2
-FORMAT = "sfstream-interval"
 
 Origin = Literal["landed", "bus"]
 """Origin of a window: landed before the run that returns it, or drained from Salesforce by that run."""
@@ -55,32 +51,18 @@ class IntervalRecord:
     def interval_id(self) -> str:
         return interval_id_for(self.run, self.interval)
 
-    def to_json(self) -> str:
-        """Return the document. Equal records have equal documents."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **to_document(self)}, indent=1, sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str | bytes, name: str) -> IntervalRecord:
-        """Return the record read from the file ``name``; raise :class:`ManifestError` if it is no valid record."""
-        with document_errors(name, "interval record", f", or it is another document. {_REMEDY}"):
-            document = json.loads(text)
-            if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-                raise ManifestError(f"{name} is not an interval record of this package. {_REMEDY}")
-            version = document.pop("version", None)
-            if version != VERSION:
-                raise ManifestError(
-                    f"{name} is an interval record of version {version!r}; this package reads version {VERSION}. "
-                    "Upgrade airflow-provider-sfstream in the environment that reads it."
-                )
-            record = from_document(cls, document)
-            if record.confirmed_at is None:
-                raise ValueError("confirmed_at is missing")
-            return record
-
 
 _REMEDY = (
     "No window and no position was changed. Remove the file and run the task again: the task determines the windows "
     "of the interval again."
+)
+
+INTERVAL_DOCUMENT = StoredDocument(
+    IntervalRecord,
+    format="sfstream-interval",
+    version=2,
+    noun="interval record",
+    remedy=f", or another version of this package wrote it. {_REMEDY}",
 )
 
 
@@ -106,7 +88,7 @@ def write_interval(
     landing = catalog.landing
     path = landing.interval_path(record.stream, record.interval_id)
     with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be written"):
-        written = write_once(landing.filesystem, path, record.to_json().encode())
+        written = write_once(landing.filesystem, path, INTERVAL_DOCUMENT.to_json(record).encode())
     if written:
         return record
     existing = read_interval(catalog, record.stream, record.run, record.interval)
@@ -116,8 +98,8 @@ def write_interval(
             "it. Its windows are landed, and no position is affected. Run the task again."
         )
     if replaces(existing):
-        with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be replaced"):
-            replace_file(landing.filesystem, path, record.to_json().encode())
+        what = f"The record of interval {record.interval} of {record.stream}"
+        INTERVAL_DOCUMENT.write(landing.filesystem, path, record, what)
         return record
     log.info("The result of %s for %s remains valid; %s returns it too.", existing.run, record.interval, record.run)
     return existing
@@ -132,11 +114,8 @@ def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, int
     :raises LandingError: if the storage could not be read.
     """
     path = catalog.landing.interval_path(stream, interval_id_for(run, interval))
-    text = read_if_there(catalog.landing.filesystem, path)
-    if text is None:
-        return None
-    record = IntervalRecord.from_json(text, path)
-    if (record.stream, record.run.key, record.interval) != (stream, run.key, interval):
+    record = INTERVAL_DOCUMENT.read(catalog.landing.filesystem, path)
+    if record is not None and (record.stream, record.run.key, record.interval) != (stream, run.key, interval):
         raise ManifestError(
             f"{path} contains the result of {record.run} for {record.interval} of {record.stream}. The file was copied "
             f"or moved. {_REMEDY}"

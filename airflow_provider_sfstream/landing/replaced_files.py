@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class StoredDocument(Generic[_T]):
-    """Kind of small documents, each in one file, which a later version of the document replaces.
+    """Kind of small documents, each in one file. Equal contents have equal documents.
 
     :param type_: the dataclass of its content.
     :param format: name in the document, with ``version``.
@@ -45,11 +45,15 @@ class StoredDocument(Generic[_T]):
                 raise ValueError(f"expected format {self.format}, version {self.version}")
             return from_document(self.type_, document)
 
+    def to_json(self, content: _T) -> str:
+        """Return the document of a content."""
+        document = {"format": self.format, "version": self.version, **to_document(content)}
+        return json.dumps(document, indent=1, sort_keys=True)
+
     def write(self, filesystem: Any, path: str, content: _T, what: str) -> None:
         """Write a file, which replaces the existing one. ``what`` is the subject of the error."""
-        document = {"format": self.format, "version": self.version, **to_document(content)}
         with storage_errors(f"{what} could not be written"):
-            replace_file(filesystem, path, json.dumps(document, indent=1, sort_keys=True).encode())
+            replace_file(filesystem, path, self.to_json(content).encode())
 
 
 class PositionFiles:

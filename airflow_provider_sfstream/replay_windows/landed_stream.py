@@ -99,16 +99,16 @@ class LandedStream(RecordedPositions):
         return max((span.end for span in self.breaks()), default=None)
 
     def is_void(self, interval: Span, confirmed_at: datetime | None, now: datetime) -> bool:
-        """Return whether the evidence of ``confirmed_at`` for the recorded result of ``interval`` is void: it is ahead
-        of the clock, or older than a break."""
+        """Return whether the evidence of ``confirmed_at`` for the recorded result of ``interval`` is void: it is
+        missing, ahead of the clock, or older than a break."""
         stream = self.stream
-        if stream.api == "streaming":  # recorded by a version that treated an empty poll as the end
+        if stream.api == "streaming" or confirmed_at is None:
             return True
-        if confirmed_at is not None and confirmed_at > now + CLOCKS_DIFFER:
+        if confirmed_at > now + CLOCKS_DIFFER:
             log.warning("%s: the recorded result for %s has a time in the future and is ignored.", stream, interval)
             return True
         breaks = [span for span in self.breaks() if span.start < interval.end and interval.start < span.end]
-        if confirmed_at is not None and any(confirmed_at < span.end for span in breaks):
+        if any(confirmed_at < span.end for span in breaks):
             log.info("%s: the result for %s was recorded before a gap or reset and is ignored.", stream, interval)
             return True
         return False

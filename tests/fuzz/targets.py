@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.landing.intervals import IntervalRecord
+from airflow_provider_sfstream.landing.intervals import INTERVAL_DOCUMENT
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PRUNED_DOCUMENT
@@ -192,7 +192,7 @@ def documents(text: bytes) -> int:
     readers: list[tuple[Callable[[], Any], tuple[type[BaseException], ...]]] = [
         (lambda: Manifest.from_json(text, url), ()),
         (lambda: _inside(LandedWindow.from_json(text.decode(errors="replace"), url)), ()),
-        (lambda: IntervalRecord.from_json(text, "interval"), ()),
+        (lambda: INTERVAL_DOCUMENT.from_json(text, "interval"), ()),
         (lambda: PRUNED_DOCUMENT.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot", _stored_schema), ()),

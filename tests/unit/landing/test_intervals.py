@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.intervals import (
+    INTERVAL_DOCUMENT,
     IntervalRecord,
     RecordedWindow,
     interval_id_for,
@@ -61,7 +62,7 @@ def test_a_record_is_read_as_it_was_written(catalog, one):
     assert read_interval(catalog, STREAM, one.run, INTERVAL) is None
     assert write_interval(catalog, one) == one
     assert read_interval(catalog, STREAM, one.run, INTERVAL) == one
-    assert IntervalRecord.from_json(one.to_json(), "x") == one
+    assert INTERVAL_DOCUMENT.from_json(INTERVAL_DOCUMENT.to_json(one), "x") == one
 
 
 def test_every_try_of_the_run_reads_the_record_and_no_other_run_does(catalog):
@@ -177,7 +178,7 @@ def test_a_broken_or_foreign_record_is_refused(catalog, text):
 )
 def test_changed_record_is_refused_with_a_remedy(catalog, change):
     one = record()
-    put(catalog, path_of(catalog, one), json.dumps({**json.loads(one.to_json()), **change}))
+    put(catalog, path_of(catalog, one), json.dumps({**json.loads(INTERVAL_DOCUMENT.to_json(one)), **change}))
     with pytest.raises(ManifestError, match=r"not a readable interval record.*Remove the file and run the task again"):
         read_interval(catalog, STREAM, one.run, INTERVAL)
 
@@ -193,7 +194,7 @@ def test_changed_record_is_refused_with_a_remedy(catalog, change):
 )
 def test_record_copied_to_another_place_is_refused(catalog, other):
     one = record()
-    put(catalog, path_of(catalog, one), other.to_json())
+    put(catalog, path_of(catalog, one), INTERVAL_DOCUMENT.to_json(other))
     with pytest.raises(ManifestError, match="copied or moved"):
         read_interval(catalog, STREAM, one.run, INTERVAL)
 
