@@ -228,4 +228,5 @@ def _with_payloads(rows: pa.Table, new_payloads: dict[int, bytes]) -> pa.Table:
         for row, payload in new_payloads.items():
             payloads[row] = payload
         rows = rows.set_column(rows.schema.get_field_index("payload"), "payload", pa.array(payloads, pa.binary()))
-    return rows.select(SCHEMA.names).cast(SCHEMA)
+    every_column = pa.concat_tables([SCHEMA.empty_table(), rows], promote_options="default")
+    return every_column.select(SCHEMA.names).cast(SCHEMA)

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def land_window(
             }
         ),
         fence=0,
-        files=tuple(_write_part(folder, number, part) for number, part in enumerate(_parts(table, parts))),
+        files=tuple(_write_part(folder / f"part-{n:05d}.parquet", part) for n, part in enumerate(_parts(table, parts))),
         schemas={schema_id: f"../../../../../schemas/{schema_id}.avsc" for schema_id in schemas},
         payload_bytes=sum(map(len, payloads)),
         stop_reason=stop_reason,
@@ -120,6 +120,17 @@ def land_window(
     return path.as_uri()
 
 
+def drop_column(manifest_url: str, column: str) -> None:
+    """Replace the files of a window by files without a column, as if it had been landed before the column existed."""
+    path = Path(manifest_url.removeprefix("file://"))
+    manifest = Manifest.from_json(path.read_text(), str(path))
+    parts = [pq.ParquetFile(path.with_name(file.name)).read().drop_columns(column) for file in manifest.files]
+    files = tuple(
+        _write_part(path.with_name(file.name), part) for file, part in zip(manifest.files, parts, strict=True)
+    )
+    path.write_text(replace(manifest, files=files).to_json())
+
+
 def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
     if not len(table):
         return []
@@ -127,8 +138,7 @@ def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
     return [table.slice(start, size) for start in range(0, len(table), size)]
 
 
-def _write_part(folder: Path, number: int, part: pa.Table) -> WindowFile:
-    path = folder / f"part-{number:05d}.parquet"
+def _write_part(path: Path, part: pa.Table) -> WindowFile:
     pq.write_table(part, path, compression="zstd", compression_level=1)
     data = path.read_bytes()
     return WindowFile(path.name, len(part), len(data), hashlib.sha256(data).hexdigest())

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.row_groups import SCHEMA
 from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, changed, check_folders, payload_formats
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
@@ -74,9 +75,14 @@ def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
 
 
 def landed_batches(source: Any, window: LandedWindow, number: int, columns: Columns) -> Batches:
-    """Yield the rows of a landed file, with the number of their window and the format of their payloads."""
+    """Yield the rows of a landed file, with the number of their window and the format of their payloads.
+
+    A column that did not exist when the file was landed is null, as in Spark.
+    """
     json_schema_ids, other = payload_formats(window)
-    for batch in part_batches(source, columns and ["schema_id", *columns]):
+    schema = pa.schema([field for field in SCHEMA if columns is None or field.name in ("schema_id", *columns)])
+    for batch in part_batches(source, schema.names):
+        batch = as_table(batch, schema)
         is_json = pc.fill_null(pc.is_in(batch["schema_id"], pa.array(json_schema_ids, pa.string())), False)
         batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
         yield batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))

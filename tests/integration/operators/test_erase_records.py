@@ -38,6 +38,7 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
 from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
 from airflow_provider_sfstream.tables.maintenance.job import maintain
 from tests.support.killed import Killed, killed_at
+from tests.support.landing_files import drop_column
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
 from tests.support.tasks import context_for, error_text, set_connection
@@ -196,6 +197,16 @@ def test_drains_and_tables_accept_new_events_after_an_erasure(lake: Path, source
     assert {table.left for table in maintenance.tables.values()} == {None}
     assert rows(lake) == events
     assert files_with(lake, MARK) == []
+
+
+def test_erasure_rewrites_files_landed_before_a_column_existed(lake: Path, source: Lake) -> None:
+    for manifest, _ in landed(lake):
+        drop_column(manifest.window.manifest_url, "event_id")
+    before = landed(lake)
+    assert erase(lake, source.person)["landing"]["files"] == 3
+    assert files_with(lake / "landing", MARK) == []
+    for (_, was), (_, now) in zip(before, landed(lake), strict=True):
+        assert now == [{**row, "event_id": None, "payload": new["payload"]} for row, new in zip(was, now, strict=True)]
 
 
 def test_erasure_covers_older_table_versions_and_files_of_killed_jobs(lake: Path, source: Lake) -> None:

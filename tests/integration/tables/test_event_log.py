@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestErr
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from tests.support.engines import BOTH_IN_TURN
 from tests.support.event_log import DAY, Lake, as_utc
-from tests.support.landing_files import RECEIVED_AT, LandedEvent, encode
+from tests.support.landing_files import RECEIVED_AT, LandedEvent, drop_column, encode
 
 ORDER = {
     "type": "record",
@@ -53,6 +53,14 @@ def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
 
 def without_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in ("window_id", "_ordinal")} for row in rows]
+
+
+def test_a_window_landed_before_a_column_existed_is_read_with_null_in_it(lake: Lake) -> None:
+    manifest = lake.land("20260110T000000Z-a", [order(n) for n in range(4)], {"one": ORDER}, parts=2)
+    drop_column(manifest, "event_id")
+    later = lake.land("20260111T000000Z-b", [order(n) for n in range(4, 6)], {"one": ORDER})
+    assert lake.run(manifest, later).rows_written == 6
+    assert [row["_event_id"] for row in lake.rows()] == [None] * 4 + ["event-4", "event-5"]
 
 
 @pytest.mark.usefixtures("compiled")
