@@ -79,14 +79,14 @@ class AsyncStreamingClient(AsyncOrgClient):
         self.api_version = api_version_from(api_version)
         self._cometd_arguments: dict[str, Any] = {
             "api_version": self.api_version,
-            "ssl": network.ssl_context,
-            "allow_insecure": network.allow_insecure,
+            "network": network,
             "connection_timeout": connection_timeout,
             "max_pending_count": max_pending_count,
             "json_dumps": json_dumps,
             "json_loads": json_loads,
         }
         self._subscriptions: set[StreamingSubscription] = set()
+        _ = network.ssl_context  # read and cached here, because that would block the event loop
 
     async def aclose(self) -> None:
         """End every subscription; waiting callers receive a ``RuntimeError``. May be called again."""
@@ -163,17 +163,14 @@ class AsyncStreamingClient(AsyncOrgClient):
 
         :param arguments: additional or replacing arguments of :class:`CometdClient`.
         """
-        options = {"proxy": self._network.proxy("https://"), **self._cometd_arguments, **arguments}
-        return CometdClient(SessionAuthenticator(self._session), **options)
+        return CometdClient(SessionAuthenticator(self._session), **{**self._cometd_arguments, **arguments})
 
     @asynccontextmanager
     async def _opened(
         self, topic: str, replay_id: int, *, subscribe: bool = True, held: float | None = None
     ) -> AsyncIterator[StreamingSubscription]:
         self._check_open()
-        token = await self._session.atoken()
-        proxy = self._network.proxy(token.instance_url)
-        cometd = self.cometd_client(replay=ReplayFrom(replay_id), proxy=proxy, held=held)
+        cometd = self.cometd_client(replay=ReplayFrom(replay_id), held=held)
         subscription = StreamingSubscription(cometd, self._session, topic)
         self._subscriptions.add(subscription)
         try:

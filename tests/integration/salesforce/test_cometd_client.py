@@ -9,7 +9,7 @@ import logging
 import random
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import aiocometd
@@ -18,7 +18,7 @@ from aiosfstream import DefaultMappingStorage, ReplayMarker, ReplayMarkerStorage
 from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, ServerError, TransportError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_integer
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpError, SessionAuthenticator
@@ -313,13 +313,13 @@ async def test_events_are_received_over_tls_and_unknown_authorities_refused(
 ) -> None:
     tokens = OrgTokens(org, org.https_instance_url)
     org.publish(topic, [{"Amount__c": 1.0}])
-    trusting = ssl_context(load_ca(org.ca_file))
-    async with CometdClient(SessionAuthenticator(tokens), ssl=trusting, replay=ReplayOption.ALL_EVENTS) as client:
+    trusting = NetworkSettings(org.ca_file)
+    async with CometdClient(SessionAuthenticator(tokens), network=trusting, replay=ReplayOption.ALL_EVENTS) as client:
         await client.subscribe(topic)
         assert amounts([await client.receive()]) == [1]
 
-    for context in (ssl_context(other_authority), None):
-        client = CometdClient(SessionAuthenticator(tokens), ssl=context)
+    for authority in (other_authority, None):
+        client = CometdClient(SessionAuthenticator(tokens), network=NetworkSettings(authority))
         with pytest.raises(TransportError, match="certificate verify failed") as refused:
             await client.open()
         assert isinstance(refused.value.__cause__, ssl.SSLCertVerificationError)
@@ -343,7 +343,8 @@ async def test_client_connects_through_a_proxy_without_logging_its_password(scen
 
     server = await asyncio.start_server(forward, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
-    async with server, scene.client(subscribed=False, proxy=f"http://user:secret@127.0.0.1:{address[1]}") as client:
+    network = NetworkSettings(proxies={"http": f"http://user:secret@127.0.0.1:{address[1]}"})
+    async with server, scene.client(subscribed=False, network=network) as client:
         with pytest.raises(HttpError) as busy:
             await client.open()
         assert (busy.value.status, busy.value.text) == (503, "busy")
@@ -496,9 +497,7 @@ async def test_session_without_a_subscription_is_polled(scene: Scene, monkeypatc
 async def test_poll_without_a_response_times_out(scene: Scene) -> None:
     async with scene.client() as client:
         scene.proxy.next("/meta/connect", hang())
-        client._transport._http = replace(
-            client._transport._http, timeout=0.2
-        )  # set after opening, which needs the longer timeout
+        client._transport._timeout = 0.2  # set after opening, which needs the longer timeout
         with pytest.raises(TransportError, match="did not answer in time"):
             await client.receive()
 

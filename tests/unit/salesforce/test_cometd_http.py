@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import aiohttp
 import pytest
@@ -11,55 +12,40 @@ from aiosfstream.exceptions import AuthenticationError, TransportError
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
+from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
-    HttpOptions,
     SessionAuthenticator,
-    cometd_url,
     transport_error,
 )
 
 
+def url_of(instance_url: str, **network: Any) -> str:
+    client = CometdClient(SessionAuthenticator(Tokens()), api_version="62.0", network=NetworkSettings(**network))
+    return client.get_cometd_url(instance_url)
+
+
 @pytest.mark.parametrize("instance_url", ["https://x.my.salesforce.com", "https://x.my.salesforce.com/"])
 def test_the_address_of_the_endpoint(instance_url: str) -> None:
-    assert cometd_url(instance_url, "62.0", allow_insecure=False) == "https://x.my.salesforce.com/cometd/62.0"
+    assert url_of(instance_url) == "https://x.my.salesforce.com/cometd/62.0"
 
 
 @pytest.mark.parametrize("instance_url", ["http://127.0.0.1:8080", "http://localhost:8080", "http://[::1]:8080"])
 def test_plaintext_to_this_machine_is_allowed(instance_url: str) -> None:
-    assert cometd_url(instance_url, "62.0", allow_insecure=False).startswith(instance_url)
+    assert url_of(instance_url).startswith(instance_url)
 
 
 def test_plaintext_to_another_machine_must_be_allowed() -> None:
     with pytest.raises(ConfigurationError, match=r"x\.example would send credentials unencrypted"):
-        cometd_url("http://x.example", "62.0", allow_insecure=False)
+        url_of("http://x.example")
 
-    assert cometd_url("http://x.example", "62.0", allow_insecure=True) == "http://x.example/cometd/62.0"
+    assert url_of("http://x.example", allow_insecure=True) == "http://x.example/cometd/62.0"
 
 
 @pytest.mark.parametrize("instance_url", ["x.my.salesforce.com", "ftp://x.example", "", "https://"])
 def test_invalid_instance_url_of_the_endpoint_is_refused(instance_url: str) -> None:
     with pytest.raises(ConfigurationError, match="instance URL"):
-        cometd_url(instance_url, "62.0", allow_insecure=True)
-
-
-def test_proxy_argument_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://environment:3128")
-    monkeypatch.setenv("NO_PROXY", "other.example")
-
-    def proxy(options: HttpOptions, url: str) -> object:
-        return options.request_options(url)["proxy"]
-
-    assert proxy(HttpOptions(proxy="http://given:1"), "https://x.example") == "http://given:1"
-    assert proxy(HttpOptions(), "https://x.example") == "http://environment:3128"
-    assert proxy(HttpOptions(), "https://other.example") is None
-    assert "given" not in repr(HttpOptions(proxy="http://user:given@proxy:1"))
-
-
-def test_tls_defaults_of_the_library_apply_without_an_ssl_context() -> None:
-    context = ssl.create_default_context()
-
-    assert "ssl" not in HttpOptions().request_options("https://x.example")
-    assert HttpOptions(ssl=context).request_options("https://x.example")["ssl"] is context
+        url_of(instance_url, allow_insecure=True)
 
 
 def test_transport_error_shows_no_proxy_password() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl as ssl_module
 from collections.abc import MutableMapping
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from aiosfstream.auth import AuthenticatorBase
 from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors_context
 
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpOptions, cometd_url
+from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
     EventMessage,
     JsonDumps,
@@ -74,9 +73,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     :param json_loads: parses the JSON text of one message. ``None``: as above.
     :param loop: the required event loop of :meth:`open`, if any.
     :param api_version: of the Streaming API, for example ``"66.0"``; 37.0 and up.
-    :param ssl: TLS context. ``None`` verifies against the public authorities.
-    :param proxy: URL of an HTTP proxy. ``None``: the environment's, if any.
-    :param allow_insecure: accept plaintext to an instance on another machine.
+    :param network: certificate authority, proxies, and whether plaintext to an instance on another machine is accepted.
     :param held: requested maximum of seconds for which the server holds a poll without events (Bayeux,
         ``advice.timeout``). ``None``: the server's default, 110 seconds at Salesforce.
     :raises ConfigurationError: if the API version is invalid.
@@ -96,9 +93,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         json_loads: JsonLoads | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         api_version: str = DEFAULT_API_VERSION,
-        ssl: ssl_module.SSLContext | None = None,
-        proxy: str | None = None,
-        allow_insecure: bool = False,
+        network: NetworkSettings = DEFAULT_NETWORK,
         held: float | None = None,
     ) -> None:
         self.api_version = api_version_from(api_version)
@@ -113,10 +108,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             json_loads=json_loads or default_loads,
             loop=loop or _ANY_LOOP,
         )
-        self.ssl = ssl
         self._connection_types = [ConnectionType.LONG_POLLING]
-        self._http = HttpOptions(ssl, proxy, allow_insecure, connection_timeout)
-        self._held = held
+        self._network, self._timeout, self._held = network, connection_timeout, held
         self._opening = False
         self._transport: CometdTransport | None = None
         self._incoming_queue: EventQueue | None = None
@@ -254,7 +247,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
 
         :raises ConfigurationError: if it would be reached in plaintext without ``allow_insecure``.
         """
-        return cometd_url(instance_url, self.api_version, allow_insecure=self._http.allow_insecure)
+        return f"{self._network.origin('The instance URL', instance_url)}/cometd/{self.api_version}"
 
     @property
     def _queue(self) -> EventQueue:
@@ -278,7 +271,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         self._transport = transport = CometdTransport(
             url=self.url,
             queue=self._queue,
-            http=self._http,
+            network=self._network,
+            timeout=self._timeout,
             held=self._held,
             extensions=self.extensions,
             auth=self.auth,

@@ -1,11 +1,10 @@
-"""HTTP of the Streaming API: login, URL, encryption, proxy, cookies, errors, and incremental responses."""
+"""HTTP of the Streaming API: login, cookies, errors, and incremental responses."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,8 +18,7 @@ from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
-from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import checked_origin, is_loopback
+from airflow_provider_sfstream.salesforce.network.tls import is_loopback
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonLoads, MessageSplitter, parse_message
 
 Message = dict[str, Any]
@@ -38,38 +36,6 @@ class HttpError(TransportError):  # type: ignore[misc]
 
 class NoAnswerError(TransportError):  # type: ignore[misc]
     """Missing response: the server was not reached, or did not respond in time."""
-
-
-@dataclass(frozen=True)
-class HttpOptions:
-    """Connection options of a request.
-
-    :param ssl: TLS context; ``None`` verifies against the public authorities.
-    :param proxy: URL of the proxy; ``None``: the environment's (``HTTPS_PROXY``, ``NO_PROXY``).
-    :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param timeout: seconds without any response, or without the next part of one, after which a request has failed.
-    """
-
-    ssl: ssl.SSLContext | None = None
-    proxy: str | None = field(default=None, repr=False)
-    allow_insecure: bool = False
-    timeout: float = 10.0
-
-    def request_options(self, url: str) -> dict[str, Any]:
-        """Return the keyword arguments of aiohttp's request methods for a request to ``url``."""
-        options: dict[str, Any] = {
-            "proxy": checked_proxy(self.proxy) if self.proxy else proxy_for(url, {}),
-            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=self.timeout),
-        }
-        return options if self.ssl is None else {**options, "ssl": self.ssl}
-
-
-def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> str:
-    """Return the URL of an instance's CometD endpoint.
-
-    :raises ConfigurationError: if it is not a URL, or is a plaintext URL of another machine.
-    """
-    return f"{checked_origin('The instance URL', instance_url, allow_insecure=allow_insecure)}/cometd/{api_version}"
 
 
 def new_session(url: str) -> aiohttp.ClientSession:

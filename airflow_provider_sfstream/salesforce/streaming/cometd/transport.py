@@ -14,9 +14,9 @@ from aiocometd.utils import get_error_code, is_event_message
 from aiosfstream.exceptions import ServerError, TransportError
 
 from airflow_provider_sfstream.redaction import redacted, remember_secrets
+from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
     HttpError,
-    HttpOptions,
     Message,
     Response,
     SessionAuthenticator,
@@ -49,14 +49,16 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     again. So any fault ends the session permanently: received messages stay in the queue, in order and without a gap,
     followed by the error. The application opens a new session from its durable position.
 
+    :param timeout: seconds without any response, or without the next part of one, after which a request has failed.
     :param held: requested seconds for which the server holds a ``/meta/connect``. It may hold it longer. ``None``: the
         server's default.
     """
 
-    def __init__(self, *, queue: EventQueue, http: HttpOptions, held: float | None = None, **options: Any) -> None:
-        super().__init__(incoming_queue=queue, loop=asyncio.get_running_loop(), ssl=http.ssl, **options)
-        self._queue = queue
-        self._http = http
+    def __init__(
+        self, *, queue: EventQueue, network: NetworkSettings, timeout: float, held: float | None, **options: Any
+    ) -> None:
+        super().__init__(incoming_queue=queue, loop=asyncio.get_running_loop(), **options)
+        self._queue, self._network, self._timeout = queue, network, timeout
         self._advice: Message = {} if held is None else {"advice": {"timeout": max(1, round(held * 1_000))}}
         self._last_reply: Message | None = None
         self._renewing = asyncio.Lock()
@@ -227,7 +229,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 data=body.encode("utf-8") if isinstance(body, str) else body,
                 headers=headers,
                 allow_redirects=False,
-                **self._http.request_options(self._url),
+                ssl=self._network.ssl_context,
+                proxy=self._network.proxy(self._url),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout),
             )
         async with response:
             return await self._read(Response(response, payload[0], self._json_loads))
@@ -235,9 +239,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     def _patience(self, request: Message) -> float:
         """Return the seconds until the response to ``request`` must begin."""
         if not is_held(request):
-            return self._http.timeout
+            return self._timeout
         advised = self._advised("timeout")
-        return self._http.timeout + (HELD_SECONDS if advised is None else advised / 1000)
+        return self._timeout + (HELD_SECONDS if advised is None else advised / 1000)
 
     def _advised(self, name: str) -> float | None:
         """Return a number of milliseconds that the server advised, ``None`` without advice."""
@@ -251,7 +255,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         must not: the application waits for the reply and consumes no events.
         """
         held = is_held(response.request)
-        arriving = response.messages(self._patience(response.request), self._http.timeout)
+        arriving = response.messages(self._patience(response.request), self._timeout)
         async with contextlib.aclosing(arriving):
             async for messages in arriving:
                 await self._process_incoming_payload(messages, response.headers)
