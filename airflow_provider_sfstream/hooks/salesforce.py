@@ -59,9 +59,9 @@ class SalesforceSettings:
     @property
     def retirements(self) -> list[str]:
         """Date and remedy of each feature in use that Salesforce retires."""
-        from airflow_provider_sfstream.salesforce.auth.credentials import LOGIN_RETIREMENT, UsernamePassword
+        from airflow_provider_sfstream.salesforce.auth.credentials import LOGIN_RETIREMENT
 
-        login = LOGIN_RETIREMENT if isinstance(self.credentials, UsernamePassword) else None
+        login = LOGIN_RETIREMENT if self.credentials.flow == "password" else None
         return [text for text in (login, api_version_retirement(self.version)) if text]
 
     @classmethod
@@ -140,9 +140,7 @@ class SalesforceLoginHook(BaseHook):
         settings = self.settings()
         try:
             return client_class(
-                self.token_provider(),
-                api_version=settings.version or DEFAULT_API_VERSION,
-                network=settings.network,
+                self.token_provider(), api_version=settings.version or DEFAULT_API_VERSION, network=settings.network
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None

@@ -25,7 +25,7 @@ from airflow_provider_sfstream.landing.pruned import PRUNED_DOCUMENT
 from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, credentials_from
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.errors.rest import job_error, query_error
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
@@ -160,7 +160,7 @@ def errors(given: tuple[Any, ...]) -> str:
 
 def login(given: tuple[int, bytes]) -> str:
     status, body = given
-    steps = Login(ClientCredentials("https://acme.example", "key", SECRET), 0)
+    steps = Login(Credentials("client_credentials", "https://acme.example", "key", consumer_secret=SECRET), 0)
     steps.answer(httpx.Response(status, content=body, request=steps.request))
     if steps.request is not None:
         assert steps.request.url.scheme == "https"

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.landing.replaced_files import PositionFiles
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
@@ -62,7 +62,9 @@ class Publisher:
         self.number += count
         self._windows += 1
         run = RunIdentity("orders", "drain", f"run-{self._windows}", datetime.now(UTC))
-        provider = OAuthTokenProvider(ClientCredentials(org.instance_url, org.client_id, org.client_secret))
+        provider = OAuthTokenProvider(
+            Credentials("client_credentials", org.instance_url, org.client_id, consumer_secret=org.client_secret)
+        )
         with PubSubClient(provider, endpoint=f"http://{org.grpc_target}") as client:
             drain_window(self._landed, WindowRequest(run, DrainLimits(max_events=count)), source=client)
 

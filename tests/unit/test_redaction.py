@@ -28,7 +28,7 @@ from airflow_provider_sfstream.redaction import (
     without_user_info,
 )
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
 from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK
 from airflow_provider_sfstream.salesforce.network.tls import checked_origin
@@ -77,7 +77,9 @@ def test_a_secret_is_found_in_every_form(form: str, secret: str) -> None:
 def test_a_login_remembers_its_secrets_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A triggerer that runs for months uses more tokens than the redaction remembers."""
     monkeypatch.setattr(redaction, "_MOST_SECRETS", 3)
-    credentials = ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-of-the-app")
+    credentials = Credentials(
+        "client_credentials", "https://acme.my.salesforce.com", "key", consumer_secret="s3cret-of-the-app"
+    )
     remember_secrets("a-token", "another-token", "one-more-token")
     assert "s3cret" in redacted("s3cret-of-the-app"), "the secret that was unused for longest is dropped"
     Login(credentials, 0)
@@ -134,7 +136,9 @@ ENDS = (
 
 
 def _settings(url: str) -> SalesforceSettings:
-    return SalesforceSettings(ClientCredentials("https://acme", "key", "app"), None, url, DEFAULT_NETWORK)
+    return SalesforceSettings(
+        Credentials("client_credentials", "https://acme", "key", consumer_secret="app"), None, url, DEFAULT_NETWORK
+    )
 
 
 READERS: dict[str, Callable[[str], object]] = {

@@ -23,34 +23,32 @@ SANDBOX_LOGIN_URL = "https://test.salesforce.com"
 Fields = Mapping[str, str | None]
 
 
-class _Secretive:
-    """Base of credentials. Once an instance exists, no error shows its secrets."""
+@dataclass(frozen=True)
+class Credentials:
+    """Login flow of a connection, with the fields that the flow uses. Once an instance exists, no error shows its
+    secrets.
+
+    :param flow: a key of :data:`_FLOWS`.
+    :param login_url: scheme and host to log in at; of the flow ``access_token``, those of the org.
+    :param password: with the security token at its end.
+    """
+
+    flow: str
+    login_url: str
+    consumer_key: str = ""
+    username: str = ""
+    consumer_secret: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+    refresh_token: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    access_token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         self.remember()
 
     def remember(self) -> None:
         """Register the secrets for redaction, as the most recently used ones."""
-        remember_secrets(*(getattr(self, name, None) for name in _SECRETS))
-
-
-@dataclass(frozen=True)
-class ClientCredentials(_Secretive):
-    """OAuth client credentials: the external client app logs in as its own Run-As user."""
-
-    login_url: str
-    consumer_key: str
-    consumer_secret: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class JwtBearer(_Secretive):
-    """OAuth JWT bearer: a signed assertion for a user who has pre-authorized the external client app."""
-
-    login_url: str
-    consumer_key: str
-    username: str
-    private_key: str = field(repr=False)
+        remember_secrets(*(getattr(self, name) for name in _SECRETS))
 
     @property
     def audience(self) -> str:
@@ -62,44 +60,11 @@ class JwtBearer(_Secretive):
         return SANDBOX_LOGIN_URL if sandbox else DEFAULT_LOGIN_URL
 
 
-@dataclass(frozen=True)
-class RefreshToken(_Secretive):
-    """OAuth refresh token, from an earlier interactive login of a user."""
-
-    login_url: str
-    consumer_key: str
-    refresh_token: str = field(repr=False)
-    consumer_secret: str | None = field(repr=False, default=None)
-
-
-@dataclass(frozen=True)
-class UsernamePassword(_Secretive):
-    """OAuth username-password, which Salesforce blocks in new orgs and is retiring. The security token ends the
-    password."""
-
-    login_url: str
-    consumer_key: str
-    username: str
-    consumer_secret: str = field(repr=False)
-    password: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class GivenAccessToken(_Secretive):
-    """An access token from another source. It cannot be renewed."""
-
-    instance_url: str
-    access_token: str = field(repr=False)
-
-
 LOGIN_RETIREMENT = (
     "The connection logs in with a username and password. Salesforce retires this login in 2027, by one source with "
     "Winter '27, by another on February 20. Move the connection to client credentials (consumer_key, consumer_secret, "
     "domain) or to a JWT."
 )
-
-Credentials = ClientCredentials | JwtBearer | RefreshToken | UsernamePassword | GivenAccessToken
-
 
 _SECRETS = ("consumer_secret", "private_key", "refresh_token", "password", "access_token")
 
@@ -118,7 +83,7 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
         raise ConfigurationError(
             f"auth_flow {quoted_setting(flow)} is invalid. Use one of {', '.join(_FLOWS)}, or leave it empty."
         )
-    required, _ = _FLOWS[flow]
+    required, optional, _ = _FLOWS[flow]
     missing = [name for name in required if not fields.get(name)]
     if flow == "jwt_bearer" and not (fields.get("private_key") or fields.get("private_key_file_path")):
         missing.append("private_key (or private_key_file_path)")
@@ -129,49 +94,50 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
         )
     if flow == "access_token":
         instance_url = checked_origin("instance_url", fields.get("instance_url") or "", allow_insecure=allow_insecure)
-        return GivenAccessToken(instance_url, fields.get("access_token") or "")
+        return Credentials(flow, instance_url, access_token=fields.get("access_token") or "")
     login_url = checked_origin("login_url", login_url_from(fields), allow_insecure=allow_insecure)
-    return _credentials(flow, fields, login_url)
+    if flow == "client_credentials" and login_url in (DEFAULT_LOGIN_URL, SANDBOX_LOGIN_URL):
+        raise ConfigurationError(
+            "The login flow 'client_credentials' works on the org's My Domain host only, not on "
+            f"{login_url}. Set domain (for example 'mycompany.my') or login_url. Nothing was contacted."
+        )
+    used = {name: fields.get(name) or "" for name in (*required, *optional)}
+    return Credentials(
+        flow,
+        login_url,
+        used["consumer_key"],
+        username=used.get("login", ""),
+        consumer_secret=used.get("consumer_secret", ""),
+        private_key=_private_key(fields) if flow == "jwt_bearer" else "",
+        refresh_token=used.get("refresh_token", ""),
+        password=used.get("password", "") + used.get("security_token", ""),
+    )
 
 
-_FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
-    "access_token": (("access_token", "instance_url"), "access_token"),
-    "refresh_token": (("refresh_token", "consumer_key"), "refresh_token"),
-    "jwt_bearer": (("consumer_key", "login"), "private_key"),
-    "password": (("login", "password", "consumer_key", "consumer_secret"), "password"),
-    "client_credentials": (("consumer_key", "consumer_secret"), ""),
+_FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
+    # a token from another source, which cannot be renewed
+    "access_token": (("access_token", "instance_url"), (), "access_token"),
+    # from an earlier interactive login of a user
+    "refresh_token": (("refresh_token", "consumer_key"), ("consumer_secret",), "refresh_token"),
+    # a signed assertion for a user who has pre-authorized the external client app
+    "jwt_bearer": (("consumer_key", "login"), (), "private_key"),
+    # Salesforce blocks it in new orgs, and is retiring it
+    "password": (("login", "password", "consumer_key", "consumer_secret"), ("security_token",), "password"),
+    # the external client app logs in as its own Run-As user
+    "client_credentials": (("consumer_key", "consumer_secret"), (), ""),
 }
-"""Required fields of each flow, and the field whose presence selects the flow."""
+"""OAuth flows: required and optional fields, and the field whose presence selects the flow."""
 
 
 def _inferred_flow(fields: Fields) -> str:
     present = {**fields, "private_key": fields.get("private_key") or fields.get("private_key_file_path")}
-    flows = [flow for flow, (_, selector) in _FLOWS.items() if selector and present.get(selector)]
+    flows = [flow for flow, (_, _, selector) in _FLOWS.items() if selector and present.get(selector)]
     if len(flows) > 1:
         raise ConfigurationError(
             f"The Salesforce connection has fields of several login flows ({', '.join(flows)}). Select one with "
             "auth_flow, or remove the fields of the other flows. Nothing was contacted."
         )
     return flows[0] if flows else "client_credentials"
-
-
-def _credentials(flow: str, fields: Fields, login_url: str) -> Credentials:
-    def text(name: str) -> str:
-        return fields.get(name) or ""
-
-    if flow == "refresh_token":
-        return RefreshToken(login_url, text("consumer_key"), text("refresh_token"), fields.get("consumer_secret"))
-    if flow == "jwt_bearer":
-        return JwtBearer(login_url, text("consumer_key"), text("login"), _private_key(fields))
-    if flow == "password":
-        password = text("password") + text("security_token")
-        return UsernamePassword(login_url, text("consumer_key"), text("login"), text("consumer_secret"), password)
-    if login_url in (DEFAULT_LOGIN_URL, SANDBOX_LOGIN_URL):
-        raise ConfigurationError(
-            "The login flow 'client_credentials' works on the org's My Domain host only, not on "
-            f"{login_url}. Set domain (for example 'mycompany.my') or login_url. Nothing was contacted."
-        )
-    return ClientCredentials(login_url, text("consumer_key"), text("consumer_secret"))
 
 
 def login_url_from(fields: Fields) -> str:

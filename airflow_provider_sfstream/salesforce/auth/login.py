@@ -17,14 +17,7 @@ from airflow_provider_sfstream.exceptions import (
     RefreshTokenSpentError,
 )
 from airflow_provider_sfstream.redaction import redacted, remember_secrets
-from airflow_provider_sfstream.salesforce.auth.credentials import (
-    ClientCredentials,
-    Credentials,
-    GivenAccessToken,
-    JwtBearer,
-    RefreshToken,
-    UsernamePassword,
-)
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 
@@ -84,14 +77,12 @@ async def log_in(
     :raises AuthenticationError: naming host, cause and remedy, never a credential.
     """
     credentials.remember()  # the process may have used many other secrets since their creation
-    if isinstance(credentials, GivenAccessToken):
-        value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
+    if credentials.flow == "access_token":
+        value, instance_url, identity = credentials.access_token, credentials.login_url, ""
     else:
         response = await send(httpx.Request("POST", token_url(credentials), data=_form(credentials, now)))
         document = _token_document(response)
-        if isinstance(credentials, RefreshToken) and (
-            document.get("refresh_token") not in (None, "", credentials.refresh_token)
-        ):
+        if credentials.refresh_token and document.get("refresh_token") not in (None, "", credentials.refresh_token):
             raise RefreshTokenSpentError(
                 "The login has spent the refresh token of the connection: the app rotates refresh tokens, and a task "
                 "cannot store the next one in the connection. Events and positions are unchanged. Use client "
@@ -118,19 +109,18 @@ async def log_in(
         AccessToken(value, instance_url, "")  # raises for a token that is invalid in a header
         url = f"{instance_url}/services/oauth2/userinfo"
         response = await send(httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"}))
-        org_id, user_id = _user(response, from_connection=isinstance(credentials, GivenAccessToken))
+        org_id, user_id = _user(response, from_connection=credentials.flow == "access_token")
     return AccessToken(value, instance_url, org_id, user_id)
 
 
 def token_url(credentials: Credentials) -> str:
     """Return the OAuth token endpoint, or the org for a token from the connection."""
-    if isinstance(credentials, GivenAccessToken):
-        return credentials.instance_url
-    return f"{credentials.login_url}/services/oauth2/token"
+    is_org = credentials.flow == "access_token"
+    return credentials.login_url if is_org else f"{credentials.login_url}/services/oauth2/token"
 
 
-def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePassword, now: float) -> dict[str, str]:
-    if isinstance(credentials, JwtBearer):
+def _form(credentials: Credentials, now: float) -> dict[str, str]:
+    if credentials.flow == "jwt_bearer":
         import jwt
 
         claims = {
@@ -142,14 +132,15 @@ def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePa
         assertion = jwt.encode(claims, credentials.private_key, algorithm="RS256")
         remember_secrets(assertion)
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
-    form = {"client_id": credentials.consumer_key}
-    if credentials.consumer_secret:
-        form["client_secret"] = credentials.consumer_secret
-    if isinstance(credentials, ClientCredentials):
-        return {"grant_type": "client_credentials", **form}
-    if isinstance(credentials, RefreshToken):
-        return {"grant_type": "refresh_token", **form, "refresh_token": credentials.refresh_token}
-    return {"grant_type": "password", **form, "username": credentials.username, "password": credentials.password}
+    form = {
+        "grant_type": credentials.flow,
+        "client_id": credentials.consumer_key,
+        "client_secret": credentials.consumer_secret,
+        "refresh_token": credentials.refresh_token,
+        "username": credentials.username,
+        "password": credentials.password,
+    }
+    return {name: value for name, value in form.items() if value}
 
 
 def _identity(url: str, address: str) -> tuple[str, str | None]:

@@ -14,7 +14,7 @@ import httpx
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError, RefreshTokenSpentError
 from airflow_provider_sfstream.redaction import quoted_setting
-from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, GivenAccessToken
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.auth.login import log_in, token_url
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, UnusableAnswerError, aread
@@ -97,7 +97,7 @@ class OAuthTokenProvider:
         with self._lock:
             if self._token is not None and self._token.value == token.value:
                 self._token = self._login = None
-                if isinstance(self._credentials, GivenAccessToken):
+                if self._credentials.flow == "access_token":
                     self._unusable = AuthenticationError(
                         "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new "
                         "one in access_token, or use a login flow that can renew its token."
@@ -171,8 +171,7 @@ class OAuthTokenProvider:
         except Exception as fault:
             # Without its text, which may quote a secret.
             log.warning(
-                "Salesforce refused a login, and the connection could not be read again (%s).",
-                type(fault).__name__,
+                "Salesforce refused a login, and the connection could not be read again (%s).", type(fault).__name__
             )
             return False
         if current == self._credentials:

@@ -27,7 +27,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth import token_provider as auth
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
@@ -68,7 +68,9 @@ def secure_host(tls: TlsFiles) -> Iterator[Host]:
 
 
 def login(host: Host, **options: Any) -> OAuthTokenProvider:
-    return OAuthTokenProvider(ClientCredentials(host.url, "key", "s3cret/of=the app"), **options)
+    return OAuthTokenProvider(
+        Credentials("client_credentials", host.url, "key", consumer_secret="s3cret/of=the app"), **options
+    )
 
 
 def peak_of(action: Callable[[], object]) -> int:
@@ -135,7 +137,9 @@ def test_login_times_out_when_the_response_arrives_byte_by_byte(part: bytes, mon
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(AuthenticationError, match="did not answer within 1 seconds") as raised:
-            OAuthTokenProvider(ClientCredentials(url, "key", "s3cret/of=the app")).token()
+            OAuthTokenProvider(
+                Credentials("client_credentials", url, "key", consumer_secret="s3cret/of=the app")
+            ).token()
         assert raised.value.retriable
         ended.set()
         thread.join(5)  # without a connection, the thread would still wait

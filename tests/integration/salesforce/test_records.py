@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
 )
 from airflow_provider_sfstream.salesforce import soql
-from airflow_provider_sfstream.salesforce.auth.credentials import GivenAccessToken, credentials_from
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, credentials_from
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
@@ -201,7 +201,7 @@ def test_session_that_expires_between_two_pages_is_renewed(org: LocalOrg, client
 def test_expired_token_that_cannot_be_renewed_raises(org: LocalOrg, accounts: Accounts) -> None:
     token = org.token()
     given = OAuthTokenProvider(
-        GivenAccessToken(access_token=token, instance_url=org.https_instance_url),
+        Credentials("access_token", access_token=token, login_url=org.https_instance_url),
         network=NetworkSettings(org.ca_file),
     )
     with connect(org, provider=given) as client:

@@ -18,7 +18,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import Stream, window_id_for
@@ -53,7 +53,9 @@ def org(shared_org) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def client(org) -> Iterator[PubSubClient]:
-    provider = OAuthTokenProvider(ClientCredentials(org.instance_url, org.client_id, org.client_secret))
+    provider = OAuthTokenProvider(
+        Credentials("client_credentials", org.instance_url, org.client_id, consumer_secret=org.client_secret)
+    )
     with PubSubClient(provider, endpoint=f"http://{org.grpc_target}") as client:
         yield client
 
@@ -155,7 +157,9 @@ def test_an_expired_replay_id_applies_on_invalid_replay(tmp_path):
         record = org.record(TOPIC)
         position = record[99]["replay_id"]
         org.fault("expire_before", topic=TOPIC, replay_id=record[200]["replay_id"].hex())
-        provider = OAuthTokenProvider(ClientCredentials(org.instance_url, org.client_id, org.client_secret))
+        provider = OAuthTokenProvider(
+            Credentials("client_credentials", org.instance_url, org.client_id, consumer_secret=org.client_secret)
+        )
         with PubSubClient(provider, endpoint=f"http://{org.grpc_target}") as client:
             with pytest.raises(ReplayIdLostError, match=f'{position.hex()}.*on_invalid_replay="earliest"'):
                 drain_into(tmp_path / "fail", client, org, position)

@@ -12,7 +12,7 @@ from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 
@@ -52,7 +52,7 @@ def test_settings_are_read_from_all_fields_of_the_connection(ca_pem: str) -> Non
         }
     )
     assert got == SalesforceSettings(
-        ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-app"),
+        Credentials("client_credentials", "https://acme.my.salesforce.com", "key", consumer_secret="s3cret-app"),
         "00D000000000001AAA",
         "api.deu.pubsub.salesforce.com:443",
         NetworkSettings(ca_pem, {"https": "http://proxy:1"}, True),
@@ -63,7 +63,7 @@ def test_settings_are_read_from_all_fields_of_the_connection(ca_pem: str) -> Non
 
 def test_login_and_password_are_read_from_the_connection() -> None:
     got = settings({**APP, "security_token": "-token"}, login="u@x", password="s3cret")
-    assert isinstance(got.credentials, UsernamePassword)
+    assert got.credentials.flow == "password"
     assert (got.credentials.username, got.credentials.password) == ("u@x", "s3cret-token")
 
 

@@ -12,18 +12,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, IdentityError, LoginUnavailableError
 from airflow_provider_sfstream.salesforce.auth.credentials import (
-    ClientCredentials,
     Credentials,
-    GivenAccessToken,
-    JwtBearer,
-    RefreshToken,
-    UsernamePassword,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from tests.support.stepwise_login import Login
 
 URL = "https://acme.my.salesforce.com"
-APP = ClientCredentials(URL, "key", "s3cret-app")
+APP = Credentials("client_credentials", URL, "key", consumer_secret="s3cret-app")
 ORG, USER = "00D000000000001AAA", "005000000000001AAA"
 GRANTED = {"access_token": "s3cret-tok", "instance_url": f"{URL}/", "id": f"{URL}/id/{ORG}/{USER}"}
 
@@ -56,12 +51,15 @@ def test_request_of_a_client_credentials_login() -> None:
 
 def test_request_of_a_refresh_token_login_with_and_without_a_secret() -> None:
     expected = {"grant_type": "refresh_token", "client_id": "key", "refresh_token": "r"}
-    assert form(Login(RefreshToken(URL, "key", "r"), 0)) == expected
-    assert form(Login(RefreshToken(URL, "key", "r", "s"), 0)) == {**expected, "client_secret": "s"}
+    assert form(Login(Credentials("refresh_token", URL, "key", refresh_token="r"), 0)) == expected
+    assert form(Login(Credentials("refresh_token", URL, "key", refresh_token="r", consumer_secret="s"), 0)) == {
+        **expected,
+        "client_secret": "s",
+    }
 
 
 def test_request_of_a_username_password_login() -> None:
-    sent = form(Login(UsernamePassword(URL, "key", "u@x", "s", "pw+&="), 0))
+    sent = form(Login(Credentials("password", URL, "key", "u@x", consumer_secret="s", password="pw+&="), 0))
     assert sent == {
         "grant_type": "password",
         "client_id": "key",
@@ -72,7 +70,7 @@ def test_request_of_a_username_password_login() -> None:
 
 
 def test_jwt_bearer_is_signed_and_short_lived(rsa_key: rsa.RSAPrivateKey, private_key: str) -> None:
-    sent = form(Login(JwtBearer(URL, "key", "u@x", private_key), 1_000_000.7))
+    sent = form(Login(Credentials("jwt_bearer", URL, "key", "u@x", private_key=private_key), 1_000_000.7))
     assert sent["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
     assert set(sent) == {"grant_type", "assertion"}
     claims = jwt.decode(
@@ -86,7 +84,7 @@ def test_jwt_bearer_is_signed_and_short_lived(rsa_key: rsa.RSAPrivateKey, privat
 
 
 def test_login_with_an_access_token_requests_the_user_info() -> None:
-    login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
+    login = Login(Credentials("access_token", URL, access_token="s3cret-tok"), 0)
     assert login.request is not None
     assert str(login.request.url) == f"{URL}/services/oauth2/userinfo"
     assert login.request.headers["authorization"] == "Bearer s3cret-tok"
@@ -123,7 +121,10 @@ def test_malformed_identity_url_is_an_identity_error(identity: str) -> None:
 def test_invalid_organization_id_is_an_identity_error(org_id: str) -> None:
     for login, document in (
         (Login(APP, 0), {**GRANTED, "id": f"{URL}/id/{org_id}/{USER}"}),
-        (Login(GivenAccessToken(URL, "s3cret-tok"), 0), {"organization_id": org_id, "user_id": USER}),
+        (
+            Login(Credentials("access_token", URL, access_token="s3cret-tok"), 0),
+            {"organization_id": org_id, "user_id": USER},
+        ),
     ):
         if org_id.strip() == org_id or "id" not in document:  # a URL has no line breaks
             with pytest.raises(IdentityError, match="organization ID"):
@@ -132,7 +133,7 @@ def test_invalid_organization_id_is_an_identity_error(org_id: str) -> None:
 
 @pytest.mark.parametrize("user_id", [None, 5, {"a": 1}, "", "nobody\n", "x" * 100_000])
 def test_invalid_user_id_is_ignored(user_id: Any) -> None:
-    login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
+    login = Login(Credentials("access_token", URL, access_token="s3cret-tok"), 0)
     answer(login, json={"organization_id": ORG, "user_id": user_id})
     assert login.token == AccessToken("s3cret-tok", URL, ORG)
 
@@ -142,7 +143,7 @@ def test_invalid_user_id_is_ignored(user_id: Any) -> None:
     [(403, {"text": "Bad_OAuth_Token"}), (200, {"json": {}}), (200, {"json": []}), (404, {"text": ""})],
 )
 def test_unknown_organization_is_an_identity_error(status: int, kwargs: dict[str, Any]) -> None:
-    login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
+    login = Login(Credentials("access_token", URL, access_token="s3cret-tok"), 0)
     with pytest.raises(IdentityError, match=r"userinfo returned no organization ID .*expired, revoked") as caught:
         answer(login, status, **kwargs)
     assert "s3cret" not in str(caught.value)
@@ -198,5 +199,5 @@ def test_response_without_an_access_token_is_refused(granted: dict[str, Any]) ->
 
 def test_access_token_that_is_no_valid_header_is_refused_before_the_request() -> None:
     with pytest.raises(AuthenticationError) as caught:
-        Login(GivenAccessToken(URL, "s3cret\r\nX: y"), 0)
+        Login(Credentials("access_token", URL, access_token="s3cret\r\nX: y"), 0)
     assert "s3cret" not in str(caught.value)
