@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from aiosfstream import ReplayOption
+from aiosfstream import ConstantReplayId, ReplayOption
 
 from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError, SessionExpiredError
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
@@ -26,7 +26,6 @@ from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
-from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
 from airflow_provider_sfstream.salesforce.streaming.subscription import (
     CLOSED,
     MOST_EVENTS_OF_A_BATCH,
@@ -170,7 +169,7 @@ class AsyncStreamingClient(AsyncOrgClient):
         self, topic: str, replay_id: int, *, subscribe: bool = True, held: float | None = None
     ) -> AsyncIterator[StreamingSubscription]:
         self._check_open()
-        cometd = self.cometd_client(replay=ReplayFrom(replay_id), held=held)
+        cometd = self.cometd_client(replay=ConstantReplayId(replay_id), held=held)
         subscription = StreamingSubscription(cometd, self._session, topic)
         self._subscriptions.add(subscription)
         try:

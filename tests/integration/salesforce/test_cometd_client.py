@@ -14,7 +14,7 @@ from typing import Any
 
 import aiocometd
 import pytest
-from aiosfstream import DefaultMappingStorage, ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
+from aiosfstream import ConstantReplayId, DefaultMappingStorage, ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, ServerError, TransportError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
@@ -23,7 +23,6 @@ from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_integer
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpError, SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import UnreadableMessageError
-from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
 from tests.support.cometd_clients import OrgTokens
 from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, reply, rewrite, trickle
 from tests.support.localorg import LocalOrg
@@ -217,7 +216,7 @@ async def test_second_filter_on_a_subscribed_channel_is_refused(scene: Scene) ->
 
 async def test_a_subscription_starts_after_a_replay_id(scene: Scene) -> None:
     replay_ids = scene.publish(1, 2, 3)
-    async with scene.client(replay=ReplayFrom(replay_ids[0])) as client:
+    async with scene.client(replay=ConstantReplayId(replay_ids[0])) as client:
         assert amounts(await received(client, 2)) == [2, 3]
 
 

@@ -6,20 +6,29 @@ from typing import Any
 
 import pytest
 from aiocometd.exceptions import ServerError
-from aiosfstream import ConstantReplayId, DefaultMappingStorage, ReplayMarker, ReplayMarkerStorage, ReplayOption
+from aiosfstream import (
+    ConstantReplayId,
+    DefaultMappingStorage,
+    MappingStorage,
+    ReplayMarker,
+    ReplayMarkerStorage,
+    ReplayOption,
+)
 from aiosfstream.exceptions import ReplayError
 
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import (
-    AdaptedStorage,
-    MappingMarkers,
-    ReplayFrom,
+    ArrivalOrderStorage,
     is_replay_id_refused,
 )
 
 CHANNEL = "/topic/Invoices"
 FILTERED = f"{CHANNEL}?Status__c='Open'"
+
+
+def from_replay_id(replay_id: int) -> ArrivalOrderStorage:
+    return ArrivalOrderStorage(ConstantReplayId(replay_id))
 
 
 async def subscribe(storage: ReplayMarkerStorage, subscription: str = CHANNEL) -> dict[str, Any]:
@@ -37,14 +46,14 @@ def event(replay_id: int, date: str | None = "2026-11-21T10:00:00.000Z", channel
 
 @pytest.mark.parametrize("replay_id", [0, 1, -1, -2, 2**40])
 async def test_replay_id_is_sent_unchanged(replay_id: int) -> None:
-    request = await subscribe(ReplayFrom(replay_id), FILTERED)
+    request = await subscribe(from_replay_id(replay_id), FILTERED)
 
     assert request["ext"] == {"replay": {CHANNEL: replay_id}}
     assert request["subscription"] == FILTERED
 
 
 async def test_constant_replay_id_stores_no_marker() -> None:
-    storage = ReplayFrom(5)
+    storage = from_replay_id(5)
 
     async with storage(event(7)):
         pass
@@ -56,13 +65,13 @@ async def test_constant_replay_id_stores_no_marker() -> None:
 async def test_other_messages_are_sent_unchanged() -> None:
     request = {"channel": "/meta/connect"}
 
-    await ReplayFrom(5).outgoing([request], {})
+    await from_replay_id(5).outgoing([request], {})
 
     assert request == {"channel": "/meta/connect"}
 
 
 async def test_a_request_that_is_sent_again_is_not_changed() -> None:
-    storage = ReplayFrom(5)
+    storage = from_replay_id(5)
     storage.fall_back(CHANNEL, -2)
     request = await subscribe(storage)
 
@@ -72,7 +81,7 @@ async def test_a_request_that_is_sent_again_is_not_changed() -> None:
 
 
 async def test_fallback_applies_once_to_one_subscription() -> None:
-    storage = ReplayFrom(5)
+    storage = from_replay_id(5)
     storage.fall_back(CHANNEL, -1)
 
     assert (await subscribe(storage, "/topic/Other"))["ext"] == {"replay": {"/topic/Other": 5}}
@@ -83,14 +92,16 @@ async def test_fallback_applies_once_to_one_subscription() -> None:
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        (ReplayOption.NEW_EVENTS, ReplayFrom),
-        ({}, MappingMarkers),
-        (ConstantReplayId(-1), AdaptedStorage),
-        (ReplayFrom(3), ReplayFrom),
+        (ReplayOption.NEW_EVENTS, ConstantReplayId),
+        ({}, MappingStorage),
+        (ConstantReplayId(-1), ConstantReplayId),
+        (from_replay_id(3), ConstantReplayId),
     ],
 )
 def test_replay_storage_for_each_argument(given: Any, kind: type) -> None:
-    assert type(CometdClient.create_replay_storage(given)) is kind
+    storage = CometdClient.create_replay_storage(given)
+    assert isinstance(storage, ArrivalOrderStorage)
+    assert type(storage.storage) is kind
 
 
 @pytest.mark.parametrize("given", [None, 5, "/topic/X"])
@@ -101,7 +112,7 @@ def test_invalid_replay_argument_has_no_storage(given: Any) -> None:
 @pytest.mark.parametrize("adapted", [False, True])
 async def test_the_last_message_handled_is_the_marker(adapted: bool) -> None:
     markers: dict[str, ReplayMarker] = {}
-    storage = AdaptedStorage(DefaultMappingStorage(markers, -2)) if adapted else MappingMarkers(markers)
+    storage = ArrivalOrderStorage(DefaultMappingStorage(markers, -2) if adapted else MappingStorage(markers))
 
     for replay_id, date in [(9, "2026-11-21T10:00:00.5Z"), (3, "2026-11-21T09:00:00.5Z"), (4, None), (0, "1795")]:
         async with storage(event(replay_id, date)):
@@ -111,7 +122,7 @@ async def test_the_last_message_handled_is_the_marker(adapted: bool) -> None:
 
 async def test_earlier_message_does_not_move_the_marker_back() -> None:
     markers: dict[str, ReplayMarker] = {}
-    storage = MappingMarkers(markers)
+    storage = ArrivalOrderStorage(MappingStorage(markers))
     first, second, other = event(1), event(2), event(3, channel="/topic/Other")
     await storage.incoming([first, other, {"channel": "/meta/connect"}])
     await storage.incoming([second])
@@ -125,7 +136,7 @@ async def test_earlier_message_does_not_move_the_marker_back() -> None:
 @pytest.mark.parametrize("channel", [CHANNEL, FILTERED])
 async def test_marker_is_stored_under_the_name_of_its_subscription(channel: str) -> None:
     markers: dict[str, ReplayMarker] = {}
-    storage = MappingMarkers(markers)
+    storage = ArrivalOrderStorage(MappingStorage(markers))
     assert "ext" not in await subscribe(storage, FILTERED)
 
     await storage.extract_replay_id(event(6, channel=channel))
@@ -142,7 +153,7 @@ async def test_message_without_a_replay_id_raises_and_stores_no_marker(message: 
     markers: dict[str, ReplayMarker] = {}
 
     with pytest.raises(ReplayError, match="/x has no replayId"):
-        await MappingMarkers(markers).extract_replay_id(message)
+        await ArrivalOrderStorage(MappingStorage(markers)).extract_replay_id(message)
 
     assert markers == {}
 
@@ -158,7 +169,7 @@ async def test_custom_storage_receives_all_messages() -> None:
         async def incoming(self, payload: list[Any], headers: Any = None) -> None:
             self.arrived.append(payload)
 
-    storage = AdaptedStorage(Own(-2))
+    storage = ArrivalOrderStorage(Own(-2))
     await storage.incoming([event(1)])
 
     async with storage(event(1)):

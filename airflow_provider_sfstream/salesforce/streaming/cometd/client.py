@@ -10,7 +10,13 @@ from typing import Any, cast
 import aiosfstream
 from aiocometd.constants import ConnectionType
 from aiocometd.exceptions import ServerError
-from aiosfstream import ReplayMarkerStorage, ReplayMarkerStoragePolicy, ReplayOption
+from aiosfstream import (
+    ConstantReplayId,
+    MappingStorage,
+    ReplayMarkerStorage,
+    ReplayMarkerStoragePolicy,
+    ReplayOption,
+)
 from aiosfstream.auth import AuthenticatorBase
 from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors_context
 
@@ -25,10 +31,7 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
 )
 from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import (
-    AdaptedStorage,
     ArrivalOrderStorage,
-    MappingMarkers,
-    ReplayFrom,
     is_replay_id_refused,
 )
 from airflow_provider_sfstream.salesforce.streaming.cometd.transport import CometdTransport
@@ -235,12 +238,10 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         if isinstance(replay_param, ArrivalOrderStorage):
             return replay_param
         if isinstance(replay_param, ReplayMarkerStorage):
-            return AdaptedStorage(replay_param)
+            return ArrivalOrderStorage(replay_param)
         if isinstance(replay_param, MutableMapping):
-            return MappingMarkers(replay_param)
-        if isinstance(replay_param, ReplayOption):
-            return ReplayFrom(replay_param)
-        return None
+            return ArrivalOrderStorage(MappingStorage(replay_param))
+        return ArrivalOrderStorage(ConstantReplayId(replay_param)) if isinstance(replay_param, ReplayOption) else None
 
     def get_cometd_url(self, instance_url: str) -> str:
         """Return the URL of the instance's CometD endpoint.

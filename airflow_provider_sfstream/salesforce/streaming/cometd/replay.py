@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
 from typing import Any
 
 from aiocometd.exceptions import ServerError
@@ -25,7 +24,7 @@ def is_replay_id_refused(error: ServerError) -> bool:
 
 
 class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
-    """Base of replay marker storages whose marker is that of the event message handled last.
+    """Adapter of a replay marker storage, whose marker is then that of the event message handled last.
 
     aiosfstream compares creation dates, as text, to decide whether a marker is newer: with the dates that Salesforce
     sends, a marker then stalls, or moves back. Replay IDs cannot be compared either. The order of arrival, which is the
@@ -33,15 +32,22 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
 
     The wire's replay map has the channel without a filter as its key, as required by Salesforce; the storage has the
     subscribed name, in both directions. 0 is a replay ID and is sent.
+
+    :param storage: a storage that overrides ``extract_replay_id`` keeps its own rule.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, storage: ReplayMarkerStorage) -> None:
         super().__init__()
+        self.storage = storage
+        self._own_rule = type(storage).extract_replay_id is not ReplayMarkerStorage.extract_replay_id
         self._subscribed: dict[str, str] = {}
         self._fallbacks: dict[str, int] = {}
         self._arrivals = 0
         self._marked: dict[str, int] = {}
         self._marking = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.storage!r})"
 
     def fall_back(self, subscription: str, replay_id: int) -> None:
         """Send ``replay_id`` with the next attempt to subscribe to ``subscription``, in place of the stored one."""
@@ -53,6 +59,17 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
             if isinstance(message, EventMessage):
                 self._arrivals += 1
                 message.arrival = self._arrivals
+        await self.storage.incoming(payload, headers)
+
+    async def get_replay_id(self, subscription: str) -> int | None:
+        replay_id: int | None = await self.storage.get_replay_id(subscription)
+        return replay_id
+
+    async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
+        return await self.storage.get_replay_marker(subscription)
+
+    async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
+        await self.storage.set_replay_marker(subscription, replay_marker)
 
     async def insert_replay_id(self, message: dict[str, Any]) -> None:
         """Insert the replay ID to start after into a ``/meta/subscribe`` message."""
@@ -72,6 +89,9 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
 
         :raises ReplayError: if the message has no replay ID.
         """
+        if self._own_rule:
+            await self.storage.extract_replay_id(message)
+            return
         replay_id = replay_id_of(message)
         channel = message["channel"]
         subscription = self._subscribed.get(channel_of(channel), channel)
@@ -80,79 +100,6 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
             if arrival >= self._marked.get(subscription, 0):
                 await self.set_replay_marker(subscription, ReplayMarker(date=_date_of(message), replay_id=replay_id))
                 self._marked[subscription] = arrival
-
-
-class ReplayFrom(ArrivalOrderStorage):
-    """Storage that starts every subscription after one replay ID, and stores nothing.
-
-    :param replay_id: sent unchanged: a replay ID, 0 too, or -1 (new events only) or -2 (all retained events).
-    """
-
-    def __init__(self, replay_id: int) -> None:
-        super().__init__()
-        self.replay_id = int(replay_id)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.replay_id})"
-
-    async def get_replay_id(self, subscription: str) -> int:
-        return self.replay_id
-
-    async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        return None
-
-    async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
-        """Store nothing."""
-
-
-class MappingMarkers(ArrivalOrderStorage):
-    """Storage of replay markers in a mapping, by the subscribed name."""
-
-    def __init__(self, mapping: MutableMapping[str, ReplayMarker]) -> None:
-        super().__init__()
-        self.mapping = mapping
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({type(self.mapping).__name__} of {len(self.mapping)})"
-
-    async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        return self.mapping.get(subscription)
-
-    async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
-        self.mapping[subscription] = replay_marker
-
-
-class AdaptedStorage(ArrivalOrderStorage):
-    """Adapter of aiosfstream's storages to :class:`ArrivalOrderStorage`, unless they override ``extract_replay_id``."""
-
-    def __init__(self, storage: ReplayMarkerStorage) -> None:
-        super().__init__()
-        self.storage = storage
-        self._own_rule = type(storage).extract_replay_id is not ReplayMarkerStorage.extract_replay_id
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.storage!r})"
-
-    async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
-        await super().incoming(payload, headers)
-        await self.storage.incoming(payload, headers)
-
-    async def get_replay_id(self, subscription: str) -> int | None:
-        replay_id: int | None = await self.storage.get_replay_id(subscription)
-        return replay_id
-
-    async def get_replay_marker(self, subscription: str) -> ReplayMarker | None:
-        return await self.storage.get_replay_marker(subscription)
-
-    async def set_replay_marker(self, subscription: str, replay_marker: ReplayMarker) -> None:
-        await self.storage.set_replay_marker(subscription, replay_marker)
-
-    async def extract_replay_id(self, message: dict[str, Any]) -> None:
-        """Store the marker by arrival order, or by the storage's own rule."""
-        if self._own_rule:
-            await self.storage.extract_replay_id(message)
-        else:
-            await super().extract_replay_id(message)
 
 
 def replay_id_of(message: dict[str, Any]) -> int:
