@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from math import isfinite
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
+from airflow_provider_sfstream.arguments import check_wake_up_conditions
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import remember_user_info, without_user_info
 from airflow_provider_sfstream.salesforce.topics import Topic
@@ -57,12 +57,7 @@ class StreamUri:
         if self.api is not None and Topic.parse(self.topic, self.api) == Topic.parse(self.topic):
             object.__setattr__(self, "api", None)  # one canonical form
         Topic.parse(self.topic, self.api)
-        if type(self.min_events) is not int or self.min_events < 1:
-            raise ConfigurationError(f"min_events={self.min_events!r} must be a whole number above 0.")
-        if self.max_wait is not None and not (_is_seconds(self.max_wait) and self.max_wait > 0):
-            raise ConfigurationError(f"max_wait={self.max_wait!r} must be a number of seconds above 0, or None.")
-        if not _is_seconds(self.min_interval):
-            raise ConfigurationError(f"min_interval={self.min_interval!r} must be a number of seconds, 0 or more.")
+        check_wake_up_conditions(self.min_events, self.max_wait, self.min_interval)
         if self.subscription is not None:
             self._check_landed(self.subscription)
 
@@ -167,10 +162,6 @@ def _refused(text: str, reason: str) -> ConfigurationError:
         f"{without_user_info(text)!r} is not a stream URI: {reason}. Use {SCHEME}://<connection id><topic>, "
         f"for example {SCHEME}://salesforce_default/event/Order__e."
     )
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
 
 
 def _text(key: str, value: str) -> str:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader
+from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader, to_datetime
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 
+log = logging.getLogger(__name__)
 
-class TimeReader(Protocol):
-    """Reader of event times from payloads of one encoding and schema."""
-
-    def read(self, payload: bytes) -> datetime | None:
-        """Return the time of one event, in UTC; ``None`` if the payload has no time or is damaged."""
-        ...
-
-    def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
-        """Return the times in milliseconds since the epoch; null where a payload has no time."""
-        ...
+TimeReader: TypeAlias = EventTimeReader | JsonEventTimeReader
+"""Reader of event times from payloads of one encoding and schema."""
 
 
 def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
@@ -126,3 +119,24 @@ class EventTimeBounds:
         if bounds["min"] is not None:
             self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
             self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])
+
+
+class MisdatedEventWarning:
+    """Warning of a drain about stored events that are too far in the future to meet ``until``, logged once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._is_logged = False
+
+    def stored(self, misdated: int | None) -> None:
+        """Log the warning for the first event with such a time, in milliseconds since the epoch."""
+        if misdated is None or self._is_logged:
+            return
+        self._is_logged = True
+        time = to_datetime(misdated)
+        log.warning(
+            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
+            "The event was landed and did not end the drain at 'until'. Correct that clock.",
+            self._topic,
+            f"{misdated} ms (after the year 9999)" if time is None else time.isoformat(),
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from inspect import signature
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -51,12 +52,8 @@ class SalesforceAllocationTrigger(BaseTrigger):
         :raises ConfigurationError: if an argument cannot be used.
         """
         Reserve.from_value(self.reserve, "reserve")
-        return f"{type(self).__module__}.{type(self).__qualname__}", {
-            "allocation": self.allocation,
-            "reserve": self.reserve,
-            "salesforce_conn_id": self.salesforce_conn_id,
-            "poke_interval": self.poke_interval,
-        }
+        arguments = {name: getattr(self, name) for name in signature(type(self)).parameters}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire once: when enough remains, or with a permanent error."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import isfinite
 from typing import Any, Self
 
+from airflow_provider_sfstream.arguments import is_seconds
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 SHORTEST, LONGEST = 0.1, 86_400.0
@@ -37,8 +37,7 @@ class Timers:
             value = getattr(self, name)
             if value is None and name == "call_timeout_seconds":
                 continue
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not is_number or not isfinite(value) or not SHORTEST <= value <= LONGEST:
+            if not is_seconds(value) or not SHORTEST <= value <= LONGEST:
                 raise ConfigurationError(
                     f"{name} must be a number of seconds from {SHORTEST} to {LONGEST:.0f}. Nothing was contacted."
                 )

@@ -33,10 +33,9 @@ from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, EventTimes, StopReason, cut
-from airflow_provider_sfstream.streams.drain.misdated_events import MisdatedEventWarning
 from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
-from airflow_provider_sfstream.streams.event_times import TimeReaders
+from airflow_provider_sfstream.streams.event_times import MisdatedEventWarning, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
 
@@ -263,7 +262,7 @@ class Drain:
             self._event_count += len(events)
             self._payload_bytes += part.payload_bytes
             self.retries.progressed()
-            self._misdated.stored(part)
+            self._misdated.stored(part.misdated)
         if self.end is not None:
             self.end.took(events.replay_ids)
         return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from math import isfinite
 
+from airflow_provider_sfstream.arguments import is_seconds
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.events import EventBatch
 
@@ -76,15 +76,15 @@ class DrainLimits:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigurationError(f"{name}={value!r} must be a whole number above 0, or None for no limit.")
-        if self.max_seconds is not None and not _is_seconds(self.max_seconds):
+        if self.max_seconds is not None and not (is_seconds(self.max_seconds) and self.max_seconds > 0):
             raise ConfigurationError(
                 f"max_seconds={self.max_seconds!r} must be a number of seconds above 0, or None for no limit."
             )
-        if not _is_seconds(self.idle_timeout):
+        if not (is_seconds(self.idle_timeout) and self.idle_timeout > 0):
             raise ConfigurationError(
                 f"idle_timeout={self.idle_timeout!r} must be a number of seconds above 0, for example 10."
             )
-        if self.confirm_timeout and not _is_seconds(self.confirm_timeout):
+        if self.confirm_timeout and not is_seconds(self.confirm_timeout):
             raise ConfigurationError(
                 f"confirm_timeout={self.confirm_timeout!r} must be a number of seconds, 0 or more."
             )
@@ -106,10 +106,6 @@ class DrainLimits:
     def end(self) -> datetime | None:
         """Return the first event time that is no longer stored: ``until + grace``."""
         return None if self.until is None else self.until + self.grace
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 from airflow_provider_sfstream import exceptions
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.arguments import check_wake_up_conditions
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
 from airflow_provider_sfstream.salesforce.streams import Stream
 
@@ -67,16 +68,7 @@ class WakeUpConditions:
     until_confirmed: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.min_events, int) or isinstance(self.min_events, bool) or self.min_events < 1:
-            raise ConfigurationError(f"min_events={self.min_events!r} must be a whole number above 0.")
-        if self.max_wait is not None and not (_is_seconds(self.max_wait) and self.max_wait > 0):
-            raise ConfigurationError(f"max_wait={self.max_wait!r} must be a number of seconds above 0, or None.")
-        if not _is_seconds(self.min_interval):
-            raise ConfigurationError(f"min_interval={self.min_interval!r} must be a number of seconds, 0 or more.")
-
-
-def _is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+        check_wake_up_conditions(self.min_events, self.max_wait, self.min_interval)
 
 
 class PendingEvents:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.streams.drain.limits import Cut, DrainLimits, StopReason, cut
-from airflow_provider_sfstream.streams.drain.misdated_events import MisdatedEventWarning
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason, cut
+from airflow_provider_sfstream.streams.event_times import MisdatedEventWarning
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = 3_600_000
@@ -96,6 +96,6 @@ def test_drain_logs_one_warning_for_all_misdated_events(
     warning = MisdatedEventWarning("/event/Order__e")
     with caplog.at_level(logging.WARNING):
         for time in (None, misdated, misdated + 1):
-            warning.stored(Cut(batch("a"), 10, None, time))
+            warning.stored(time)
     (message,) = caplog.messages
     assert all(part in message for part in ("/event/Order__e", text, "publisher's clock is wrong", "was landed"))
