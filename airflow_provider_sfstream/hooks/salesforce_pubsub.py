@@ -82,7 +82,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
             try:
                 info = client.get_topic(topic or _TOPIC_OF_EVERY_ORG)
                 if topic and info.can_subscribe and info.schema_id:
-                    client.get_schema(info.schema_id)
+                    client.schema(info.schema_id)
             except (AccessDeniedError, TopicNotFoundError) as error:
                 return (False, f"Topic permission: {error}") if topic else (True, f"{logged_in}.")
             except SalesforceStreamError as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
@@ -19,6 +18,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.events import Responses, StartFrom, check_amounts
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.proxies import how_far
@@ -38,21 +38,9 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     first_request,
 )
 from airflow_provider_sfstream.salesforce.schemas import SchemaCache
-from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 
-@dataclass(frozen=True)
-class TopicInfo:
-    """Salesforce's description of a topic. ``schema_id`` is only its newest schema; events name their own."""
-
-    name: str
-    can_publish: bool
-    can_subscribe: bool
-    schema_id: str
-    tenant_guid: str
-
-
-class PubSubClient(PubSubConnection):
+class PubSubClient(PubSubConnection, ClosedOnExit):
     """Reader and writer of one org's event bus. Safe for several threads; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.EventSource`. All methods raise errors of
@@ -69,24 +57,20 @@ class PubSubClient(PubSubConnection):
         self._subscribe = multi_callable(self._channel, "Subscribe", sized=True)
         self._managed_subscribe = multi_callable(self._channel, "ManagedSubscribe", sized=True)
         self._schemas = SchemaCache(self._load_schema)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self.server_time = self.measure_time
 
     def close(self) -> None:
         """Close the connection; open subscriptions end."""
         self._channel.close()
 
-    def get_topic(self, topic: str) -> TopicInfo:
-        """Return Salesforce's description of ``topic``.
+    def get_topic(self, topic: str) -> Any:
+        """Return Salesforce's description of ``topic``, the message ``TopicInfo`` of the Pub/Sub API.
+
+        Its ``schema_id`` is only the newest schema of the topic; events name their own.
 
         :raises TopicNotFoundError: if it does not exist or is hidden from the user.
         """
-        info = self._unary("GetTopic", messages.TopicRequest(topic_name=check_topic(topic)), topic)
-        return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
+        return self._unary("GetTopic", messages.TopicRequest(topic_name=check_topic(topic)), topic)
 
     def prove_contact(self, topic: str) -> None:
         """Return when Salesforce has answered a GetTopic on the connection of the subscriptions, also with a refusal.
@@ -119,8 +103,6 @@ class PubSubClient(PubSubConnection):
         """Return the Avro schema JSON of ``schema_id``. Send one request for each id."""
         return self._schemas.get(schema_id)
 
-    get_schema = schema
-
     def encoder(self, topic: str) -> EventEncoder:
         """Return the encoder of events for the newest schema of ``topic``.
 
@@ -134,7 +116,7 @@ class PubSubClient(PubSubConnection):
                 "The user needs create access to the event."
             )
         created_by = self._session.token().user_id
-        return EventEncoder(self.get_schema(info.schema_id), info.schema_id, created_by=created_by)
+        return EventEncoder(self.schema(info.schema_id), info.schema_id, created_by=created_by)
 
     def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
         """Return events with these values by field name; see :meth:`encoder` and :meth:`EventEncoder.encode`."""
@@ -191,10 +173,6 @@ class PubSubClient(PubSubConnection):
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
         """Open a subscription to ``topic`` at ``LATEST``, for one event; see :meth:`subscribe`."""
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
-
-    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if that is impossible."""
-        return self.measure_time(clock)
 
     def _batches(self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         token = self._session.token()

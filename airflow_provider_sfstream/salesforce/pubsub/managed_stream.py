@@ -13,12 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from airflow_provider_sfstream.exceptions import (
-    CommitError,
-    CommitFailedError,
-    ServiceUnavailableError,
-)
+from airflow_provider_sfstream.exceptions import CommitError, CommitFailedError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.identifiers import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription, opening_request
@@ -127,7 +124,7 @@ class Commits:
         return any(commit.number > self._through and commit.error is None for commit in self._sent.values())
 
 
-class ManagedStream(Subscription):
+class ManagedStream(Subscription, ClosedOnExit):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 
     Events begin after the replay ID committed last, else at the ``defaultReplay`` of the subscription. The iterator
@@ -170,12 +167,6 @@ class ManagedStream(Subscription):
         self._end: Exception | None = None
         self._batches = self.batches(idle_timeout)
         super().__init__(open_call, token, subscription.description, opening_request(subscription), {}, limit)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

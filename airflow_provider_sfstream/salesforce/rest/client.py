@@ -8,17 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import httpx
 
 from airflow_provider_sfstream.exceptions import RequestRejectedError, SalesforceStreamError, SessionExpiredError
-from airflow_provider_sfstream.salesforce.api_versions import (
-    DEFAULT_API_VERSION,
-    FIRST_API_VERSION,
-    api_version_from,
-)
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, FIRST_API_VERSION, api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.errors.rest import error_from_response
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
 from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
@@ -39,7 +36,7 @@ LARGEST_ANSWER = 16 * 1024 * 1024
 """Bytes."""
 
 
-class RestClient:
+class RestClient(ClosedOnExit):
     """Base of clients for requests below ``/services/data/v{version}`` of the login's org. Not thread-safe.
 
     A context manager that closes its connections. The first request connects. Logs in again once if Salesforce refuses
@@ -67,12 +64,6 @@ class RestClient:
         self._session = Session(token_provider)
         self._network = network
         self._clients: dict[str | None, httpx.Client] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections. A later request opens new ones."""

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import requests
 from simple_salesforce.api import Salesforce
@@ -15,6 +15,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceOperationErr
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
 from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.errors.rest import job_error, query_error
 from airflow_provider_sfstream.salesforce.network.settings import DEFAULT_NETWORK, NetworkSettings
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
@@ -33,7 +34,7 @@ _MOST_EMPTY_PAGES = 10
 """Maximum of consecutive empty pages. Salesforce was not observed to send any."""
 
 
-class RecordClient:
+class RecordClient(ClosedOnExit):
     """Reader of records, including deleted ones in the recycle bin. A context manager that closes its connections.
 
     Renews its login once for each request with a refused token. Not thread-safe.
@@ -66,12 +67,6 @@ class RecordClient:
             parse_float=str,
             object_pairs_hook=dict,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

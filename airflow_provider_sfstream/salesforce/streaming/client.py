@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from airflow_provider_sfstream.exceptions import ContactError
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
-from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 from airflow_provider_sfstream.salesforce.streaming.subscription import CLOSED, check_arguments
 
@@ -24,7 +24,7 @@ _SECONDS_TO_END = 10.0
 T = TypeVar("T")
 
 
-class StreamingClient:
+class StreamingClient(ClosedOnExit):
     """Reader of one org's event streams; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.EventSource`. It runs an :class:`AsyncStreamingClient` on an
@@ -41,15 +41,10 @@ class StreamingClient:
 
     def __init__(self, token_provider: TokenProvider, **arguments: Any) -> None:
         self._client = AsyncStreamingClient(token_provider, **arguments)
+        self.renew_session, self.server_time = self._client.renew_session, self._client.measure_time
         self._loop = _LoopThread()
         self._open: dict[ReadAhead, str] = {}
         """The topics of the open subscriptions."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def api_version(self) -> str:
@@ -72,10 +67,6 @@ class StreamingClient:
     def org_id(self) -> str:
         """Return the id of the org that this client reads, 18 characters. Logs in if needed."""
         return self._loop.run(self._client.org_id())
-
-    def renew_session(self) -> None:
-        """Invalidate the access token that was refused last, so that the next call logs in again."""
-        self._client.renew_session()
 
     def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; see :meth:`AsyncStreamingClient.schema`."""
@@ -105,10 +96,6 @@ class StreamingClient:
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
         """Open a subscription to ``topic`` for new events; see :meth:`subscribe`."""
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
-
-    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if that is impossible."""
-        return self._client.measure_time(clock)
 
     def subscribe(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import aclosing, closing
-from typing import Any, Self
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.closing import ClosedOnExit
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
     AsyncResponses,
@@ -47,7 +48,7 @@ def _check_arguments(
     check_amounts(subscription.description, limit, **seconds)
 
 
-class ManagedSource:
+class ManagedSource(ClosedOnExit):
     """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.EventSource`. Not thread-safe.
 
     With a replay ID as start, the position that Salesforce stores is not trusted: Salesforce can drop it, and others
@@ -92,12 +93,6 @@ class ManagedSource:
         self._committer = Committer(self._stream, self._delivered, is_landed)
         self._comparison: Comparison | None = None
         self._is_lost = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the open stream, so that the next consumer can use the subscription. The client stays open."""

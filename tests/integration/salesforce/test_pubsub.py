@@ -33,8 +33,8 @@ def client(org: LocalOrg) -> Iterator[PubSubClient]:
 class TestUnary:
     def test_get_topic_returns_permissions_and_schema(self, client: PubSubClient, topic: str) -> None:
         info = client.get_topic(topic)
-        assert (info.name, info.can_publish, info.can_subscribe) == (topic, True, True)
-        assert record_name(client.get_schema(info.schema_id)) == topic.removeprefix("/event/")
+        assert (info.topic_name, info.can_publish, info.can_subscribe) == (topic, True, True)
+        assert record_name(client.schema(info.schema_id)) == topic.removeprefix("/event/")
 
     def test_get_topic_of_an_unknown_topic_raises(self, client: PubSubClient) -> None:
         with pytest.raises(TopicNotFoundError, match="/event/Nowhere__e"):
@@ -53,7 +53,7 @@ class TestUnary:
     def test_a_revoked_token_is_renewed_within_the_call(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
         client.get_topic(topic)
         org.revoke()
-        assert client.get_topic(topic).name == topic
+        assert client.get_topic(topic).topic_name == topic
 
     @pytest.mark.parametrize(
         ("fault", "expected"),
@@ -76,7 +76,7 @@ class TestUnary:
 
         def works_again() -> bool:
             try:
-                return client.get_topic(topic).name == topic
+                return client.get_topic(topic).topic_name == topic
             except ServiceUnavailableError:  # this call may use the connection that was reset
                 return False
 

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenP
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.network.settings import NetworkSettings
 from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient, TopicInfo
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.clients import app_fields, async_pubsub_client, pubsub_client, streaming_client, token_provider
 from tests.support.localorg import LocalOrg, reset_org, wait_until
@@ -92,14 +92,14 @@ def events(stream: Iterator[EventBatch | None]) -> list[bytes]:
 
 
 @contextmanager
-def asked(client: PubSubClient, topic: str) -> Iterator[list[TopicInfo]]:
+def asked(client: PubSubClient, topic: str) -> Iterator[list[Any]]:
     """Request the topic in a thread. The response has arrived at the end of the ``with`` block."""
-    answers: list[TopicInfo] = []
+    answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(client.get_topic(topic)))
     asking.start()
     yield answers
     asking.join(60)
-    assert [answer.name for answer in answers] == [topic]
+    assert [answer.topic_name for answer in answers] == [topic]
 
 
 class TestRoute:
@@ -115,7 +115,7 @@ class TestRoute:
 
     def test_tls_connections_use_the_network(self, behind_network: OrgBehindNetwork, topic: str) -> None:
         with over_tls(behind_network) as client:
-            assert client.get_topic(topic).name == topic
+            assert client.get_topic(topic).topic_name == topic
         assert used(behind_network) == {"https", "grpc_tls"}
 
     def test_instance_url_leads_through_the_network(self, behind_network: OrgBehindNetwork) -> None:
@@ -128,7 +128,7 @@ class TestSlow:
             client.get_topic(topic)
             behind_network.grpc.delay(1.0)
             began = time.monotonic()
-            assert client.get_topic(topic).name == topic
+            assert client.get_topic(topic).topic_name == topic
             assert time.monotonic() - began >= 2.0
 
 
@@ -266,6 +266,6 @@ def test_one_connection_overtakes_another(behind_network: OrgBehindNetwork, topi
         connection.hold(frozenset({TO_CLIENT}))
         with asked(held, topic) as answers:
             wait_until(lambda: connection.to_client.waiting > 0, what="its answer")
-            assert other.get_topic(topic).name == topic
+            assert other.get_topic(topic).topic_name == topic
             assert answers == []
             connection.release()
