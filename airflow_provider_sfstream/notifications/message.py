@@ -1,23 +1,26 @@
-"""Message of a notifier about a task: the failure report of its log, and the losses in its result."""
+"""Messages of a notifier: the failure report or the losses of a task, and a DAG run that did not meet its deadline."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_sfstream.actions.failures import LABELS, guide, report_of_error, subject_of
+from airflow_provider_sfstream.hooks.replay_store import open_status_store
+from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.redaction import redacted
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_STATES = {
-    "success": "succeeded",
-    "skipped": "was skipped",
-    "up_for_retry": "failed and will be retried",
-}
+log = logging.getLogger(__name__)
+
+_STATES = {"success": "succeeded", "skipped": "was skipped", "up_for_retry": "failed and will be retried"}
 _ENDED = "The task ended without an error: its process was killed, or Airflow lost contact with it."
 _ON_CALL = "on-call.md"
 _WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
@@ -127,7 +130,7 @@ class StreamMessage:
             # A text of Airflow: the reason in a DAG's callback, or why the scheduler failed a task.
             reason = context.get("reason")
             text = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
-            parts = {"Error": text, "Context": _subject(context), "Docs": _docs(_ON_CALL)}
+            parts = {"Error": text, "Context": _subject(context), "Docs": guide(_ON_CALL)}
         return cls._from_context(context, parts, "failed")
 
     @classmethod
@@ -140,7 +143,7 @@ class StreamMessage:
             "Action": losses.action,
         }
         if losses:
-            parts["Docs"] = _docs(_WHEN_LOST if losses.events else "event-log.md#quarantine")
+            parts["Docs"] = guide(_WHEN_LOST if losses.events else "event-log.md#quarantine")
         return cls._from_context(context, parts, "success")
 
     @classmethod
@@ -173,5 +176,49 @@ def _subject(context: Context) -> str:
     return "" if task is None else redacted(subject_of(task))
 
 
-def _docs(page: str) -> str:
-    return guide(page)
+def missed_deadline(context: Mapping[str, Any]) -> StreamMessage | None:
+    """Return the message about a DAG run that did not succeed before its deadline.
+
+    ``None`` if Salesforce answered a drain of each stream of the DAG since the run was queued.
+
+    :param context: the context of a deadline's callback: the run as in Airflow's API, and the deadline.
+    """
+    run = context["dag_run"]
+    dag_id, run_id = run["dag_id"], run["dag_run_id"]
+    contacts = _contacts(dag_id)
+    since = datetime.fromisoformat(run["queued_at"] or run["run_after"])
+    late = [uri for uri, contact in contacts.items() if contact is None or contact < since]
+    if contacts and not late:
+        log.info(
+            "Run %s of %s missed its deadline, but Salesforce has answered a drain of each stream since.",
+            run_id,
+            dag_id,
+        )
+        return None
+    streams = [f"{uri} (last response of Salesforce: {contacts[uri] or 'none'})" for uri in late]
+    parts = {
+        "Error": f"The run is {run['state']}, and should have succeeded by {context['deadline']['deadline_time']}.",
+        "Context": ", ".join(streams) or "no stream of this DAG has a readable status",
+        "Docs": guide("on-call.md#what-to-do"),
+    }
+    facts = {"dag_id": dag_id, "task_id": None, "run_id": run_id, "map_index": None, "try_number": None}
+    facts |= {"state": run["state"], "log_url": None}
+    return StreamMessage(
+        f"{dag_id} missed its deadline ({run_id})", {label: parts.get(label, "") for label in LABELS}, facts
+    )
+
+
+def _contacts(dag_id: str) -> dict[str, datetime | None]:
+    """Return the time of Salesforce's last response to a drain, for each stream of a DAG whose status is readable."""
+    try:
+        with closing(open_status_store()) as store:
+            reported = ReportedStatus(store.statuses())
+    except Exception as error:  # the alert must not depend on this store
+        log.warning("The status of streams cannot be read, so that the deadline is reported: %s", error)
+        return {}
+    contacts = {
+        uri: reported.section(uri, "drain").get("contact_at")
+        for uri in reported.streams()
+        if reported.owner(uri) == dag_id
+    }
+    return {uri: None if contact is None else datetime.fromisoformat(contact) for uri, contact in contacts.items()}

@@ -100,11 +100,9 @@ class SalesforceStreamNotifier(BaseNotifier):
 
     def _message(self, context: Context) -> StreamMessage | None:
         """Return the message; ``None`` after a success that is not reported, and if no drain is late."""
-        from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage
+        from airflow_provider_sfstream.notifications.message import LossSummary, StreamMessage, missed_deadline
 
         if "deadline" in context:
-            from airflow_provider_sfstream.notifications.deadline import missed_deadline
-
             return missed_deadline(context)
         task: Any = context.get("ti")
         if "reason" in context:  # of a DAG: the callbacks of its tasks report their results
