@@ -13,9 +13,7 @@ from airflow_provider_sfstream.cli import create, inspect, modify
 from airflow_provider_sfstream.cli.output import in_airflow
 
 app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
 for _command in (*create.COMMANDS, *inspect.COMMANDS, *modify.COMMANDS):
     app.command(_command.__name__)(in_airflow(_command))

@@ -127,10 +127,7 @@ def prune(
 
 
 def forget(
-    stream: Annotated[
-        str,
-        typer.Argument(help="URI of a stream, or its topic; or URL of tables.", show_default=False),
-    ],
+    stream: Annotated[str, typer.Argument(help="URI of a stream, or its topic; or URL of tables.", show_default=False)],
     yes: Yes = False,
 ) -> None:
     """Remove a stream, or a folder of tables, from the streams page: delete its stored status. Positions, windows and

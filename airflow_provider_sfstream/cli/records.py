@@ -116,13 +116,7 @@ def decoded_rows(manifest_url: str, landing_conn_id: str | None = None) -> Itera
 
 
 def peeked_rows(
-    topic: str,
-    api: Api | None,
-    salesforce_conn_id: str,
-    start_from: str,
-    limits: DrainLimits,
-    *,
-    follow: bool,
+    topic: str, api: Api | None, salesforce_conn_id: str, start_from: str, limits: DrainLimits, *, follow: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield events of a topic. They are drained into a temporary folder with its own position, so no position moves.
 

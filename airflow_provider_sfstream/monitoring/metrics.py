@@ -48,8 +48,4 @@ def _tags(subject: str) -> dict[str, str]:
     if not subject.startswith(f"{SCHEME}://"):
         return {"tables": subject}
     uri = StreamUri.parse(subject)
-    return {
-        "salesforce_conn_id": uri.salesforce_conn_id,
-        "topic": uri.topic,
-        "subscription": uri.subscription or "",
-    }
+    return {"salesforce_conn_id": uri.salesforce_conn_id, "topic": uri.topic, "subscription": uri.subscription or ""}

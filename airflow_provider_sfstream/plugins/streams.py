@@ -24,10 +24,7 @@ class StreamsPage:
         self._app: Any = None
 
     async def __call__(
-        self,
-        scope: _Message,
-        receive: Callable[[], Awaitable[_Message]],
-        send: Callable[[_Message], Awaitable[None]],
+        self, scope: _Message, receive: Callable[[], Awaitable[_Message]], send: Callable[[_Message], Awaitable[None]]
     ) -> None:
         """Answer a request."""
         if self._app is None:

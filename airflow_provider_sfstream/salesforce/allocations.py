@@ -30,16 +30,10 @@ DELIVERED_EVENTS = "DailyDeliveredPlatformEvents"
 """Platform events and change events delivered to all clients of either API, of the last 24 hours."""
 PUBLISHED_EVENTS = "HourlyPublishedPlatformEvents"
 """Platform events published by all publishers, of the last hour."""
-DELIVERY_METRICS = {
-    "platform events": "PLATFORM_EVENTS_DELIVERED",
-    "change events": "CHANGE_EVENTS_DELIVERED",
-}
+DELIVERY_METRICS = {"platform events": "PLATFORM_EVENTS_DELIVERED", "change events": "CHANGE_EVENTS_DELIVERED"}
 """Names in ``PlatformEventUsageMetric`` of the events delivered to all clients (Object Reference, API 50.0 and above).
 It reports clients and events only if the org has enhanced usage metrics enabled."""
-_DELIVERED_BY_STREAMING = {
-    "/topic/": "DailyDurableStreamingApiEvents",
-    "/u/": "DailyDurableGenericStreamingApiEvents",
-}
+_DELIVERED_BY_STREAMING = {"/topic/": "DailyDurableStreamingApiEvents", "/u/": "DailyDurableGenericStreamingApiEvents"}
 _WHAT = "the org's allocations"
 
 

@@ -10,11 +10,7 @@ from typing import Any
 
 import grpc
 
-from airflow_provider_sfstream.exceptions import (
-    ConfigurationError,
-    InvalidTopicError,
-    ProtocolError,
-)
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError, ProtocolError
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.events import Credit, EventBatch, Responses, StartFrom, check_amounts
