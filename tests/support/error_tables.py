@@ -63,24 +63,24 @@ def _streaming_texts() -> Reported:
 def _tooling() -> Reported:
     table = rest_errors.SETTINGS
     yield from ((f"`{code}`", rule) for code, rule in table.by_code.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", table.throttled
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", rest_errors.THROTTLED
     yield "HTTP 404", rest_errors.NO_VERSION
     yield "HTTP 404 for the address of a record", rest_errors.GONE
     yield from ((f"HTTP {status}", rule) for status, rule in table.by_status.items())
-    yield from _others(table)
+    yield from _others()
 
 
 def _queries() -> Reported:
     table = rest_errors.RECORDS
     yield from ((f"`{code}`", rule) for code, rule in table.by_code.items())
-    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", table.throttled
+    yield "`REQUEST_LIMIT_EXCEEDED` with `concurrent` in its message", rest_errors.THROTTLED
     yield "HTTP 404 without a code", rest_errors.FETCH_NO_VERSION
-    yield from _others(table)
+    yield from _others()
 
 
-def _others(table: rest_errors.Table) -> Reported:
-    yield "any other HTTP 4xx", table.rejected
-    yield "any other HTTP 5xx", table.unavailable
-    yield "no response", table.transport
-    yield "no response, and TLS failed", table.tls
-    yield "a response that is not from the API", table.not_salesforce
+def _others() -> Reported:
+    yield "any other HTTP 4xx", rest_errors.REJECTED
+    yield "any other HTTP 5xx", rest_errors.UNAVAILABLE
+    yield "no response", rest_errors.TRANSPORT
+    yield "no response, and TLS failed", rules.TLS
+    yield "a response that is not from the API", rest_errors.NOT_SALESFORCE

@@ -27,16 +27,10 @@ from airflow_provider_sfstream.salesforce.errors.rules import TLS, TLS_FAULT, Ru
 
 
 class Table(NamedTuple):
-    """Rules of one kind of requests, by code and by HTTP status; the others apply to statuses without a rule."""
+    """Rules of one kind of requests, by code and by HTTP status."""
 
     by_code: dict[str, Rule]
     by_status: dict[int, Rule]
-    throttled: Rule
-    rejected: Rule
-    unavailable: Rule
-    transport: Rule
-    tls: Rule
-    not_salesforce: Rule
 
     def rule(self, status: int | None, code: str, message: str, not_found: Rule) -> Rule:
         """Return the rule of a failed request.
@@ -44,16 +38,16 @@ class Table(NamedTuple):
         :param not_found: rule of HTTP 404 without a known code.
         """
         if code == "REQUEST_LIMIT_EXCEEDED" and "concurrent" in message.lower():
-            return self.throttled  # the same code for too many requests at the same time
+            return THROTTLED  # the same code for too many requests at the same time
         if code in self.by_code:
             return self.by_code[code]
         if status is None:
-            return self.tls if TLS_FAULT.search(message) else self.transport
+            return TLS if TLS_FAULT.search(message) else TRANSPORT
         if status < 400:
-            return self.not_salesforce
+            return NOT_SALESFORCE
         if status == 404:
             return not_found
-        return self.by_status.get(status, self.rejected if status < 500 else self.unavailable)
+        return self.by_status.get(status, REJECTED if status < 500 else UNAVAILABLE)
 
 
 _AGAIN = "A retry is safe: no change is applied twice."
@@ -88,8 +82,23 @@ _MOST_RECORDS = Rule(
     "the org has the maximum number (200 managed event subscriptions)",
     "Delete unused ones. Nothing was changed.",
 )
-_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _AGAIN)
-_THROTTLED = Rule(ThrottledError, "the org requires fewer or slower requests", "Retry after a pause.")
+UNAVAILABLE = Rule(ServiceUnavailableError, "the service is temporarily unavailable", _AGAIN)
+REJECTED = Rule(
+    RequestRejectedError,
+    "Salesforce rejected the request",
+    "A retry cannot succeed: check the arguments, and report the error if they are correct. Nothing was changed.",
+)
+TRANSPORT = Rule(
+    ServiceUnavailableError,
+    "the connection failed",
+    f"{_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
+)
+NOT_SALESFORCE = Rule(
+    ConfigurationError,
+    "the response is not from Salesforce's API",
+    "Check the connection's instance or login host, and any proxy on the way.",
+)
+THROTTLED = Rule(ThrottledError, "the org requires fewer or slower requests", "Retry after a pause.")
 NO_VERSION = Rule(
     ConfigurationError,
     "the org's address does not serve this resource or API version",
@@ -120,28 +129,10 @@ SETTINGS = Table(
             GONE: "ENTITY_IS_DELETED",
             _REQUESTS_USED_UP: "REQUEST_LIMIT_EXCEEDED",
             _MOST_RECORDS: "LIMIT_EXCEEDED",
-            _UNAVAILABLE: "SERVER_UNAVAILABLE UNABLE_TO_LOCK_ROW UNKNOWN_EXCEPTION",
+            UNAVAILABLE: "SERVER_UNAVAILABLE UNABLE_TO_LOCK_ROW UNKNOWN_EXCEPTION",
         }
     ),
-    {401: _SESSION, 403: _DENIED, 410: NO_VERSION, 420: _THROTTLED, 429: _THROTTLED},
-    throttled=_THROTTLED,
-    rejected=Rule(
-        RequestRejectedError,
-        "Salesforce rejected the request",
-        "A retry cannot succeed: check the arguments, and report the error if they are correct. Nothing was changed.",
-    ),
-    unavailable=_UNAVAILABLE,
-    transport=Rule(
-        ServiceUnavailableError,
-        "the connection failed",
-        f"{_AGAIN} If it always fails: check the connection's instance or login host, the network and its proxy.",
-    ),
-    tls=TLS,
-    not_salesforce=Rule(
-        ConfigurationError,
-        "the response is not from Salesforce's API",
-        "Check the connection's instance or login host, and any proxy on the way.",
-    ),
+    {401: _SESSION, 403: _DENIED, 410: NO_VERSION, 420: THROTTLED, 429: THROTTLED},
 )
 """Rules of requests for settings, definitions and allocations."""
 
@@ -182,8 +173,8 @@ FETCH_NO_VERSION = Rule(
     "Check `version` in the Extra of the connection, and its instance or login host.",
 )
 
-RECORDS = SETTINGS._replace(
-    by_code=by_code(
+RECORDS = Table(
+    by_code(
         {
             _FETCH_SESSION: "INVALID_SESSION_ID INVALID_AUTH_HEADER",
             _FETCH_DENIED: (
@@ -197,11 +188,11 @@ RECORDS = SETTINGS._replace(
             _CURSOR: "INVALID_QUERY_LOCATOR",
             _REQUESTS_USED_UP: "REQUEST_LIMIT_EXCEEDED",
             _FETCH_JOBS_USED_UP: "EXCEEDEDQUOTA",
-            _UNAVAILABLE: "SERVER_UNAVAILABLE UNKNOWN_EXCEPTION",
+            UNAVAILABLE: "SERVER_UNAVAILABLE UNKNOWN_EXCEPTION",
             FETCH_NO_VERSION: "UNSUPPORTED_API_VERSION",
         }
     ),
-    by_status={**SETTINGS.by_status, 401: _FETCH_SESSION, 403: _FETCH_DENIED, 410: FETCH_NO_VERSION},
+    {**SETTINGS.by_status, 401: _FETCH_SESSION, 403: _FETCH_DENIED, 410: FETCH_NO_VERSION},
 )
 """Rules of queries, describe calls and query jobs, none of which changes the org."""
 
@@ -228,7 +219,7 @@ def query_error(status: int | None, code: str | None, message: str | None, *, wh
 def job_error(message: str, *, what: str) -> SalesforceStreamError:
     """Return the error for a query job that failed in the org."""
     is_temporary = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
-    rule = RECORDS.unavailable if is_temporary else RECORDS.rejected
+    rule = UNAVAILABLE if is_temporary else REJECTED
     return _of_records(rule).report_response(what, None, None, message)
 
 
