@@ -119,19 +119,16 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
     def subscribe(
         self, topic: str, after: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
     ) -> AsyncResponses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
+        """Yield batches of ``topic``, as every asynchronous event source does.
 
-        A keepalive is an empty batch. At most 100 events are outstanding at any time. The client requests more only
-        when the caller asks for the next batch, so that no more than 100 are in memory. After 60 seconds without
-        outstanding events or requests Salesforce ends the stream, with a retriable error. Closing the generator, or
-        cancelling the task that waits for it, ends the call at Salesforce too.
+        At most 100 events are outstanding at any time. The client requests more only when the caller asks for the next
+        batch, so that no more than 100 are in memory. After 60 seconds without outstanding events or requests
+        Salesforce ends the stream, with a retriable error. Closing the generator, or cancelling the task that waits for
+        it, ends the call at Salesforce too.
 
-        :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
-        :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce sends
-            a keepalive within 270 seconds while events are outstanding (Pub/Sub API proto, ``FetchResponse``).
+        :param silence_timeout: Salesforce sends a keepalive within 270 seconds while events are outstanding (Pub/Sub
+            API proto, ``FetchResponse``).
         :raises ConfigurationError: immediately, if an argument is invalid.
-        :raises ServiceUnavailableError: after ``silence_timeout``.
-        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         opening, following = first_request(topic, after), {"topic_name": topic}

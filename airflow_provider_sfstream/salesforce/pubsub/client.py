@@ -156,22 +156,19 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Responses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
+        """Yield batches of ``topic``, as every event source does.
 
         A thread requests more events as soon as a response arrives, concurrently with the consumer. A slow consumer
         stops the requests, so that memory is bounded. The first ``next`` returns the first batch or raises any fault.
 
-        :param limit: events to request over the whole subscription; the iteration ends when they have been yielded.
-        :param idle_timeout: seconds without a response after which ``None`` is yielded, repeatedly.
         :param answer_within: unused: the Pub/Sub API cannot request an empty response.
         :raises ConfigurationError: immediately, if an argument is invalid.
-        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, after, limit, idle_timeout=idle_timeout)
         return self._batches(topic, after, limit, idle_timeout)
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
-        """Open a subscription to ``topic`` at ``LATEST``, for one event; see :meth:`subscribe`."""
+        """Open a subscription to ``topic`` at ``LATEST``, for one event."""
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
 
     def _batches(self, topic: str, after: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:

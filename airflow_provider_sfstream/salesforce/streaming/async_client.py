@@ -123,7 +123,7 @@ class AsyncStreamingClient(AsyncOrgClient):
         silence_timeout: float,
         answer_within: float | None = None,
     ) -> AsyncResponses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
+        """Yield batches of ``topic``, as every asynchronous event source does.
 
         A batch contains the received events, up to 1,000. The first one is empty: the subscription is active. A poll
         that Salesforce answers without events, after 110 seconds at most, is an empty batch too. It only proves
@@ -134,13 +134,9 @@ class AsyncStreamingClient(AsyncOrgClient):
 
         The API cannot request a number of events: the client discards events beyond ``limit``.
 
-        :param limit: events to yield over the whole subscription, at most.
-        :param silence_timeout: seconds without any response after which the connection counts as lost.
         :param answer_within: requested maximum of seconds for which Salesforce holds a poll; it may ignore this.
         :raises ConfigurationError: immediately, if an argument is invalid.
-        :raises ContactError: after ``silence_timeout``.
         :raises SchemaError: if an event message has no replay ID.
-        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         replay_id = check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         return self._responses(topic, replay_id, limit, silence_timeout, answer_within)

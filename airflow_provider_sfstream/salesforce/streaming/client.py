@@ -73,10 +73,7 @@ class StreamingClient(ClosedOnExit):
         return self._loop.run(self._client.schema(schema_id))
 
     def check(self, topic: str | None = None) -> None:
-        """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
-
-        :raises SalesforceStreamError: naming the failed step.
-        """
+        """Do what :meth:`AsyncStreamingClient.check` does."""
         self._loop.run(self._client.check(topic))
 
     def prove_contact(self, topic: str) -> None:
@@ -94,7 +91,7 @@ class StreamingClient(ClosedOnExit):
             self._in_contact(reader.arrival())
 
     def latest(self, topic: str, *, idle_timeout: float) -> Responses:
-        """Open a subscription to ``topic`` for new events; see :meth:`subscribe`."""
+        """Open a subscription to ``topic`` for new events."""
         return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
 
     def subscribe(
@@ -106,17 +103,13 @@ class StreamingClient(ClosedOnExit):
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Responses:
-        """Yield batches of ``topic`` in stream order: those strictly after ``after``, or from the preset.
+        """Yield batches of ``topic``, as every event source does; see :meth:`AsyncStreamingClient.subscribe`.
 
         Memory is bounded: at most ``max_pending_count`` messages and the network's buffers wait for a slow consumer.
         The first ``next`` connects, and raises faults of the connection.
 
-        :param limit: and ``answer_within``: see :meth:`AsyncStreamingClient.subscribe`.
-        :param idle_timeout: seconds without a response on an active subscription after which ``None`` is yielded,
-            repeatedly.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises RuntimeError: if an event loop runs in this thread.
-        :raises SalesforceStreamError: if the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, after, limit, idle_timeout=idle_timeout)
         responses = self._client.subscribe(
