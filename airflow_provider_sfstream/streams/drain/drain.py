@@ -33,7 +33,7 @@ from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, EventTimes, StopReason, cut
-from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
+from airflow_provider_sfstream.streams.drain.result import DrainResult, ProgressReporter
 from airflow_provider_sfstream.streams.end_of_stream import TipProbe
 from airflow_provider_sfstream.streams.event_times import MisdatedEventWarning, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
@@ -60,7 +60,6 @@ class Drain:
     :param loss_reason: Reason of an accepted loss of ``after``, for its gap. Default: the policy.
     :param position_time: Time at which ``after`` was the end of the stream, if known; for messages and the gap.
     :param event_times: Returns the event times of payloads; by default read with the topic's own schemas.
-    :param progress: Called about every ten seconds; by default progress is logged.
     :param max_failures: Consecutive faults, without an event or an answer between them, before the drain fails.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     """
@@ -76,7 +75,6 @@ class Drain:
     loss_reason: str | None = None
     position_time: datetime | None = None
     event_times: EventTimes | None = None
-    progress: Callable[[DrainProgress], None] | None = None
     max_failures: int = 8
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -92,8 +90,7 @@ class Drain:
             self.topic, self.on_invalid_replay, lambda: cursor.latest_time() or self.now(), self.gap, self.loss_reason
         )
         self.end = TipProbe(self.source, self.topic, self.clock) if confirms else None
-        report = self.progress or (lambda progress: log.info("%s: %s", self.topic, progress))
-        self.reporter = ProgressReporter(report, self.clock, self.now)
+        self.reporter = ProgressReporter(self.topic, self.clock, self.now)
         self._event_times = self.event_times or TimeReaders(self.source.payload_encoding, self.source.schema).times
         self._is_time_measured = False
         self._event_count = self._payload_bytes = self._reconnects = 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.drain.limits import StopReason
 from airflow_provider_sfstream.streams.source import PayloadEncoding, StartFrom
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,29 +90,12 @@ INTERVAL = 10.0
 """Seconds between two reports."""
 
 
-@dataclass(frozen=True)
-class DrainProgress:
-    """Progress of a drain: events so far, events per second since the last report, and the age of the last event
-    (``None`` where its event time is unknown)."""
-
-    event_count: int
-    events_per_second: float
-    age: timedelta | None
-
-    def __str__(self) -> str:
-        last = "" if self.age is None else f"; the last event is {self.age.total_seconds():,.0f} s old"
-        return f"{self.event_count:,} events, {self.events_per_second:,.0f} events/s{last}"
-
-
 class ProgressReporter:
-    """Reporter that calls ``report`` with a :class:`DrainProgress` about every ten seconds."""
+    """Reporter that logs the progress of a drain about every ten seconds: events so far, events per second since the
+    last report, and the age of the last event, if its event time is known."""
 
-    def __init__(
-        self, report: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]
-    ) -> None:
-        self._report = report
-        self._clock = clock
-        self._now = now
+    def __init__(self, topic: str, clock: Callable[[], float], now: Callable[[], datetime]) -> None:
+        self._topic, self._clock, self._now = topic, clock, now
         self._reported_at = clock()
         self._reported_count = 0
 
@@ -119,7 +105,8 @@ class ProgressReporter:
         if elapsed < INTERVAL:
             return
         time = last_event_time()
-        age = None if time is None else self._now() - time
-        self._report(DrainProgress(event_count, (event_count - self._reported_count) / elapsed, age))
+        last = "" if time is None else f"; the last event is {(self._now() - time).total_seconds():,.0f} s old"
+        rate = (event_count - self._reported_count) / elapsed
+        log.info("%s: %s events, %s events/s%s", self._topic, f"{event_count:,}", f"{rate:,.0f}", last)
         self._reported_at += elapsed
         self._reported_count = event_count
