@@ -23,7 +23,6 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
@@ -42,9 +41,13 @@ _REOPEN_SECONDS = 5.0
 
 
 class EndOfStream:
-    """Comparison of a reader with one second subscription at ``LATEST``."""
+    """Comparison of a reader with one second subscription at ``LATEST``.
 
-    def __init__(self) -> None:
+    :param opened_at: lower bound of Salesforce's time when that was requested; ``None`` if time was not measured.
+    """
+
+    def __init__(self, opened_at: datetime | None = None) -> None:
+        self.opened_at = opened_at
         self._events: deque[Sequence[bytes]] = deque(maxlen=_BATCHES_KEPT)
         self._reader_empty: bytes | None = None
         self._position: bytes | None = None
@@ -111,12 +114,15 @@ class TipProbe:
         self._source, self._topic, self._clock = source, topic, clock
         self._responses: Responses | None = None
         self._evidence = EndOfStream()
-        self.opened_at: datetime | None = None
-        """Lower bound of Salesforce's time when this subscription was requested; ``None`` if time was not measured."""
         self.answered_at: datetime | None = None
         """Upper bound of Salesforce's time at the last answer of this subscription, if any; ``None`` as above."""
         self._server_time: ServerTime | None = None
         self._failed_at: float | None = None
+
+    @property
+    def opened_at(self) -> datetime | None:
+        """Lower bound of Salesforce's time when this subscription was requested; ``None`` if time was not measured."""
+        return self._evidence.opened_at
 
     @property
     def is_reached(self) -> bool:
@@ -126,9 +132,8 @@ class TipProbe:
     def open(self, server_time: ServerTime | None) -> None:
         """Open the subscription, unless it is open or has received its event."""
         if self._responses is None and not self._evidence.has_event:
-            self._evidence = EndOfStream()
             self._server_time = server_time
-            self.opened_at = None if server_time is None else server_time.earliest(self._clock())
+            self._evidence = EndOfStream(None if server_time is None else server_time.earliest(self._clock()))
             self._responses = self._source.latest(self._topic, idle_timeout=_READ_SECONDS)
             self._failed_at = None
             self.read_available()
@@ -171,24 +176,13 @@ class TipProbe:
         """Delete the evidence: the drain lost its position, so earlier replay IDs prove nothing."""
         self.close()
         self._evidence = EndOfStream()
-        self.opened_at = self.answered_at = self._failed_at = None
+        self.answered_at = self._failed_at = None
 
     def close(self) -> None:
         """Close the second subscription."""
         responses, self._responses = self._responses, None
         if responses is not None:
             responses.close()
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Evidence of a second subscription at ``LATEST``, which was requested at ``opened_at`` or later.
-
-    ``opened_at`` is a lower bound of Salesforce's time.
-    """
-
-    evidence: EndOfStream
-    opened_at: datetime
 
 
 @asynccontextmanager
@@ -199,7 +193,7 @@ async def reference(
     *,
     silence_timeout: float,
     clock: Callable[[], float],
-) -> AsyncIterator[Reference | None]:
+) -> AsyncIterator[EndOfStream | None]:
     """Read a second subscription to ``topic`` in the background until the context exits.
 
     Yield ``None`` if no end can be confirmed: the API names no positions, or Salesforce's time was not measured. A
@@ -208,16 +202,16 @@ async def reference(
     if server_time is None or not source.confirms_positions:
         yield None
         return
-    end = Reference(EndOfStream(), server_time.earliest(clock()))
+    end = EndOfStream(server_time.earliest(clock()))
 
     async def read() -> None:
         # A reference that was received later also follows everything that was published before ``opened_at``.
-        while not end.evidence.has_reference:
+        while not end.has_reference:
             subscription = source.subscribe(topic, StartFrom.LATEST, limit=1, silence_timeout=silence_timeout)
             try:
                 async with aclosing(subscription) as responses:
                     async for response in responses:
-                        end.evidence.reference_answered(response)
+                        end.reference_answered(response)
             except SalesforceStreamError as error:
                 log.info("%s: the subscription that looks for the end of the stream failed: %s", topic, error)
                 if not error.retriable:

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceSt
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.salesforce.read_ahead import ReadAhead
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
+from airflow_provider_sfstream.streams.end_of_stream import EndOfStream, reference
 from airflow_provider_sfstream.streams.source import AsyncEventSource
 from airflow_provider_sfstream.streams.watch.arrivals import arrivals
 from airflow_provider_sfstream.streams.watch.conditions import PendingEvents, WakeUp, WakeUpConditions, WakeUpReason
@@ -133,7 +133,7 @@ class Watch:
                 lost = self._lost(error)
             yield lost
 
-    async def _first(self, responses: ReadAhead, end: Reference | None = None) -> WakeUp:
+    async def _first(self, responses: ReadAhead, end: EndOfStream | None = None) -> WakeUp:
         """Return the first wake-up with events or with a confirmed end of the stream."""
         while True:
             wake_up = await self._next(responses, end)
@@ -158,7 +158,7 @@ class Watch:
             )
         )
 
-    async def _next(self, responses: ReadAhead, end: Reference | None = None) -> WakeUp | None:
+    async def _next(self, responses: ReadAhead, end: EndOfStream | None = None) -> WakeUp | None:
         """Wait for a response or for the time to wake up, whichever is first, and return the resulting wake-up.
 
         :param end: evidence for the end of the stream, which is checked each second.
@@ -170,8 +170,8 @@ class Watch:
         seconds = seconds if end is None else min(seconds, _LOOK_EVERY)
         response = await responses.next(None if seconds == inf else seconds)
         if response is not None and end is not None and len(response) == 0:
-            end.evidence.reader_answered(response)
-        is_end = end is not None and end.evidence.is_reached and self._cursor.is_answered and not self._pending
+            end.reader_answered(response)
+        is_end = end is not None and end.is_reached and self._cursor.is_answered and not self._pending
         if end is not None and is_end and not response:
             return self._confirmed_end(end)
         if response is None:
@@ -188,7 +188,7 @@ class Watch:
             return None
         return WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
 
-    def _confirmed_end(self, end: Reference) -> WakeUp:
+    def _confirmed_end(self, end: EndOfStream) -> WakeUp:
         through, contact_at = self._cursor.through, self._cursor.contact_at
         return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=end.opened_at, contact_at=contact_at)
 

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.exceptions import QuotaExceededError, ServiceUnav
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams import end_of_stream as module
-from airflow_provider_sfstream.streams.end_of_stream import EndOfStream, Reference, reference
+from airflow_provider_sfstream.streams.end_of_stream import EndOfStream, reference
 from tests.support.scripted_async_source import Pause, ScriptedAsyncSource, unused_replay_id_after
 from tests.support.scripted_source import Deliver, Keepalive, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock
@@ -257,7 +257,7 @@ class StreamingSource(ScriptedAsyncSource):
 
 def during(
     source: ScriptedAsyncSource,
-    use: Callable[[Reference | None], Coroutine[Any, Any, Any]],
+    use: Callable[[EndOfStream | None], Coroutine[Any, Any, Any]],
     measured: ServerTime | None = MEASURED,
 ) -> Any:
     """Run ``use`` with the second subscription; check that no subscription stays open; return the result."""
@@ -273,7 +273,7 @@ def during(
         assert source.open_subscriptions == 0
 
 
-async def _after_a_while(found: Reference | None) -> Reference | None:
+async def _after_a_while(found: EndOfStream | None) -> EndOfStream | None:
     await asyncio.sleep(60)
     return found
 
@@ -297,7 +297,7 @@ def test_second_subscription_starts_at_latest_and_requests_one_event() -> None:
 
 
 def test_opened_at_is_a_lower_bound_of_the_time_of_the_request() -> None:
-    async def main() -> Reference | None:
+    async def main() -> EndOfStream | None:
         await asyncio.sleep(10)
         source = ScriptedAsyncSource(events(1), [Pause(5), Keepalive()])
         context = reference(source, TOPIC, MEASURED, silence_timeout=300.0, clock=virtual_clock)
@@ -311,23 +311,23 @@ def test_opened_at_is_a_lower_bound_of_the_time_of_the_request() -> None:
 
 def test_empty_response_is_evidence_for_a_reader_at_its_position() -> None:
     found = during(ScriptedAsyncSource(events(1), [Pause(5), Keepalive(at=POSITION)]), _after_a_while)
-    assert not found.evidence.is_reached
-    found.evidence.reader_took([POSITION])
-    assert found.evidence.is_reached
+    assert not found.is_reached
+    found.reader_took([POSITION])
+    assert found.is_reached
     found = during(
         ScriptedAsyncSource(events(1), [Pause(5), Keepalive(at=unused_replay_id_after(POSITION))]), _after_a_while
     )
-    found.evidence.reader_took([POSITION])
-    assert not found.evidence.is_reached
+    found.reader_took([POSITION])
+    assert not found.is_reached
 
 
 def test_event_is_evidence_for_a_reader_that_reads_it() -> None:
     source = ScriptedAsyncSource(events(4), [Pause(5), Deliver(1)], latest_from=2)
     found = during(source, _after_a_while)
-    assert found.evidence.has_event
-    assert not found.evidence.is_reached
-    found.evidence.reader_took([source.stream[1].replay_id, source.stream[2].replay_id])
-    assert found.evidence.is_reached
+    assert found.has_event
+    assert not found.is_reached
+    found.reader_took([source.stream[1].replay_id, source.stream[2].replay_id])
+    assert found.is_reached
 
 
 @pytest.mark.parametrize("fault", [ServiceUnavailableError("cut"), QuotaExceededError("used up")])
@@ -336,7 +336,7 @@ def test_fault_of_the_second_subscription_is_logged_and_confirms_nothing(
 ) -> None:
     caplog.set_level("INFO")
     found = during(ScriptedAsyncSource(events(1), [Pause(5), fault]), _after_a_while)
-    assert not found.evidence.is_reached
+    assert not found.is_reached
     assert f"{TOPIC}: the subscription that looks for the end of the stream failed: {fault}" in caplog.text
 
 
@@ -346,13 +346,13 @@ def test_fault_of_the_second_subscription_is_logged_and_confirms_nothing(
 def test_second_subscription_of_a_wait_is_reopened_after_a_fault_that_may_pass(fault: Exception, count: int) -> None:
     source = ScriptedAsyncSource(events(1), [Pause(5), fault, Keepalive(at=POSITION)])
     found = during(source, _after_a_while)
-    found.evidence.reader_took([POSITION])
-    assert (found.evidence.is_reached, source.starts) == (count == 2, [StartFrom.LATEST] * count)
+    found.reader_took([POSITION])
+    assert (found.is_reached, source.starts) == (count == 2, [StartFrom.LATEST] * count)
     assert found.opened_at == BEGINNING - timedelta(seconds=2), "a later reference also confirms the first request"
 
 
 def test_error_of_the_wait_closes_the_second_subscription() -> None:
-    async def fail(found: Reference | None) -> None:
+    async def fail(found: EndOfStream | None) -> None:
         await asyncio.sleep(1)
         raise KeyError("of the wait")
 
