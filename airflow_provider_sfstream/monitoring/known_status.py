@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_sfstream.monitoring.status import Certainty, Document, Status, certainty_of, connection_of
+from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables", "catalog"})
 """Sections that do not prove the success of a task."""
@@ -45,14 +45,7 @@ class ReportedStatus:
 
     def section(self, subject: str, section: str) -> Document:
         """Return a section's document; an empty one if it does not exist."""
-        return self._sections.get(subject, {}).get(section, {})
-
-    def certainty(self, uri: str) -> dict[str, Certainty]:
-        """Return the certainty of the facts that drains reported about a stream.
-
-        :raises ValueError: if a document has an unknown certainty.
-        """
-        return certainty_of(self.section(uri, "drain"))
+        return self.sections(subject).get(section, {})
 
     def event_logs(self, uri: str) -> list[Document]:
         """Return the documents of a stream in each event log."""

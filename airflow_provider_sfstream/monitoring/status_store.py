@@ -10,7 +10,7 @@ import msgspec
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.monitoring.status import Document, Status, subject_key
-from airflow_provider_sfstream.replay_stores.document.airflow_variables import AirflowVariables, Variables
+from airflow_provider_sfstream.replay_stores.document.airflow_variables import AirflowVariables
 
 FORMAT, VERSION = "sfstream-status", 1
 PREFIX = "sfstream_status."
@@ -48,30 +48,17 @@ class StatusStore(Protocol):
         ...
 
 
-class ListedVariables(Variables, Protocol):
-    """Variables whose keys can be listed."""
-
-    def keys(self, prefix: str) -> list[str]:
-        """Return the keys that begin with ``prefix``."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Delete the Variable."""
-        ...
-
-
-class VariableStatusStore:
+class VariableStatusStore(StatusStore):
     """Status store with one Variable for each section of each subject. Usable only inside a task.
 
     :param variables: the storage of Variables; default: the running Airflow.
     """
 
-    def __init__(self, variables: ListedVariables | None = None) -> None:
+    def __init__(self, variables: AirflowVariables | None = None) -> None:
         # A document that reads as absent is created again, which is harmless.
-        self._variables: ListedVariables = AirflowVariables(must_be_certain=False) if variables is None else variables
+        self._variables = AirflowVariables(must_be_certain=False) if variables is None else variables
 
     def change(self, subject: str, section: str, step: Step) -> Document:
-        """Replace a section's document by the result of ``step``, and return it."""
         key = variable_key(subject, section)
         text = self._variables.get(key)
         before = None if text is None else status_from_text(text, self._variables.name(key)).document
@@ -80,13 +67,11 @@ class VariableStatusStore:
         return status.document
 
     def statuses(self) -> list[Status]:
-        """Return all statuses except the sections ``windows``."""
         keys = [key for key in self._variables.keys(PREFIX) if not key.endswith(".windows")]
         texts = {key: self._variables.get(key) for key in keys}
         return [status_from_text(text, self._variables.name(key)) for key, text in texts.items() if text is not None]
 
     def forget(self, subject: str) -> int:
-        """Delete all sections of a subject, and return their number."""
         keys = self._variables.keys(variable_key(subject, ""))
         for key in keys:
             self._variables.delete(key)

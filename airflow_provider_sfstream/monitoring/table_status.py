@@ -9,13 +9,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from airflow_provider_sfstream.monitoring.status import Document, Status, subject_key
-from airflow_provider_sfstream.monitoring.status_store import Step, status_from_text, status_to_text
+from airflow_provider_sfstream.monitoring.status_store import StatusStore, Step, status_from_text, status_to_text
 from airflow_provider_sfstream.replay_stores.table import schema
 from airflow_provider_sfstream.replay_stores.table.engine import describe, engine_for, reading, writing
 from airflow_provider_sfstream.replay_stores.table.models import StatusRow
 
 
-class TableStatusStore:
+class TableStatusStore(StatusStore):
     """Status store with one row for each section of each subject, changed in a transaction.
 
     :param engine_or_url: as for :class:`~airflow_provider_sfstream.replay_stores.table.TableReplayStore`.
@@ -29,7 +29,6 @@ class TableStatusStore:
         return f"TableStatusStore({describe(self._engine.url)})"
 
     def change(self, subject: str, section: str, step: Step) -> Document:
-        """Replace a section's document by the result of ``step``, in one transaction, and return it."""
         if not self._is_checked:
             schema.upgrade(self._engine)
             self._is_checked = True
@@ -59,14 +58,12 @@ class TableStatusStore:
         ]
 
     def forget(self, subject: str) -> int:
-        """Delete all sections of a subject in one transaction, and return their number."""
         with writing(self._engine) as connection:
             if not inspect(connection).has_table(StatusRow.__tablename__):
                 return 0
             return connection.execute(delete(StatusRow).where(StatusRow.subject_key == subject_key(subject))).rowcount
 
     def close(self) -> None:
-        """Close the open connections."""
         self._engine.dispose()
 
     def _change(self, subject: str, section: str, step: Step) -> Document:

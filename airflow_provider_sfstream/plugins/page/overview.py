@@ -13,7 +13,7 @@ from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.health import LEVELS, HealthLimits, findings_of, worst, worst_level
 from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.pages import dag_page, task_page
-from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status
+from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status, certainty_of
 from airflow_provider_sfstream.plugins.page.loading import parsed
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
@@ -138,7 +138,7 @@ def _row(reported: ReportedStatus, uri: str, now: datetime) -> Document:
         "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT_RETENTION).total_seconds()),
         "drained_at": drain.get("at"),
         **{name: drain.get(name) for name in _OF_DRAIN},
-        "certainty": reported.certainty(uri),
+        "certainty": certainty_of(drain),
         "hours": hourly(drain.get("hours", {}), now),
         "gaps": len(drain.get("gaps", [])),
         "missing": drain.get("missing", []),
@@ -184,7 +184,6 @@ def _hours_until(hour: datetime) -> list[str]:
 
 
 def _set_aside(event_log: Document) -> int:
-    """Return the number of rows in the last quarantine of an event log."""
     return int((event_log.get("set_aside") or {}).get("rows", 0))
 
 

@@ -11,12 +11,10 @@ import pytest
 
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.monitoring.headroom import Headroom
-from airflow_provider_sfstream.monitoring.known_status import ReportedStatus
 from airflow_provider_sfstream.monitoring.status import (
     GAPS,
     HOURS,
     WINDOWS,
-    Status,
     certainty_of,
     drain_document,
     event_log_document,
@@ -153,8 +151,6 @@ def test_unknown_certainty_value_is_refused() -> None:
     document = after(manifest(1)) | {"certainty": {"confirmed_at": "sure"}}
     with pytest.raises(ValueError, match="certainty='sure' of confirmed_at must be one of proven, estimated, unknown"):
         certainty_of(document)
-    with pytest.raises(ValueError, match="sure"):
-        ReportedStatus([Status("sfstream://c/event/A__e", "drain", document)]).certainty("sfstream://c/event/A__e")
 
 
 def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
