@@ -207,7 +207,6 @@ def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
 
 
 def _defaults(developer_name: str) -> dict[str, Any]:
-    """Return the settings of a new subscription."""
     label = developer_name.replace("_", " ")
     return {"label": label, "default_replay": "EARLIEST", "error_recovery_replay": "EARLIEST"}
 

@@ -114,10 +114,13 @@ class SalesforceLoginHook(BaseHook):
     def settings(self) -> SalesforceSettings:
         """Return the checked fields of the connection."""
         if self._settings is None:
-            connection = self.get_connection(self.salesforce_conn_id)
-            _check_extra(connection)
-            self._settings = SalesforceSettings.from_connection(connection, connection.extra_dejson)
+            self._settings = self._current_settings()
         return self._settings
+
+    def _current_settings(self) -> SalesforceSettings:
+        connection = self.get_connection(self.salesforce_conn_id)
+        _check_extra(connection)
+        return SalesforceSettings.from_connection(connection, connection.extra_dejson)
 
     async def asettings(self) -> SalesforceSettings:
         """Return :meth:`settings` without blocking the event loop."""
@@ -155,15 +158,9 @@ class SalesforceLoginHook(BaseHook):
                 settings.credentials,
                 network=settings.network,
                 organization_id=settings.organization_id,
-                read_again=self._current_credentials,
+                read_again=lambda: self._current_settings().credentials,
             )
         return self._token_provider
-
-    def _current_credentials(self) -> Credentials:
-        """Return the current credentials of the connection, even if the hook has read earlier ones."""
-        connection = self.get_connection(self.salesforce_conn_id)
-        _check_extra(connection)
-        return SalesforceSettings.from_connection(connection, connection.extra_dejson).credentials
 
     @property
     def org_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,16 +26,11 @@ ResourceT = TypeVar("ResourceT", bound=AsyncCloseable)
 
 
 @dataclass
-class _CountedResource(Generic[ResourceT]):
-    resource: ResourceT
-    users: int = 0
-
-
-@dataclass
 class _Loop(Generic[ResourceT]):
-    """Resources of one event loop. Its repr has no key, which may contain a secret."""
+    """Resources of one event loop, and the numbers of their users. Its repr has no key, which may contain a secret."""
 
-    resources: dict[Hashable, _CountedResource[ResourceT]] = field(default_factory=dict, repr=False)
+    resources: dict[Hashable, ResourceT] = field(default_factory=dict, repr=False)
+    users: Counter[Hashable] = field(default_factory=Counter, repr=False)
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -57,17 +53,16 @@ class SharedOnLoop(Generic[ResourceT]):
         loop = self._loops.setdefault(asyncio.get_running_loop(), _Loop())
         async with loop.opening:
             if key not in loop.resources:
-                loop.resources[key] = _CountedResource(await open_resource())
-            shared = loop.resources[key]
-            shared.users += 1
+                loop.resources[key] = await open_resource()
+            loop.users[key] += 1
         try:
-            yield shared.resource
+            yield loop.resources[key]
         finally:
-            shared.users -= 1
-            if not shared.users:
+            loop.users[key] -= 1
+            if not loop.users[key]:
+                del loop.users[key]
                 # Removed before the await, so that no new user receives a resource that is being closed.
-                del loop.resources[key]
-                await shared.resource.aclose()
+                await loop.resources.pop(key).aclose()
 
 
 class SalesforceEventHook(SalesforceLoginHook):

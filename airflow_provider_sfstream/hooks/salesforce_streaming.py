@@ -93,7 +93,6 @@ class SalesforceStreamingHook(SalesforceEventHook):
         return self._run_test(self.get_conn, test)
 
     def _connection_arguments(self, settings: SalesforceSettings) -> dict[str, Any]:
-        """Return the connection arguments of a client of the Streaming API."""
         try:
             api_version = api_version_from(settings.version) if settings.version else DEFAULT_API_VERSION
         except ConfigurationError as error:
