@@ -109,7 +109,6 @@ def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any)
 
 
 def _extra_of(conn_id: str) -> dict[str, Any]:
-    """Return the extra of a connection; empty if it does not exist."""
     from airflow.sdk import Connection
 
     from airflow_provider_sfstream._airflow import AirflowNotFoundException

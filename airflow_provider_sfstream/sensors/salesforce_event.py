@@ -214,7 +214,6 @@ class SalesforceEventSensor(RetriedOperator, BaseSensorOperator):
         return StartFrom(self.start_from)
 
     def _stream(self, topic: Topic) -> Stream:
-        """Return the stream, in the org of the connection. Logs in if necessary."""
         return Stream(self._hook(topic).org_id, topic.api, topic.name, self.subscription)
 
     def _hook(self, topic: Topic) -> EventHook:

@@ -120,8 +120,6 @@ def build_app() -> FastAPI:
 
 @dataclass(frozen=True)
 class _File:
-    """Response with a file."""
-
     content: bytes
     media_type: str
 

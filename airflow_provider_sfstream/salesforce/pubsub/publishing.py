@@ -115,7 +115,6 @@ class EventEncoder:
         return OutgoingEvent(buffer.getvalue(), self._schema_id, correlation_key or _new_key())
 
     def _invalid_fields(self, record: Mapping[str, Any]) -> list[str]:
-        """Return the names of fields whose value is missing or of another type."""
         invalid = []
         for entry in fastavro.parse_schema(self._written, expand=True)["fields"]:
             value = record.get(entry["name"], entry.get("default"))

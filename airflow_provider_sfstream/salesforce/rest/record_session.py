@@ -67,8 +67,6 @@ class _Session(requests.Session):
 
 
 class _TokenAuth(AuthBase):
-    """Authentication that adds the current token to each request."""
-
     def __init__(self, tokens: Session) -> None:
         self._tokens = tokens
 

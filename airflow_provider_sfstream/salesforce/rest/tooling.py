@@ -37,7 +37,6 @@ class ToolingRecordsClient(RestClient):
         return str(created["id"]) if created.get("id") else None
 
     def _patch(self, kind: str, record_id: str, full_name: str, metadata: Mapping[str, Any], what: str) -> None:
-        """Replace all settings of a record."""
         body = {"FullName": full_name, "Metadata": metadata}
         self.request("PATCH", _path(kind, record_id), what=what, body=body, names_record=True)
 

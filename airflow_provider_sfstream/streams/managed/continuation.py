@@ -65,7 +65,6 @@ class Redelivery:
         return count
 
     def _count_landed(self, replay_ids: Sequence[bytes]) -> int:
-        """Return the number of landed events at the start of ``replay_ids``."""
         is_landed = self.is_landed
         if is_landed is None:
             return len(replay_ids)
