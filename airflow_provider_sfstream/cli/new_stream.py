@@ -28,8 +28,6 @@ _PACKAGE = Path(__file__).parents[1]
 def missing_dag_files(topic: Topic, dag_folder: str) -> list[Path]:
     """Return the DAG files to write, each with the name of its DAG: that of the topic, like
     ``sfstream_event_Order__e``, and that of the watchdog unless there is one.
-
-    :raises InvalidUseError: if the topic's DAG or its file exists, or the folder cannot be written.
     """
     from airflow_provider_sfstream._airflow.database import create_session, existing_dags
 

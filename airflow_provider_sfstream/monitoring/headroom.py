@@ -19,9 +19,7 @@ class Headroom:
     :param estimated_until: the last estimate of that moment, if it is later: the time of the last stored event,
         which its publisher set, an end of the stream that is only estimated, or the answer after which the last drain
         ended idle. ``None`` without an estimate.
-    :param retention: time for which Salesforce retains an event.
     :param is_retention_proven: ``False``: ``retention`` is a lower bound.
-    :param now: the moment from which the time is counted.
     :param is_by_idle: ``estimated_until`` is the answer after which the last drain ended idle.
     """
 

@@ -61,10 +61,7 @@ def name_of_object(salesforce_conn_id: str, sobject: str) -> DatasetName:
 
 
 def name_of_url(url: str) -> DatasetName:
-    """Return the name of a folder or file.
-
-    :raises ConfigurationError: if the URL carries a password or a signature.
-    """
+    """Return the name of a folder or file."""
     if has_credentials(url):
         raise ConfigurationError("A URL with a password or a signature cannot name a dataset. Remove it from the URL.")
     scheme, separator, location = url.partition("://")
@@ -80,10 +77,7 @@ def name_of_url(url: str) -> DatasetName:
 
 
 def name_of_landed(manifest_url: str) -> DatasetName:
-    """Return the name of a stream's folder in a landing, from the manifest of one of its windows.
-
-    :raises ConfigurationError: if the URL carries a password or a signature.
-    """
+    """Return the name of a stream's folder in a landing, from the manifest of one of its windows."""
     return name_of_url(stream_folder(manifest_url))
 
 
@@ -125,7 +119,6 @@ def collect_lineage(hook: Any, landed: StreamUri, manifests: Sequence[str]) -> N
 
     Errors are logged, never raised.
 
-    :param hook: the hook that read the topic.
     :param manifests: URLs of the manifests of the landed windows; without one, nothing was written.
     """
     topic = StreamUri(landed.salesforce_conn_id, landed.topic, api=landed.api)

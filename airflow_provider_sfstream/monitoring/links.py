@@ -121,11 +121,7 @@ def _extra_of(conn_id: str) -> dict[str, Any]:
 
 
 def file_page(url: str, storage_extra: dict[str, Any]) -> str:
-    """Return the URL of a file's web page; an empty text if none is known.
-
-    :param url: URL of the file, without a connection in it.
-    :param storage_extra: extra of the Airflow connection of the storage.
-    """
+    """Return the URL of a file's web page; an empty text if none is known."""
     if has_credentials(url):
         return ""
     scheme, _, location = url.partition("://")
@@ -142,9 +138,6 @@ def file_page(url: str, storage_extra: dict[str, Any]) -> str:
 def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
     """Return the URL of a Spark application's page: of its history server, else of YARN or its master, which link to
     its own UI while it runs; an empty text if the connection names no server.
-
-    :param application_id: ID assigned by Spark.
-    :param spark_extra: extra of the Airflow connection of Spark.
     """
     history, yarn, master = (_address(spark_extra.get(key)) for key in (HISTORY_SERVER, _YARN, _MASTER))
     quoted = quote(application_id, safe="")

@@ -36,8 +36,6 @@ def certainty_of(drain: Mapping[str, Any]) -> dict[str, Certainty]:
 
     A section of an earlier version without certainties has estimates: its end of the stream was an empty response of
     the drain's own subscription, and its times are of the worker's clock.
-
-    :raises ValueError: if the section names another certainty.
     """
     recorded: Mapping[str, Any] = drain.get("certainty") or {}
     certainties: dict[str, Certainty] = {}
@@ -109,10 +107,8 @@ def drain_document(
 ) -> Document:
     """Return the section ``drain`` after a drain.
 
-    :param before: the previous section; ``None`` if there is none.
     :param drained: the windows that this task run drained; none if it returned windows that were landed before.
     :param schema_changes: reported changes of the schemas of these windows.
-    :param missing: the lost parts of its interval.
     """
     document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
     if stream.api == "streaming":  # this API confirms no end; an earlier version may have recorded one
@@ -181,8 +177,6 @@ def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any
 
     ``set_aside`` is the last run that quarantined rows: later runs, which read other windows, do not change it.
 
-    :param before: the previous section; ``None`` if there is none.
-    :param facts: facts of the run, with its time and its task.
     :param replayed: whether it processed the quarantined rows again.
     """
     rows = facts.get("quarantined", 0)

@@ -18,29 +18,21 @@ Step: TypeAlias = Callable[[Document | None], Document]
 
 
 class StatusStore(Protocol):
-    """Store of the last document of each section of each subject."""
+    """Store of the last document of each section of each subject; a ``ReplayStoreError`` if it cannot be used."""
 
     def change(self, subject: str, section: str, step: Step) -> Document:
         """Replace a section's document by the result of ``step`` (called with ``None`` if it is new), and return it.
 
         If two tasks change one section concurrently, one change may be lost in a store without transactions.
-
-        :raises ReplayStoreError: if the store cannot be used.
         """
         ...
 
     def statuses(self) -> list[Status]:
-        """Return all statuses except the sections ``windows``, in no order.
-
-        :raises ReplayStoreError: if the store cannot be used.
-        """
+        """Return all statuses except the sections ``windows``, in no order."""
         ...
 
     def forget(self, subject: str) -> int:
-        """Delete all sections of a subject, and return their number.
-
-        :raises ReplayStoreError: if the store cannot be used.
-        """
+        """Delete all sections of a subject, and return their number."""
         ...
 
     def close(self) -> None:
@@ -49,10 +41,7 @@ class StatusStore(Protocol):
 
 
 class VariableStatusStore(StatusStore):
-    """Status store with one Variable for each section of each subject. Usable only inside a task.
-
-    :param variables: the storage of Variables; default: the running Airflow.
-    """
+    """Status store with one Variable for each section of each subject. Usable only inside a task."""
 
     def __init__(self, variables: AirflowVariables | None = None) -> None:
         # A document that reads as absent is created again, which is harmless.
@@ -94,7 +83,6 @@ def status_to_text(status: Status) -> str:
 def status_from_text(text: str, name: str) -> Status:
     """Return the status in a text.
 
-    :param name: name of the text's storage, for the message.
     :raises ReplayStoreError: if it is not a status, or of an unsupported version.
     """
     try:

@@ -38,10 +38,7 @@ class TableStatusStore(StatusStore):
             return self._change(subject, section, step)
 
     def statuses(self, *, section: str | None = None, subject: str | None = None) -> list[Status]:
-        """Return the statuses of one section or subject, or all except ``windows``; none without a table.
-
-        :raises ReplayStoreError: if the database cannot be read.
-        """
+        """Return the statuses of one section or subject, or all except ``windows``; none without a table."""
         query = select(StatusRow)
         if subject is not None:
             query = query.where(StatusRow.subject_key == subject_key(subject))

@@ -17,11 +17,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 
 class OrgClient:
-    """Login and HTTP settings of a client, blocking or asyncio.
-
-    :param token_provider: source of the access token, read at each call.
-    :param network: network settings of the connection.
-    """
+    """Login and HTTP settings of a client, blocking or asyncio."""
 
     def __init__(self, token_provider: TokenProvider, *, network: NetworkSettings = DEFAULT_NETWORK) -> None:
         self._session = Session(token_provider)
@@ -62,18 +58,11 @@ class AsyncOrgClient(OrgClient):
             await asyncio.wait(loads)
 
     async def org_id(self) -> str:
-        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
-
-        :raises AuthenticationError: if the login failed.
-        """
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed."""
         return (await self._session.atoken()).org_id
 
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-        :param clock: returns monotonic seconds.
-        :raises SalesforceStreamError: if the login failed.
-        """
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it."""
         return await asyncio.to_thread(self.measure_time, clock)
 
     async def schema(self, schema_id: str) -> str | None:

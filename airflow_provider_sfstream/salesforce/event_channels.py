@@ -77,8 +77,6 @@ def members_of(
     """Return the members of a channel, in the given order.
 
     :param members: their selected entities: all change events, or all platform events.
-    :param filters: filter expressions, by entity.
-    :param enriched_fields: names of fields, by entity; for change events only.
     """
     entities = _names("members", members)
     invalid = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]

@@ -33,11 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class EventTimeReader:
-    """Reader of the times of events of one schema.
-
-    :param schema_json: the Avro schema that the payloads were written with.
-    :raises SchemaError: if that is not the schema of a record, or the fields up to the time are invalid.
-    """
+    """Reader of the times of events of one schema."""
 
     def __init__(self, schema_json: str) -> None:
         self._path: tuple[str, ...] = ()

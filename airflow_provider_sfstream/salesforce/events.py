@@ -73,11 +73,7 @@ class EventBatch:
 
 
 def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
-    """Raise if the limit or a time to wait of a subscription is invalid, before anything is contacted.
-
-    :param name: the topic or subscription, for messages.
-    :raises ConfigurationError: naming the first invalid one.
-    """
+    """Raise if the limit or a time to wait of a subscription is invalid, before anything is contacted."""
     if limit is not None and limit < 1:
         raise ConfigurationError(f"{name}: limit={limit} must be at least 1, or None. Nothing was read.")
     for argument, value in seconds.items():
@@ -101,8 +97,6 @@ class Credit:
     """Counter of requested and received events. Not safe for concurrent use; the caller holds a lock.
 
     Guarantee: never more than 100 events outstanding, never more than ``limit`` events requested in total.
-
-    :param limit: events to request over the whole subscription; ``None``: no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:

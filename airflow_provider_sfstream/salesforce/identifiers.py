@@ -38,7 +38,6 @@ class ManagedSubscription:
 
     :param text: 15 or 18 characters that begin with ``18x``: the ID of the record. Else its developer name: at most 80
         letters, digits and underscores, beginning with a letter, no underscore at the end or after another.
-    :raises ConfigurationError: if it is neither. Nothing was contacted.
     """
 
     text: str

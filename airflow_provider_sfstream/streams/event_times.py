@@ -23,7 +23,6 @@ def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
     """Return the reader of payloads in ``encoding``.
 
     :param schema: the Avro schema JSON of Avro payloads. JSON payloads need none.
-    :raises SchemaError: if Avro payloads have no usable schema.
     """
     return JsonEventTimeReader() if encoding == "json" else EventTimeReader(schema or "")
 
@@ -78,8 +77,6 @@ class EventTimeBounds:
     would cost several times as much and block the thread that receives the stream. If a schema is still unavailable
     when :meth:`settle` is called, its events are skipped, and its ID is added to ``unread``. ``untimed`` counts the
     events without a known time.
-
-    :param readers: the readers of the stream.
     """
 
     def __init__(self, readers: TimeReaders) -> None:

@@ -64,10 +64,7 @@ class EventSource(_Source, Protocol):
         ...
 
     def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured.
-
-        :param clock: monotonic seconds.
-        """
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured."""
         ...
 
     def prove_contact(self, topic: str) -> None:
@@ -105,10 +102,7 @@ class AsyncEventSource(_Source, Protocol):
     ) -> AsyncResponses: ...
 
     async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
-        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured.
-
-        :param clock: monotonic seconds.
-        """
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured."""
         ...
 
     async def schema(self, schema_id: str) -> str | None:

@@ -114,9 +114,7 @@ class LoadedStatuses:
 def read_statuses(session: Session, windows_of: str | None = None) -> LoadedStatuses:
     """Return all status documents except the lists of windows, which are most of the stored data.
 
-    :param session: of Airflow's metadata database.
     :param windows_of: URI of a stream whose list of windows is read too.
-    :raises ReplayStoreError: if the database of ``[sfstream] status_conn_id`` cannot be read.
     """
     conn_id = status_conn_id()
     loaded = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)

@@ -94,10 +94,7 @@ def stream_row(
 
 
 def is_retired(dag_id: str | None, existing_dags: Collection[str] | None) -> bool:
-    """Return whether a DAG does not exist.
-
-    :param existing_dags: ``None``: all exist.
-    """
+    """Return whether a DAG does not exist."""
     return existing_dags is not None and dag_id is not None and dag_id not in existing_dags
 
 

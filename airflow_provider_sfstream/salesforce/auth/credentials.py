@@ -74,8 +74,6 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
 
     The flow is ``auth_flow`` if set. Otherwise it follows from which selecting field of :data:`_FLOWS` is set; two of
     them are contradictory. If none is set, the flow is client credentials.
-
-    :param allow_insecure: accept ``http://`` to an address that is not loopback.
     """
     remember_secrets(*map(fields.get, _SECRETS), fields.get("security_token"))
     flow = fields.get("auth_flow") or _inferred_flow(fields)

@@ -71,7 +71,6 @@ async def log_in(
 ) -> AccessToken:
     """Log in with one or two requests.
 
-    :param now: seconds since the epoch.
     :param network: settings that decide whether an instance URL without TLS is accepted.
     :raises RefreshTokenSpentError: if the response has another refresh token. The one of ``credentials`` is spent.
     :raises AuthenticationError: naming host, cause and remedy, never a credential.
@@ -144,10 +143,7 @@ def _form(credentials: Credentials, now: float) -> dict[str, str]:
 
 
 def _identity(url: str, address: str) -> tuple[str, str | None]:
-    """Return org id and user id from ``https://host/id/{org id}/{user id}``; an empty org id for another URL.
-
-    :param address: the address that returned it, for the error.
-    """
+    """Return org id and user id from ``https://host/id/{org id}/{user id}``; an empty org id for another URL."""
     try:
         parts = urlsplit(url).path.strip("/").split("/")
     except ValueError:  # without its text: a host with a malformed URL is not Salesforce's

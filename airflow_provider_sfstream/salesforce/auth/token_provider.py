@@ -38,10 +38,7 @@ class OAuthTokenProvider:
     not cached, the next caller logs in again; every network wait is bounded. Neither repr nor errors show a secret.
     Refused credentials are read again, so that a rotation does not fail tasks that started with the old ones.
 
-    :param network: network settings of the connection.
-    :param organization_id: the required org of the login, if the connection names one.
     :param read_again: returns the current credentials, after Salesforce refused the former. May block.
-    :param now: returns the seconds since the epoch.
     """
 
     def __init__(

@@ -204,7 +204,6 @@ def error_from(
     """Return the error for a failed call, ready to raise.
 
     :param code: the ``error-code`` trailer, with or without its prefix; ``None`` if missing.
-    :param status: name of the gRPC status; ``None`` if missing.
     :param topic: the subject of the call: a topic, or another name for the message.
     :param rpc_id: the ``rpc-id`` trailer, which Salesforce support requires.
     """

@@ -125,7 +125,6 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
     """Return the error for a Bayeux reply with ``"successful": false``, ready to raise.
 
     :param failure_reason: its ``ext.sfdc.failureReason``, if present, which is more specific than ``error``.
-    :param topic: the topic of the subscription, or another name for the message.
     """
     reported = [text.strip() for text in (failure_reason, error) if isinstance(text, str) and text.strip()]
     rule = next((rule for rule in map(_rule, reported) if rule is not None), None)
@@ -139,7 +138,6 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     """Return the error for an HTTP request without a usable response, ready to raise.
 
     :param status: of the response; ``None`` if it is missing or incomplete.
-    :param text: text of the network error or of the response.
     """
     rule = rules.TLS if status is None and rules.TLS_FAULT.search(text or "") else rules.TRANSPORT
     if status is not None and status >= 400:

@@ -89,11 +89,7 @@ STEP_TIMEOUT = 5.0
 
 
 def how_far(url: str, ca_pem: str | None, proxies: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a sentence about the reachable part of the path to the server of ``url``. Never raise a network error.
-
-    :param url: ``https://host:port`` or ``http://host:port``.
-    :param ca_pem: certificate authority to trust instead of the public ones.
-    """
+    """Return a sentence about the reachable part of the path to the server of ``url``. Never raise a network error."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     if proxy_for(url, proxies) is not None:

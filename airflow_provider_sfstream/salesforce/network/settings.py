@@ -20,7 +20,6 @@ class NetworkSettings:
     :param proxies: proxy URL by scheme (``http``, ``https``), with precedence over ``HTTPS_PROXY`` of the environment.
         For HTTP requests; gRPC reads its proxy from the environment.
     :param allow_insecure: accept addresses without TLS that are not loopback.
-    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     tls_ca: str | None = None

@@ -23,7 +23,6 @@ class Timers:
     :param reconnect_seconds: maximum between these attempts; the pauses double, starting from 0.1.
     :param call_timeout_seconds: maximum for a call other than a subscription; on the Streaming API for a request, in
         addition to the time for which the server holds it. ``None``: 30, on the Streaming API 10.
-    :raises ConfigurationError: naming the invalid timer. Nothing was contacted.
     """
 
     keepalive_seconds: float = 45.0

@@ -69,7 +69,6 @@ def checked_origin(name: str, url: str, *, allow_insecure: bool) -> str:
     """Return scheme, host and port of ``url``, to which credentials may be sent.
 
     :param name: name of the URL in messages, which never quote it.
-    :param allow_insecure: accept plaintext to an address that is not loopback.
     """
     try:
         # urlsplit silently drops some control characters.

@@ -35,10 +35,7 @@ from airflow_provider_sfstream.salesforce.schemas import parse
 
 
 class AsyncSubscribeCall:
-    """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop.
-
-    :param name: the topic, or another name of the stream, for messages.
-    """
+    """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop."""
 
     def __init__(self, open_call: Callable[..., Any], name: str, token: AccessToken) -> None:
         self._name = name
@@ -49,11 +46,7 @@ class AsyncSubscribeCall:
         self._responses: AsyncGenerator[Response, None] = aiter(self._call)
 
     async def exchange(self, request: Request, silence_timeout: float) -> Response:
-        """Send ``request``, if it requests events, and return the next response.
-
-        :raises ServiceUnavailableError: after ``silence_timeout`` seconds without one.
-        :raises SalesforceStreamError: if the call has ended, for any reason.
-        """
+        """Send ``request``, if it requests events, and return the next response."""
         try:
             async with asyncio.timeout(silence_timeout):
                 await self._send(request)
@@ -103,8 +96,6 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
 
     The constructor contacts nothing, and may run in another thread. The client then belongs to the event loop that
     first uses it.
-
-    All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
     _CLOSED = "The Pub/Sub client is closed."
@@ -128,7 +119,6 @@ class AsyncPubSubClient(PubSubConnection, AsyncOrgClient):
 
         :param silence_timeout: Salesforce sends a keepalive within 270 seconds while events are outstanding (Pub/Sub
             API proto, ``FetchResponse``).
-        :raises ConfigurationError: immediately, if an argument is invalid.
         """
         check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         opening, following = first_request(topic, after), {"topic_name": topic}

@@ -79,7 +79,6 @@ class Endpoint:
         """Return the endpoint written as ``host:port``, ``https://host:port`` or ``http://host:port`` (plaintext).
 
         :param allow_insecure: accept plaintext to another machine too. The network then carries readable access tokens.
-        :raises ConfigurationError: if it is none of these, or plaintext to an address that is not loopback.
         """
         try:
             parts = urlsplit(text if "://" in text else f"https://{text}")
@@ -152,14 +151,7 @@ def _text(value: Any) -> str | None:
 
 
 class PubSubConnection(OrgClient):
-    """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio.
-
-    :param token_provider: source of the access token, read at each call.
-    :param endpoint: see :meth:`Endpoint.parse`.
-    :param network: network settings of the connection.
-    :param timers: of the connection and its calls.
-    :raises ConfigurationError: if the endpoint is invalid. Nothing was contacted.
-    """
+    """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio."""
 
     payload_encoding: PayloadEncoding = "avro"
     confirms_positions = True
@@ -180,10 +172,7 @@ class PubSubConnection(OrgClient):
         self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
 
     def _open_channel(self, library: Any) -> Any:
-        """Return a channel of ``grpc`` or ``grpc.aio`` (for the running event loop). It connects with the first call.
-
-        :raises ConfigurationError: if the environment names a SOCKS proxy for it.
-        """
+        """Return a channel of ``grpc`` or ``grpc.aio`` (for the running event loop), not connected yet."""
         check_grpc_proxy(urlsplit(self.endpoint.url).hostname or "")
         options = channel_options(self._timers)
         if self.endpoint.plaintext:

@@ -47,8 +47,6 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
     :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` and
     ``managed_subscribe`` log in again once if Salesforce refuses the token; those leave that to their caller, who knows
     the replay ID to resume from.
-
-    All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
     def __init__(self, token_provider: TokenProvider, **settings: Any) -> None:
@@ -67,8 +65,6 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         """Return Salesforce's description of ``topic``, the message ``TopicInfo`` of the Pub/Sub API.
 
         Its ``schema_id`` is only the newest schema of the topic; events name their own.
-
-        :raises TopicNotFoundError: if it does not exist or is hidden from the user.
         """
         return self._unary("GetTopic", messages.TopicRequest(topic_name=check_topic(topic)), topic)
 
@@ -76,19 +72,13 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         """Return when Salesforce has answered a GetTopic on the connection of the subscriptions, also with a refusal.
 
         HTTP/2 preserves the order of the server's messages: events that it sent earlier have arrived by then.
-
-        :raises ContactError: without an answer within ``call_timeout_seconds``; it names the last reachable step.
-        :raises SalesforceStreamError: if Salesforce answered with another fault.
         """
         with self.in_contact(topic), suppress(AccessDeniedError, TopicNotFoundError):  # these errors prove contact
             self.get_topic(topic)
 
     @contextmanager
     def in_contact(self, name: str) -> Iterator[None]:
-        """Add the reachable part of the path to Salesforce to the error if the block raises :class:`ContactError`.
-
-        :param name: the topic or subscription that the block reads.
-        """
+        """Add the reachable part of the path to Salesforce to the error if the block raises :class:`ContactError`."""
         try:
             yield
         except ContactError as error:
@@ -104,11 +94,7 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         return self._schemas.get(schema_id)
 
     def encoder(self, topic: str) -> EventEncoder:
-        """Return the encoder of events for the newest schema of ``topic``.
-
-        :raises PublishError: if the topic is not one that this user can publish to.
-        :raises TopicNotFoundError: if it does not exist or is hidden from the user.
-        """
+        """Return the encoder of events for the newest schema of ``topic``."""
         info = self.get_topic(topic)
         if not info.can_publish or not info.schema_id:
             raise PublishError(
@@ -162,7 +148,6 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         stops the requests, so that memory is bounded. The first ``next`` returns the first batch or raises any fault.
 
         :param answer_within: unused: the Pub/Sub API cannot request an empty response.
-        :raises ConfigurationError: immediately, if an argument is invalid.
         """
         check_arguments(topic, after, limit, idle_timeout=idle_timeout)
         return self._batches(topic, after, limit, idle_timeout)
@@ -194,8 +179,6 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
 
         :param recommit: a committed replay ID, which the keepalive commits again until the first acknowledgement.
         :param commit_keepalive: seconds without a commit after which the committed replay ID is committed again.
-        :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
-        :raises AuthenticationError: if the login failed.
         """
         check_amounts(subscription.description, limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
         return ManagedStream(

@@ -137,8 +137,6 @@ class ManagedStream(Subscription, ClosedOnExit):
     Salesforce ends a stream on which nothing was committed for 1,800 seconds. So this class commits the last
     acknowledged replay ID again with the first response after ``commit_keepalive`` seconds without a commit. Before the
     first acknowledgement it commits ``recommit``; without that the stream ends, with a retriable error.
-
-    :param limit: events to request in total; ``None``: no limit.
     """
 
     def __init__(
@@ -172,11 +170,7 @@ class ManagedStream(Subscription, ClosedOnExit):
         return self
 
     def __next__(self) -> EventBatch | None:
-        """Return the next batch; see the class.
-
-        :raises StopIteration: when the events that the limit allows have been returned.
-        :raises SalesforceStreamError: when the stream has ended for another reason.
-        """
+        """Return the next batch; see the class."""
         if self._remaining == 0:
             raise StopIteration
         with self._session.using(self._token):

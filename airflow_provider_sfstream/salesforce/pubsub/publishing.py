@@ -61,10 +61,8 @@ class PublishedEvent:
 class EventEncoder:
     """Encoder of rows as events of one schema.
 
-    :param schema_json: the Avro schema of the event.
     :param created_by: the default of ``CreatedById``. Salesforce requires it and ``CreatedDate`` in the payload of a
         platform event (Pub/Sub API guide, "Publish RPC Method").
-    :raises SchemaError: if it is not the schema of an event.
     """
 
     def __init__(self, schema_json: str, schema_id: str, *, created_by: str | None = None) -> None:
@@ -162,10 +160,7 @@ def _message(event: OutgoingEvent) -> ProducerEvent:
 
 
 def results(topic: str, request: PublishRequest, response: PublishResponse) -> list[PublishedEvent]:
-    """Return the result of each event of ``request``, in its order.
-
-    :raises PublishError: if the response has another number of results.
-    """
+    """Return the result of each event of ``request``, in its order."""
     if len(response.results) != len(request.events):
         raise PublishError(
             f"{topic}: Salesforce returned {len(response.results)} results for {len(request.events)} events "
@@ -188,8 +183,6 @@ def event_value(field: dict[str, Any], value: Any) -> Any:
 
     Times need a time zone, and are not accepted as dates; both may be ISO 8601 text. A ``Decimal`` becomes the nearest
     double, and a whole number of type float (1.0, the form of pandas for integers with gaps) an integer.
-
-    :raises ValueError: if a text is not a date or time, or a time has no time zone.
     """
     kinds = _kinds(field["type"])
     if "long" in kinds and (field_type := salesforce_type(field)) in ("DateTime", "DateOnly"):

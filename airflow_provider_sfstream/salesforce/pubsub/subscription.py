@@ -52,10 +52,7 @@ def check_topic(topic: str) -> str:
 
 
 def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
-    """Raise if an argument of a subscription is invalid, before anything is contacted.
-
-    :raises ConfigurationError: naming the first invalid one.
-    """
+    """Raise if an argument of a subscription is invalid, before anything is contacted."""
     check_topic(topic)
     if after is StartFrom.COMMITTED:
         raise ConfigurationError(
@@ -124,9 +121,7 @@ class Subscription:
     retriable error.
 
     :param open_call: the multi-callable of the RPC; each response is a pair with its bytes on the wire.
-    :param name: the topic, or another name of the stream, for messages.
     :param opening: the first request, without a number of events. ``following``: the fields of all later requests.
-    :param limit: events to request in total; ``None``: no limit.
     """
 
     def __init__(
@@ -155,10 +150,7 @@ class Subscription:
         self._reader.start()
 
     def batches(self, idle_timeout: float) -> Responses:
-        """Yield batches as they arrive, and ``None`` after each ``idle_timeout`` seconds without one.
-
-        :raises SalesforceStreamError: when the call has ended for any reason but the limit.
-        """
+        """Yield batches as they arrive, and ``None`` after each ``idle_timeout`` seconds without one."""
         while True:
             try:
                 arrival = self._arrived.get(timeout=idle_timeout)

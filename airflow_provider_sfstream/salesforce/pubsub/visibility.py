@@ -49,7 +49,6 @@ def visibility_of(client: PubSubClient, subscription: ManagedSubscription, *, si
     """Return the state of ``subscription`` at the Pub/Sub API now. Log in again once if the token is refused.
 
     :param silence: seconds to wait for a response, before and after Salesforce has answered another request.
-    :raises SalesforceStreamError: for every other response, for example a missing permission.
     """
     try:
         return _observe(client, subscription, silence)
@@ -87,8 +86,6 @@ def wait_until_seen(
     """Wait until ``subscription`` has the state ``expected`` at the Pub/Sub API. Retry after temporary errors.
 
     :param timeout: seconds within which the last attempt begins. ``silence``: see :func:`visibility_of`.
-    :raises ServiceUnavailableError: if it does not have that state within ``timeout``.
-    :raises SalesforceStreamError: for a permanent error, for example a missing permission.
     """
     deadline = now() + timeout
     while True:

@@ -42,10 +42,7 @@ class RestClient(ClosedOnExit):
     A context manager that closes its connections. The first request connects. Logs in again once if Salesforce refuses
     the token, which it does before it executes a request; does not retry otherwise.
 
-    :param token_provider: source of the access token, read at each request.
     :param api_version: of ``first_api_version`` or above, a leading ``v`` allowed.
-    :param network: network settings of the connection.
-    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     first_api_version: ClassVar[int] = FIRST_API_VERSION
@@ -86,7 +83,6 @@ class RestClient(ClosedOnExit):
         :param path: path below ``/services/data/v{version}/``, with quoted segments.
         :param what: subject of the request, with which an error begins.
         :param names_record: whether ``path`` names a record, so that "not found" means that record.
-        :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.rest`.
         """
         arguments = {"params": parameters, "json": body}
         try:
@@ -190,10 +186,7 @@ def _first_error(document: Any) -> tuple[str | None, str | None]:
 def measured_server_time(
     token_provider: TokenProvider, network: NetworkSettings, clock: Callable[[], float]
 ) -> ServerTime | None:
-    """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
-
-    :raises SalesforceStreamError: if the login failed.
-    """
+    """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it."""
     token_provider.token()  # a failed login is an error of the run, not a missing measurement
     with RestClient(token_provider, network=network) as client:
         try:

@@ -96,10 +96,7 @@ class EventChannelClient(ToolingRecordsClient):
         return sorted(of_channel, key=lambda record: record.member.entity)
 
     def add(self, channel: str, member: ChannelMember) -> None:
-        """Add a member to a channel.
-
-        :raises AlreadyExistsError: if the channel has this member, or another one has its name.
-        """
+        """Add a member to a channel."""
         what = f"member {member.entity} of channel {channel}"
         self._post(_MEMBER, member_name(channel, member.entity), _metadata(channel, member), what)
 

@@ -39,9 +39,7 @@ class RecordClient(ClosedOnExit):
 
     Renews its login once for each request with a refused token. Not thread-safe.
 
-    :param network: network settings of the connection.
     :param job_wait: seconds before the first and between two polls of a query job.
-    :raises AuthenticationError: if the login failed.
     """
 
     def __init__(

@@ -50,13 +50,10 @@ class AsyncStreamingClient(AsyncOrgClient):
     The constructor reads certificate authorities, and contacts nothing; it may run in another thread. The client then
     belongs to the event loop that first uses it.
 
-    :param token_provider: source of the access token, read at each call.
     :param api_version: 37.0 or above, a leading ``v`` allowed.
-    :param network: network settings of the connection.
     :param connection_timeout: seconds for opening a connection.
     :param max_pending_count: event messages that wait for their consumer at most; above that, reading stops.
     :param json_dumps: serialises messages; ``json_loads`` parses each. By default orjson where it is installed.
-    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "json"
@@ -104,10 +101,7 @@ class AsyncStreamingClient(AsyncOrgClient):
             return await _event_schema(token, schema_id, self.api_version, self._network)
 
     async def check(self, topic: str | None = None) -> None:
-        """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events.
-
-        :raises SalesforceStreamError: naming the failed step.
-        """
+        """Open a session, and subscribe to ``topic`` if it is not ``None``. Read no events."""
         name = topic or f"Streaming API {self.api_version}"
         if topic is not None:
             check_arguments(topic, StartFrom.LATEST, None)
@@ -135,8 +129,6 @@ class AsyncStreamingClient(AsyncOrgClient):
         The API cannot request a number of events: the client discards events beyond ``limit``.
 
         :param answer_within: requested maximum of seconds for which Salesforce holds a poll; it may ignore this.
-        :raises ConfigurationError: immediately, if an argument is invalid.
-        :raises SchemaError: if an event message has no replay ID.
         """
         replay_id = check_arguments(topic, after, limit, silence_timeout=silence_timeout)
         return self._responses(topic, replay_id, limit, silence_timeout, answer_within)
@@ -154,10 +146,7 @@ class AsyncStreamingClient(AsyncOrgClient):
                 yield batch
 
     def cometd_client(self, **arguments: Any) -> CometdClient:
-        """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop.
-
-        :param arguments: additional or replacing arguments of :class:`CometdClient`.
-        """
+        """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop."""
         return CometdClient(SessionAuthenticator(self._session), **{**self._cometd_arguments, **arguments})
 
     @asynccontextmanager
@@ -182,9 +171,6 @@ async def _event_schema(token: AccessToken, schema_id: str, api_version: str, ne
 
     JSON payloads can be read without a schema. So a schema that Salesforce does not return (the user may not call REST,
     the ID is unknown) is no error: it is ``None``, with a warning in the log.
-
-    :raises SessionExpiredError: if Salesforce refuses the token.
-    :raises ServiceUnavailableError: if Salesforce cannot be reached.
     """
     status, text = await _response(token, schema_id, api_version, network)
     if status != httpx.codes.OK:

@@ -33,7 +33,6 @@ class StreamingClient(ClosedOnExit):
     time limit, reach the caller immediately.
 
     :param token_provider: and all other arguments: see :class:`AsyncStreamingClient`.
-    :raises ConfigurationError: if an argument is invalid. Nothing was contacted.
     """
 
     payload_encoding: PayloadEncoding = "json"
@@ -107,9 +106,6 @@ class StreamingClient(ClosedOnExit):
 
         Memory is bounded: at most ``max_pending_count`` messages and the network's buffers wait for a slow consumer.
         The first ``next`` connects, and raises faults of the connection.
-
-        :raises ConfigurationError: immediately, if an argument is invalid.
-        :raises RuntimeError: if an event loop runs in this thread.
         """
         check_arguments(topic, after, limit, idle_timeout=idle_timeout)
         responses = self._client.subscribe(
@@ -156,10 +152,7 @@ class _LoopThread:
         self.closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``coroutine``; cancel it on an interruption.
-
-        :raises RuntimeError: if this is closed, or an event loop runs in the calling thread.
-        """
+        """Return the result of ``coroutine``; cancel it on an interruption."""
         try:
             loop = self._ready()
         except BaseException:

@@ -41,10 +41,7 @@ _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
 
 
 def check_arguments(topic: str, after: bytes | StartFrom, limit: int | None, **seconds: float) -> int:
-    """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2.
-
-    :raises ConfigurationError: naming the first invalid argument. Nothing was contacted.
-    """
+    """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2."""
     Topic.parse(topic, "streaming")
     check_amounts(topic, limit, **seconds)
     if isinstance(after, StartFrom):
@@ -125,10 +122,7 @@ class StreamingSubscription:
         self._closed = False
 
     async def open(self, *, subscribe: bool = True) -> None:
-        """Log in, shake hands and subscribe. Call :meth:`aclose` afterwards, also after an error.
-
-        :param subscribe: ``False`` skips the subscription.
-        """
+        """Log in, shake hands and subscribe. Call :meth:`aclose` afterwards, also after an error."""
         with self._converted_errors():
             await self._cometd.open()
             _honour_cancellation()
@@ -140,8 +134,6 @@ class StreamingSubscription:
         """Return the next events, at most ``most``; an empty batch when Salesforce answered without any.
 
         A cancelled call consumes nothing.
-
-        :raises ContactError: after ``silence_timeout`` seconds without a response.
         """
         with self._converted_errors():
             try:

@@ -57,7 +57,6 @@ class DrainLimits:
     :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored. Needs a
         time zone.
     :param grace: Time past ``until`` in which events are still stored, for events that arrive out of order.
-    :raises ConfigurationError: if a limit is invalid; it names the argument and the remedy.
     """
 
     max_events: int | None = None

@@ -106,10 +106,7 @@ class CommitComparison:
 
 
 class Committer:
-    """Commits of a replay ID up to which everything is durable.
-
-    :param delivered: the events that the reader received since the last commit.
-    """
+    """Commits of a replay ID up to which everything is durable."""
 
     def __init__(self, stream: ExclusiveStream, delivered: DeliveredEvents, is_landed: IsLanded | None) -> None:
         self._stream, self._delivered, self._is_landed = stream, delivered, is_landed
@@ -125,7 +122,6 @@ class Committer:
         """Commit ``replay_id``, and retry retriable faults; return whether Salesforce continues after it.
 
         :param comparison: the comparison of the last subscription, if that began with a replay ID.
-        :param timeout: seconds before the commit fails; if the position had moved, seconds without an event.
         """
         deadline = self._clock() + timeout
         is_renewed, is_committed, is_done = False, self._stream.committed == replay_id, True

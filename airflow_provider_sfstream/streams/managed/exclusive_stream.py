@@ -142,7 +142,6 @@ class ExclusiveStream:
 
     :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
     :param is_topic_proven: the record of the subscription names the topic that is read.
-    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
 
     def __init__(

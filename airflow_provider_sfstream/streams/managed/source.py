@@ -116,7 +116,6 @@ class ManagedSource(ClosedOnExit):
 
         :param after: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, every
             event is stored. After a lost position also ``EARLIEST``, or ``LATEST``, which then means ``COMMITTED``.
-        :param limit: number of events to yield. Skipped events do not count.
         :raises ConfigurationError: immediately, if an argument is invalid; or if the subscription has another topic.
         :raises ReplayIdLostError: if ``after`` is a position that can no longer be read.
         :raises CommitError: if Salesforce refuses to commit durable events.
@@ -278,7 +277,6 @@ class AsyncManagedSource:
         """Yield responses in stream order; a keepalive is an empty batch.
 
         :param after: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
-        :param limit: number of events to yield. Skipped events do not count.
         :raises ConfigurationError: immediately, if an argument is invalid.
         :raises SalesforceStreamError: if the stream ends, for example because another stream holds the subscription.
         """

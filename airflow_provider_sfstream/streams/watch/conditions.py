@@ -59,7 +59,6 @@ class WakeUpConditions:
     :param min_interval: minimum seconds between two wake-ups, so that a burst of events causes few wake-ups. Events
         received in between are reported after the interval.
     :param until_confirmed: for a single wait: wake also when there is evidence for the end of the stream.
-    :raises ConfigurationError: if an argument is invalid; the message names it.
     """
 
     min_events: int = 1

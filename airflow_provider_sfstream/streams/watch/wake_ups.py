@@ -44,7 +44,6 @@ class Watch:
 
     :param after: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: new events only.
     :param silence_timeout: seconds without any response, keepalives included, after which to subscribe again.
-    :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     """
 
     source: AsyncEventSource
@@ -72,8 +71,6 @@ class Watch:
         allocation. Cancel it to stop. ``min_interval`` has no effect here.
 
         :returns: a wake-up for ``EVENTS``; for ``REPLAY_LOST``, if the position can no longer be read; or ``QUIET``.
-        :raises AuthenticationError: the credentials were refused.
-        :raises SalesforceStreamError: any other fault that a retry cannot resolve.
         """
         try:
             if not self.conditions.until_confirmed:
@@ -114,9 +111,6 @@ class Watch:
         ID, a fault or a loss causes it to read all retained events, so that no event is missed.
 
         Closing the generator, or cancelling the task that waits for it, ends the subscription.
-
-        :raises AuthenticationError: the credentials were refused.
-        :raises SalesforceStreamError: any other fault that a retry cannot resolve.
         """
         first = self._started() if self.after is StartFrom.LATEST and self.source.confirms_positions else None
         while True:

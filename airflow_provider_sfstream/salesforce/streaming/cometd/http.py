@@ -184,10 +184,7 @@ class SessionAuthenticator(AuthenticatorBase):  # type: ignore[misc]
         return self._token
 
     async def renew(self) -> None:
-        """Invalidate the token in use, which Salesforce refused, and log in again unless another client has done so.
-
-        :raises AuthenticationError: if the login failed.
-        """
+        """Invalidate the token in use, which Salesforce refused, and log in again unless another client has done so."""
         if self._token is not None:
             self._session.refused(self._token)
             self._session.renew()

@@ -211,7 +211,6 @@ def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
     Values of an event that a parser refuses (a number out of range, an unpaired surrogate, nesting) are in its payload:
     if its replay ID is readable, it becomes a message with a ``refusal``.
 
-    :param json_loads: applied to the text of the whole message.
     :raises UnreadableMessageError: if it cannot be parsed, or is not a message.
     """
     try:

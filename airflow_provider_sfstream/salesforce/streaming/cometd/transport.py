@@ -84,7 +84,6 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         """Connect; if the server agrees, poll until the session ends.
 
         :return: the reply to the first ``/meta/connect``, which the server is asked not to hold.
-        :raises TransportError: if the request failed.
         """
         if not self.client_id:
             raise TransportInvalidOperation("Can't connect to the server without a client id. Do a handshake first.")
