@@ -19,13 +19,7 @@ from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import under_rules
-from airflow_provider_sfstream.tables.replica.transactions import (
-    REPLAY_ID,
-    SEEN,
-    last_transaction,
-    one_event,
-    seen_sequences,
-)
+from airflow_provider_sfstream.tables.replica.transactions import SEEN, last_transaction, seen_sequences
 from airflow_provider_sfstream.tables.replica.windows import (
     AT_THE_END,
     LandedChanges,
@@ -127,8 +121,10 @@ class StreamRun:
             start = max(start, survey.repeated_through or 0)
             windows = [item.window for item in with_rows]
             schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
-            end, transaction = self._end(with_rows, schemas, start, new_windows[-1])
-            if end > start:
+            through, transaction = self._end(with_rows, schemas, start, new_windows[-1], survey)
+            end = start
+            if through is not None:
+                end, applied_id = through
                 changes = LandedChanges(
                     rows=rows,
                     span=(start, end),
@@ -139,8 +135,6 @@ class StreamRun:
                     rules=self._config.rules,
                 )
                 changed = self._apply(changes, schemas, metrics)
-            if end > applied:
-                applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, with_rows, end)
         changed = self._flag_breaks(changed, places, start)
         unapplied = tuple(place for place in (*held, *(item.place for item in new)) if place.last_sequence > end)
         state = self._state_after(places, new_windows[-1], unapplied, transaction, end, applied_id)
@@ -183,23 +177,23 @@ class StreamRun:
             return False
         if not new:
             return True
-        if self._survey(self._rows(new), new).repeated_through is not None:
+        survey = self._survey(self._rows(new), new)
+        if survey.repeated_through is not None:
             return False
         schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, [item.window for item in new]))
-        end, transaction = self._end(new, schemas, state.applied_sequence, newest)
-        return end == state.applied_sequence and transaction in (None, state.held_transaction)
+        through, transaction = self._end(new, schemas, state.applied_sequence, newest, survey)
+        return through is None and transaction in (None, state.held_transaction)
 
     def _end(
-        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow
-    ) -> tuple[int, str | None]:
-        """Return the sequence number of the last event to apply, and the key of the transaction after it: the last
-        landed event and ``None``, if no limit ended the drain."""
+        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow, survey: _Survey
+    ) -> tuple[tuple[int, str] | None, str | None]:
+        """Return sequence number and replay ID of the last event to apply (``None``: none after ``start``), and the key
+        of the transaction after it. It is the last landed event, if no limit ended the drain."""
         if newest.stop_reason in AT_THE_END:
-            return max(item.place.last_sequence for item in landed), None
+            return survey.last if survey.last[0] > start else None, None
         later = (item for item in reversed(landed) if item.place.last_sequence > start)
         unapplied = ((self._rows([item]), item.place.first_sequence, start) for item in later)
-        last_complete, transaction = last_transaction(unapplied, schemas.usable())
-        return start if last_complete is None else last_complete, transaction
+        return last_transaction(unapplied, schemas.usable())
 
     def _apply(self, changes: LandedChanges, schemas: _EventSchemas, metrics: ReplicaMetrics) -> dict[str, TableState]:
         """Apply events to their tables; return the tables that changed."""
@@ -309,9 +303,3 @@ class StreamRun:
 
 def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
     return tuple(each.place.first_sequence for each in landed)
-
-
-def _replay_id(rows: Frame, landed: Sequence[_Landed], sequence: int) -> str:
-    select_event = one_event(_first_sequences(landed), sequence)
-    (row,) = rows.select("window", "ordinal", "replay_id").map_batches(select_event, REPLAY_ID).collect()
-    return bytes(row["replay_id"]).hex()

@@ -29,7 +29,6 @@ SEEN = pa.schema(
 )
 """Landed rows of one schema in one window; several are merged: number of rows, sequence numbers of the first, of the
 last and of the last with the requested replay ID (``again``), and replay ID of the last."""
-REPLAY_ID = pa.schema([("replay_id", pa.binary())])
 
 
 def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
@@ -55,21 +54,11 @@ def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
     return seen
 
 
-def one_event(first_sequences: tuple[int, ...], sequence: int) -> Rows:
-    """Return a function for ``mapInArrow`` that yields :data:`REPLAY_ID` of the landed event with a sequence number."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pc.equal(sequences_of(batch, first_sequences), sequence)).select(REPLAY_ID.names)
-
-    return rows
-
-
 def last_transaction(
     windows: Iterable[tuple[Frame, int, int]], schemas: dict[str, str]
-) -> tuple[int | None, str | None]:
-    """Return the sequence number of the last event before the last transaction (``None``: there is no other one), and
-    the key of the last transaction (``None``: no event is readable).
+) -> tuple[tuple[int, str] | None, str | None]:
+    """Return the sequence number and the replay ID (hex) of the last event before the last transaction (``None``: there
+    is no other one), and the key of the last transaction (``None``: no event is readable).
 
     :param windows: for each window with rows: its landed rows, read as the only window, the sequence number of its
         first event, and that of the last event applied; the last window of the stream first. Usually one is read.
@@ -77,14 +66,14 @@ def last_transaction(
     """
     last_key: str | None = None
     for rows, first_sequence, applied in windows:
-        payloads = rows.select("window", "ordinal", "schema_id", "payload")
+        payloads = rows.select("window", "ordinal", "schema_id", "payload", "replay_id")
         ends = payloads.map_batches(_last_two(schemas, first_sequence, applied), TRANSACTION).collect()
-        keyed_events = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
-        if last_key is None and keyed_events:
-            last_key = keyed_events[-1][1]
-        earlier = [sequence for sequence, key in keyed_events if key != last_key]
+        ends.sort(key=lambda end: int(end["_sequence"]))
+        if last_key is None and ends:
+            last_key = ends[-1]["_transaction_key"]
+        earlier = [end for end in ends if end["_transaction_key"] != last_key]
         if earlier:
-            return int(earlier[-1]), last_key
+            return (earlier[-1]["_sequence"], bytes(earlier[-1]["replay_id"]).hex()), last_key
     return None, last_key
 
 

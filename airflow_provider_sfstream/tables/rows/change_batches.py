@@ -42,7 +42,7 @@ _LARGEST_BATCH = 1 << 12
 _LARGEST_PIECE = 8 << 20
 """Maximum rows, and bytes of text, of a batch, besides one row per event: an event can refer to very many records, and
 a column of a batch holds at most 2 GiB of text."""
-TRANSACTION = pa.schema([("_sequence", pa.int64()), ("_transaction_key", pa.string())])
+TRANSACTION = pa.schema([("_sequence", pa.int64()), ("_transaction_key", pa.string()), ("replay_id", pa.binary())])
 """Layout of the rows of :func:`transactions`."""
 
 
@@ -104,8 +104,8 @@ def change_rows(
 
 
 def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that yields ``_sequence`` and ``_transaction_key`` of landed events of any
-    entity. The key is null if the payload cannot be decoded or has no change event schema.
+    """Return a function for ``mapInArrow`` that yields :data:`TRANSACTION` of landed events of any entity. The key is
+    null if the payload cannot be decoded or has no change event schema.
 
     :param schemas: Avro schemas by ID.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
@@ -116,7 +116,7 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> R
             for schema_id, group in by_value(batch, "schema_id"):
                 reader = _key_decoder(schemas.get(schema_id, ""))
                 keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
-                arrays = [sequences_of(group, first_sequences), keys]
+                arrays = [sequences_of(group, first_sequences), keys, group.column("replay_id")]
                 yield pa.RecordBatch.from_arrays(arrays, schema=TRANSACTION)
 
     return rows
