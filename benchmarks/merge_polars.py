@@ -57,10 +57,7 @@ def main() -> None:
         (folder / "copies").mkdir()
         sink = DeltaSink(engine, str(folder / "ours"), ReplicaConfig(output_url=str(folder / "ours")))
         schema = table_schema(COLUMNS)
-        ids = [row["Id"] for row in pq.read_table(folder / "whole", columns=["Id"]).slice(0, 10_000).to_pylist()]
-        incoming = Incoming(
-            TableState("stream"), TableState("stream"), _Given(COLUMNS), schema, given.rows, lambda fraction: ids
-        )
+        incoming = Incoming(TableState("stream"), TableState("stream"), _Given(COLUMNS), schema, given.rows)
         merged, _ = sink.merge(
             {TABLE: incoming}, _frame(folder / "whole"), lambda ends: blocks(partial(_shaped, schema), ends[0])
         )

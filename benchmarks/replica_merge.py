@@ -88,14 +88,12 @@ class Workload:
         for kind in KINDS:
             write_changes(self.folder / kind, self.rows, kind)
         rows, schema = SparkFrame(self.spark.read.parquet(str(self.other / "whole"))), table_schema(COLUMNS)
-        ids = self.spark.read.parquet(str(self.other / "whole")).select("Id")
         incoming = Incoming(
             TableState("stream"),
             TableState("stream"),
             _Given(COLUMNS),
             schema,
             count=self.rows,
-            sample=lambda fraction: [row["Id"] for row in ids.sample(fraction).collect()],
         )
         merged, _ = self.sink.merge({TABLE: incoming}, rows, lambda ends: blocks(partial(_shaped, schema), ends[0]))
         self.state, _ = merged[TABLE]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceStreamError, ServiceUnavailableError
@@ -239,11 +240,13 @@ class RefreshFiles:
         :raises LandingError: if the storage fails.
         """
         names: list[str] = []
-        remaining = iter(lines)
-        first = next(remaining, None)
-        while first is not None:
-            names.append(f"{table}/part-{len(names):05d}.jsonl")
-            first = self._write_file(names[-1], first, remaining)
+        for number, numbered in groupby(enumerate(lines), lambda line: line[0] // LINES_PER_FILE):
+            names.append(f"{table}/part-{number:05d}.jsonl")
+            path = self._path(f"{self._folder}/{names[-1]}")
+            with storage_errors(f"{path} cannot be written", _REMEDY):
+                make_folder(path.fs, path.parent.path)
+                with path.open("w", encoding="ascii") as file:
+                    file.writelines(line for _, line in numbered)
         return names
 
     def publish(self, document: RefreshDocument) -> None:
@@ -270,16 +273,3 @@ class RefreshFiles:
             ):
                 lines = (json.loads(line) for line in file)
                 yield from ((str(row["Id"]), int(row["sequence"])) for row in lines)
-
-    def _write_file(self, name: str, first: str, lines: Iterator[str]) -> str | None:
-        """Write one file; return the first line of the next one."""
-        path = self._path(f"{self._folder}/{name}")
-        with storage_errors(f"{path} cannot be written", _REMEDY):
-            make_folder(path.fs, path.parent.path)
-            with path.open("w", encoding="ascii") as file:
-                file.write(first)
-                for written, line in enumerate(lines, 1):
-                    if written == LINES_PER_FILE:
-                        return line
-                    file.write(line)
-        return None

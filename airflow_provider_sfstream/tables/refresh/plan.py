@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +11,7 @@ from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.table_fields import treatment_of
+from airflow_provider_sfstream.tables.rows.hidden_values import field_of
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ record which records the user of the connection viewed."""
 
 _NOT_FETCHED = ("address", "location", "base64", "complexvalue", "anyType", "json")
 """Field types that have several values, or none that a query job returns."""
-
-_SUFFIX = re.compile(r"__(?:boolean|int|long|float|double|string|date|timestamp)(?:_\d+)?$")
-"""Suffix of the column name of a field whose type was different before (column registry)."""
 
 _COMPOUND = {"Address", "Location", "PersonName", "Switchable_PersonName"}
 """Words of schema descriptions, such as ``Data:Address``, of fields of several columns. An org may lack some columns,
@@ -123,7 +120,7 @@ class RefreshPlan:
             return None
         columns, computed = self.table.columns, self.table.computed.columns
         carried = self.table.fields
-        names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
+        names = {each.lower() for column in carried for each in (column, field_of(column))} | {*_NOT_COMPUTED}
         fields_and_types = [
             (field, _COLUMN_TYPES.get(kind, ("string",))[0])
             for field, kind in described.items()
@@ -225,7 +222,7 @@ def fields_of_columns(
     names_in_org = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
     fields: dict[str, str] = {}
     for column, type_ in sorted(columns.items(), key=lambda item: item[0] not in newest):
-        for name in (column, _SUFFIX.sub("", column)):
+        for name in (column, field_of(column)):
             field = names_in_org.get(name.lower())
             if field and field not in fields.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):
                 fields[column] = field

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,11 +29,9 @@ from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hid
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
-from airflow_provider_sfstream.tables.runner.engine import Frame
 
 log = logging.getLogger(__name__)
 
-_IDS = pa.schema([("Id", pa.string())])
 COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
 """Counts that ``change_rows`` reports, with the key as JSON."""
 WITHOUT_SCHEMA = ""
@@ -69,7 +66,7 @@ def apply_changes(
             ChangesMerge(plan.columns, table.deletes),
             plan.arrow_schema(),
             count=changes.count(schemas),
-            sample=partial(_sampled_ids, run, name, changes.rows),
+            ids=_changed_ids(run, name),
             changed_after=changes.span[0],
         )
     merged, lines = sink.merge(incoming, changes.rows, partial(change_blocks, run), quarantine)
@@ -152,21 +149,16 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     return send
 
 
-def _sampled_ids(run: ChangesPlan, table: str, rows: Frame, fraction: float) -> list[str]:
-    """Return IDs of records that a random sample, of this share of the landed rows of a table, changes."""
+def _changed_ids(run: ChangesPlan, table: str) -> Rows:
+    """Return a function for ``mapInArrow`` that yields the IDs of a table's records that landed events change."""
     table_number = list(run.tables).index(table)
 
-    def sample(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
-
     def ids(batches: Batches) -> Batches:
-        for number, landed in run.by_table(sample(batches)):
+        for number, landed in run.by_table(batches):
             if number == table_number:
-                for changes in change_rows(run.tables[table], lambda _: None)(iter([landed])):
-                    yield changes.select(["Id"])
+                yield from change_rows(run.tables[table], lambda _: None)(iter([landed]))
 
-    return [row["Id"] for row in rows.map_batches(ids, _IDS).collect()]
+    return ids
 
 
 def _change_counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:

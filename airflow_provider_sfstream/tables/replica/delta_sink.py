@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, starmap
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
@@ -23,7 +24,7 @@ from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends
 from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, HistoryPlan, RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
-from airflow_provider_sfstream.tables.rows.event_batches import Rows
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK, blocks
@@ -37,6 +38,7 @@ _MANY, _FIRST_FILES = 50_000, 16
 """If at least this many rows are incoming, and not fewer than the table has, it is divided into this many files, or one
 for each task if there are more tasks. A change of few records then rewrites a part of it. Files grow later."""
 _SAMPLED = 10_000
+_IDS = pa.schema([("Id", pa.string())])
 _SMALL_FILES, _SMALL = 64, 32 << 20
 """Small files of a history, below this many bytes, are merged if there are more than this many."""
 
@@ -50,7 +52,8 @@ class Incoming:
     :param schema: schema of the incoming rows: for :class:`ChangesMerge` change rows in any order; else one row for
         each ``Id``.
     :param count: approximate number of incoming rows.
-    :param sample: returns some of their IDs, in any order; called if they are many and the table has few rows.
+    :param ids: function for ``mapInArrow`` that yields the ``Id`` of incoming rows, called with a sample of the rows if
+        they are many and the table has few rows.
     :param check: receives the result of the rewrite before it is committed.
     :param gone_at: for fetched records, the end of the version of a row that is dropped (microseconds since the epoch).
     :param changed_after: as for :meth:`DirtyLists.update`, like ``changed_since``.
@@ -61,7 +64,7 @@ class Incoming:
     merge: Merge
     schema: pa.Schema
     count: int
-    sample: Callable[[float], list[str]] = lambda _: []
+    ids: Rows = iter
     check: Callable[[RewriteResult], None] = lambda _: None
     gone_at: int | None = None
     changed_after: int | None = None
@@ -112,7 +115,7 @@ class DeltaSink:
         """
         with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
             versions = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
-            plans = {name: self._plan(name, changes, versions[name]) for name, changes in incoming.items()}
+            plans = {name: self._plan(name, changes, versions[name], rows) for name, changes in incoming.items()}
             lines = self._rewritten(list(plans.values()), rows, send, quarantine)
             file_groups = [file_group for plan in plans.values() for file_group in plan.file_groups]
             first_groups = accumulate((len(plan.file_groups) for plan in plans.values()), initial=0)
@@ -134,14 +137,14 @@ class DeltaSink:
         """Return the newest version of a table."""
         return self._checked.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
-    def _plan(self, name: str, incoming: Incoming, version: TableVersion) -> RewritePlan:
+    def _plan(self, name: str, incoming: Incoming, version: TableVersion, rows: Frame) -> RewritePlan:
         history = None
         if incoming.table.history is not None:
             location = self.location.below(HISTORY.format(name))
             history = HistoryPlan(location, incoming.table.deletes, incoming.gone_at)
         return RewritePlan(
             location=self.location.below(name),
-            file_groups=self._file_groups(version, incoming),
+            file_groups=self._file_groups(version, incoming, rows),
             merge=incoming.merge,
             incoming=incoming.schema,
             history=history,
@@ -202,14 +205,14 @@ class DeltaSink:
         # The log stays complete, because a snapshot can name a version that is older than Delta's log retention.
         return TableVersions(self.location.below(name), job, cuts_log=False)
 
-    def _file_groups(self, version: TableVersion, incoming: Incoming) -> tuple[FileGroup, ...]:
+    def _file_groups(self, version: TableVersion, incoming: Incoming, rows: Frame) -> tuple[FileGroup, ...]:
         """Return the table's file groups, divided further if most of its rows are incoming."""
         stored_rows = sum(file["num_records"] or 0 for file in version.files.values())
         if incoming.count < max(_MANY, stored_rows):
             return file_groups_of_table(version.files)
-        ids = incoming.sample(min(1.0, _SAMPLED / incoming.count))
+        ids = {row["Id"] for row in rows.map_batches(_sample(incoming), _IDS).collect()}
         count = min(max(_FIRST_FILES, self.engine.tasks_at_once), incoming.count // _MANY)
-        return file_groups_of_table(version.files, quantiles(sorted(set(ids)), count))
+        return file_groups_of_table(version.files, quantiles(sorted(ids), count))
 
     def _rewritten(
         self,
@@ -228,6 +231,17 @@ class DeltaSink:
         shuffled = self.engine.shuffle_blocks(sent, shared, len(file_groups) + 2)
         lines: list[Mapping[str, Any]] = shuffled.map_batches(rewritten(plans, quarantine), REWRITTEN).collect()
         return lines
+
+
+def _sample(incoming: Incoming) -> Rows:
+    """Return a function for ``mapInArrow`` that yields the IDs of a random sample of incoming rows."""
+    ids, fraction = incoming.ids, _SAMPLED / incoming.count
+
+    def sampled(batches: Batches) -> Batches:
+        rows = (batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction)) for batch in batches)
+        return (batch.select(_IDS.names) for batch in ids(rows))
+
+    return sampled
 
 
 def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:

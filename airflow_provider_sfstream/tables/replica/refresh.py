@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,7 +28,6 @@ from airflow_provider_sfstream.tables.runner.engine import Frame
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
 _COUNT = pa.schema([("count", pa.int64())])
-_IDS = pa.schema([("Id", pa.string())])
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
 """Number of rows of a table that may always lack a record in the org, regardless of their share."""
@@ -117,7 +115,6 @@ class RefreshRun:
             refresh_merge(dict(table.columns), refresh, computed, deletes=table.deletes, moved_on=moved_on),
             schema,
             count=refresh.fetched,
-            sample=partial(_sampled_record_ids, rows),
             check=partial(self._check_gone, name, table),
             gone_at=(gone_at - _EPOCH) // timedelta(microseconds=1),
             changed_since=None if refresh.computed is None else refresh.applied_sequence + 1,
@@ -231,16 +228,6 @@ def _whole_number(text: pa.Array) -> pa.Array:
     # A whole number can arrive as "5.0", which Arrow cannot cast to an integer directly.
     number = plain_number.cast(pa.decimal128(38, 9)).cast(pa.int64(), safe=False)
     return pc.coalesce(moment.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()), number)
-
-
-def _sampled_record_ids(rows: Frame, fraction: float) -> list[str]:
-    """Return the IDs of a random sample of this share of the fetched records."""
-
-    def sample(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.select(["Id"]).filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
-
-    return [row["Id"] for row in rows.map_batches(sample, _IDS).collect()]
 
 
 def _live_rows(batches: Batches) -> Batches:
