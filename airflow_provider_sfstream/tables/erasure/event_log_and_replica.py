@@ -16,8 +16,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-import pyarrow.parquet as pq
-
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
@@ -25,7 +23,7 @@ from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, Ta
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.erasure.table_erasure import (
     TableErasure,
-    check_not_busy,
+    clean_all,
     erased_events,
     erased_quarantine,
     erased_records,
@@ -90,18 +88,16 @@ class EventLogErasure:
 
         :raises PositionConflictError: if another job is writing to a table. Repeat later to complete the erasure.
         """
-        counted = Counter[str](dict.fromkeys(("tables", "rows", "files"), 0))
-        busy: list[str] = []
-        for name, table in self._tables:
-            erasure = TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
-            if name == QUARANTINE_TABLE:
-                erasure = _of_quarantine(table, ids, self._entity)
-            rows = erasure.rewrite()
-            removed, young = erasure.clean()
-            counted.update(tables=bool(rows or removed), rows=rows, files=removed)
-            busy += young
-        check_not_busy(self._base, busy)
-        return dict(counted)
+        erasures = [
+            _of_quarantine(table, ids, self._entity)
+            if name == QUARANTINE_TABLE
+            else TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
+            for name, table in self._tables
+        ]
+        rows = [erasure.rewrite() for erasure in erasures]
+        files = clean_all(self._base, erasures)
+        tables = sum(bool(changed or removed) for changed, removed in zip(rows, files, strict=True))
+        return {"tables": tables, "rows": sum(rows), "files": sum(files)}
 
 
 class ReplicaErasure:
@@ -158,9 +154,7 @@ class ReplicaErasure:
                     newest = log.version().number
                     is_table = name == self._entity
                     after = replace(after, version=newest) if is_table else replace(after, history=newest)
-            if listed:
-                counted["listed"] = listed
-                after = self._with_list_counted(after)
+            counted["listed"] = listed
             if after != table:
                 following = snapshot.next({}, {self._entity: after}, datetime.now(UTC))
                 self._store.publish(replace(following, job=self._job))
@@ -169,14 +163,9 @@ class ReplicaErasure:
             quarantine = DeltaTableLog(self._location.below(QUARANTINE_TABLE), self._job)
             erasures.append(_of_quarantine(quarantine, ids, self._entity))
             counted["quarantined"] = erasures[-1].rewrite()
-        busy: list[str] = []
-        for erasure in erasures:
-            files, young = erasure.clean()
-            counted["files"] += files
-            busy += young
         self._files.delete(f"{self._base}/{REFRESH}")
         self._remove_reports()
-        check_not_busy(self._base, busy)
+        counted["files"] = sum(clean_all(self._base, erasures))
         return dict(counted)
 
     def _table(self, name: str) -> TableVersions:
@@ -192,21 +181,13 @@ class ReplicaErasure:
         remaining = [line for line in lines if json.loads(line)["Id"] not in ids]
         if len(remaining) == len(lines):
             return table, 0
+        changed = sum("changed" in json.loads(line) for line in remaining)
         list_path = f"{DIRTY}/{self._entity}/{uuid.uuid4().hex}" if remaining else None
         if list_path is not None:
             text = "".join(f"{line}\n" for line in remaining)
             self._files.replace_text(f"{self._base}/{list_path}/{names[0]}", text)
-        computed = replace(table.computed, changed=len(remaining))
-        return replace(table, dirty_list=list_path, computed=computed), len(lines) - len(remaining)
-
-    def _with_list_counted(self, table: TableState) -> TableState:
-        """Return the table with the numbers of its dirty rows, and of the other listed rows."""
-        log = self._table(self._entity)
-        filesystem, dirty = log.location.filesystem(), 0
-        for path in log.version(table.version).files:
-            with filesystem.open_input_file(path) as source:
-                dirty += sum(pq.ParquetFile(source).read(columns=["_dirty"])["_dirty"].to_pylist())
-        return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))
+        computed, dirty = replace(table.computed, changed=changed), len(remaining) - changed
+        return replace(table, dirty=dirty, dirty_list=list_path, computed=computed), len(lines) - len(remaining)
 
     def _forget_older(self) -> None:
         """Remove all snapshots but the newest, and the files that only they name."""

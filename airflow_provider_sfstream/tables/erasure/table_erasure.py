@@ -15,7 +15,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -174,15 +174,20 @@ class TableErasure:
                 self._filesystem.delete_file(path)
 
 
-def check_not_busy(base: str, files: Sequence[str]) -> None:
-    """Raise a ``PositionConflictError`` if files with records, as :meth:`TableErasure.clean` returns, remain."""
-    if files:
+def clean_all(base: str, erasures: Iterable[TableErasure]) -> list[int]:
+    """Remove the records from older versions and logs of tables; return the number of removed files of each.
+
+    :raises PositionConflictError: if files stay because a job may be about to commit them.
+    """
+    cleaned = [erasure.clean() for erasure in erasures]
+    if files := [path for _, young in cleaned for path in young]:
         raise PositionConflictError(
             f"{base}: {len(files)} files that no version of a table has, the first {files[0]}, contain the records or "
             "cannot be read, and are younger than a day: a job is about to commit them, or was killed. Everything else "
             "below this folder is erased. Run the erasure again when no job is running, and a day after the last job "
             "was killed."
         )
+    return [removed for removed, _ in cleaned]
 
 
 def is_header(column: str) -> bool:
