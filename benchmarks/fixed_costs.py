@@ -4,7 +4,7 @@ Each figure is that of a new process, which has imported Airflow's task runner a
 ``import``: the imports of all operators of the package. The others: ``execute`` of an operator with one event, with the
 imports that it needs. ``event_log``, ``replica``: the operators that run in the worker, on one landed window, in an
 empty folder of tables. ``drain``: a drain from the local org, with the position in the landing; ``drain_table``: with
-the position in a table of SQLite. The package is compiled, as in an installation.
+the position in a table of SQLite, which exists. The package is compiled, as in an installation.
 
 It prints one JSON line: medians of CPU seconds over the rounds.
 """
@@ -94,11 +94,12 @@ def prepared(task: str, folder: str, manifest: str) -> Callable[[], Any]:
     operator: Any
     if task.startswith("drain"):
         Path(folder).mkdir()
-        database = {"conn_type": "sqlite", "host": f"{folder}/store.db"}
+        database = {"conn_type": "sqlite", "host": f"{folder}/../store.db"}
         os.environ["AIRFLOW_CONN_SFSTREAM_REPLAY_STORE"] = json.dumps(database)
         store: Any = "landing" if task == "drain" else "table"
+        arguments: dict[str, Any] = {"topic": "/event/Order__e", "landing_url": folder, "max_events": 1}
         operator = DrainReplayWindowOperator(
-            task_id=task, topic="/event/Order__e", landing_url=folder, replay_store=store, max_events=1
+            task_id=task, replay_store=store, subscription=Path(folder).name, **arguments
         )
     else:
         kind = EventLogOperator if task == "event_log" else ReplicaOperator

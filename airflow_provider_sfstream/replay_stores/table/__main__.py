@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SalesforceStreamError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{describe(engine.url)}: {revision or 'no tables yet'} (this version needs {schema.head()})")
+    print(f"{describe(engine.url)}: {revision or 'no tables yet'} (this version needs {schema.REVISION})")
     return 0
 
 

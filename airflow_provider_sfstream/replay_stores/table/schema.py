@@ -6,29 +6,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, column, inspect, select, table, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.replay_stores.table.engine import describe, reading, writing
 from airflow_provider_sfstream.replay_stores.table.models import MYSQL
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+REVISION = "0005"
+"""Revision that this version of the package requires: the newest in ``migrations``."""
 VERSION_TABLE = "sfstream_alembic_version"
 _LOCK = 0x7366_7374_7265_616D  # "sfstream", as the bigint that PostgreSQL's advisory locks take
 _LOCK_SECONDS = 60
 # Alembic keeps the running migration in module globals.
 _upgrade_lock = threading.Lock()
-
-
-def head() -> str:
-    """Return the revision that this version of the package requires."""
-    return cast("str", ScriptDirectory.from_config(_config()).get_current_head())
 
 
 def current(engine: Engine) -> str | None:
@@ -38,7 +34,8 @@ def current(engine: Engine) -> str | None:
 
 
 def upgrade(engine: Engine) -> str:
-    """Create the tables, or upgrade them to the newest revision, and return it. Do nothing if they are current.
+    """Create the tables, or upgrade them to the newest revision, and return it. If they are current, only read it,
+    without a lock and without the import of Alembic.
 
     Several tasks may call this at the same time: the first upgrades under a lock, the others wait and find the tables
     current. Where the database has transactional DDL (SQLite, PostgreSQL) a failed upgrade changes nothing; elsewhere
@@ -46,32 +43,37 @@ def upgrade(engine: Engine) -> str:
 
     :raises ReplayStoreError: if the database has a newer revision than this package, or cannot be changed.
     """
-    newest = head()
+    if current(engine) == REVISION:
+        return REVISION
+    from alembic import command
+
     with _upgrade_lock, writing(engine) as connection, _locked(connection):
         revision = _revision(connection)
-        if revision != newest:
+        if revision != REVISION:
             _reject_newer(engine, revision)
             config = _config()
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-    return newest
+            command.upgrade(config, REVISION)
+    return REVISION
 
 
 def require_current(engine: Engine) -> None:
     """Raise :class:`ReplayStoreError` if the tables are missing, or not of the revision of this package."""
     revision = current(engine)
-    if revision != head():
+    if revision != REVISION:
         _reject_newer(engine, revision)
         state = "missing" if revision is None else f"of revision {revision}"
         raise ReplayStoreError(
             f"The tables of the replay store in the {describe(engine.url)} are {state}; this version requires "
-            f"{head()}. Upgrade them with "
+            f"{REVISION}. Upgrade them with "
             "'python -m airflow_provider_sfstream.replay_stores.table upgrade --url-env NAME', or set migrate=True, so "
             "that the store upgrades them. Nothing was read or moved."
         )
 
 
 def _reject_newer(engine: Engine, revision: str | None) -> None:
+    from alembic.script import ScriptDirectory
+
     revisions = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if revision is not None and revision not in revisions:
         raise ReplayStoreError(
@@ -82,11 +84,15 @@ def _reject_newer(engine: Engine, revision: str | None) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision()
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    revision: str | None = connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar()
+    return revision
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     return config

@@ -211,10 +211,8 @@ class TableReplayStore:
         with self._check_lock:
             if self._is_checked:
                 return
-            if not self._migrate:
-                schema.require_current(self._engine)
-            elif schema.current(self._engine) != schema.head():
-                schema.upgrade(self._engine)
+            check = schema.upgrade if self._migrate else schema.require_current
+            check(self._engine)
             self._is_checked = True
 
 

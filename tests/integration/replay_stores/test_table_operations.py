@@ -45,7 +45,7 @@ def test_tasks_need_no_privilege_to_change_the_schema(
     monkeypatch.setenv("POSITIONS_URL", owner.render_as_string(hide_password=False))
     assert main(["upgrade", "--url-env", "POSITIONS_URL"]) == 0
     assert main(["current", "--url-env", "POSITIONS_URL"]) == 0
-    assert capsys.readouterr().out.count(schema.head()) == 4
+    assert capsys.readouterr().out.count(schema.REVISION) == 4
     [grants] = [block for block in re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "GRANT" in block]
     database = engine_for(owner)
     with database.begin() as connection:
@@ -81,5 +81,5 @@ def test_upgrade_that_failed_midway_can_be_repeated(database_url: URL) -> None:
     if database.dialect.name in ("sqlite", "postgresql"):
         assert tables == []
 
-    assert schema.upgrade(database) == schema.current(database) == schema.head()
+    assert schema.upgrade(database) == schema.current(database) == schema.REVISION
     database.dispose()

@@ -18,6 +18,7 @@ import certifi
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import URL, create_engine, event, inspect, text
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
@@ -139,7 +140,7 @@ def test_several_tasks_may_create_the_tables_at_the_same_time(database_url: URL)
     with processes(upgrade_concurrently, [(as_text(database_url), barrier)] * 3) as started:
         revisions = [receive(pipe) for _, pipe in started]
 
-    assert revisions == [schema.head()] * 3
+    assert revisions == [schema.REVISION] * 3
     database = engine_for(database_url)
     assert set(inspect(database).get_table_names()) == TABLES
     database.dispose()
@@ -154,7 +155,9 @@ def test_migrations_create_the_tables_of_the_models(database_url: URL) -> None:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
-    assert schema.upgrade(database) == schema.current(database) == schema.head()
+        assert context.get_current_revision() == schema.REVISION
+    assert ScriptDirectory(str(Path(schema.__file__).parent / "migrations")).get_heads() == [schema.REVISION]
+    assert schema.upgrade(database) == schema.current(database) == schema.REVISION
     database.dispose()
 
 
@@ -180,7 +183,7 @@ def test_upgrade_interrupted_after_any_statement_is_finished_by_the_next(databas
         with database.connect() as connection:
             options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
             assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
-        assert schema.current(database) == schema.head()
+        assert schema.current(database) == schema.REVISION
         with writing(database) as connection:
             for name in TABLES:
                 connection.exec_driver_sql(f"DROP TABLE {name}")
@@ -253,7 +256,7 @@ def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
     assert "no tables yet" in command("current", POSITIONS_URL=url).stdout
     upgraded = command("upgrade", POSITIONS_URL=url)
     assert (upgraded.returncode, upgraded.stderr) == (0, "")
-    assert f": {schema.head()} (" in command("current", POSITIONS_URL=url).stdout
+    assert f": {schema.REVISION} (" in command("current", POSITIONS_URL=url).stdout
     assert command("current").returncode == 2
     broken = command("upgrade", POSITIONS_URL="postgresql+psycopg2://me:hidden-word@:x/y")
     assert broken.returncode == 1
