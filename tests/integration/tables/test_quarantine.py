@@ -1,4 +1,4 @@
-"""The quarantine of a folder that has an event log and a replica: one table, in which each job replaces its own rows."""
+"""The quarantine of a folder that has an event log and a replica: one table, in which each job replaces its rows."""
 
 from __future__ import annotations
 
