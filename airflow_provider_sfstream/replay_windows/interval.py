@@ -42,11 +42,10 @@ from airflow_provider_sfstream.replay_windows.interval_plan import (
 )
 from airflow_provider_sfstream.replay_windows.landed_stream import CLOCKS_DIFFER, LandedStream
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Span
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.drain.result import ConfirmedEnd
-from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
-from airflow_provider_sfstream.streams.source import EventSource, StartFrom
+from airflow_provider_sfstream.streams.source import EventSource
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +60,8 @@ _SEARCH_MARGIN = timedelta(days=1)
 """Span around the interval in which to search windows: for start positions, and links between live windows."""
 
 
-@dataclass(frozen=True)
-class IntervalRequest:
+@dataclass(frozen=True, kw_only=True)
+class IntervalRequest(WindowRequest):
     """Request of one run for an interval.
 
     A ``backfill`` does not move the position; any other run first drains to the end of the stream and moves it. An
@@ -71,13 +70,8 @@ class IntervalRequest:
     ``reuse=False`` the interval is drained again, as far as Salesforce retains it.
     """
 
-    run: RunIdentity
     interval: Span
     backfill: bool
-    limits: DrainLimits
-    start_from: StartFrom | bytes = StartFrom.EARLIEST
-    on_invalid_replay: OnInvalidReplay = "fail"
-    accept_quiet_aging: bool = False
     on_expired: OnExpired = "fail"
     reuse: bool = True
     confirmed_end: ConfirmedEnd | None = None
@@ -222,14 +216,7 @@ class _IntervalSearch:
         confirmed_at = position.confirmed_at
         if request.reuse and confirmed_at is not None and request.interval.end <= confirmed_at <= now + CLOCKS_DIFFER:
             return
-        live = WindowRequest(
-            run=request.run,
-            limits=request.drain_limits,
-            start_from=request.start_from,
-            on_invalid_replay=request.on_invalid_replay,
-            accept_quiet_aging=request.accept_quiet_aging,
-            again=True,
-        )
+        live = replace(request, limits=request.drain_limits, again=True)
         confirmed_end = request.confirmed_end
         if confirmed_end is not None and position.replay_id == confirmed_end.after:
             live = replace(live, limits=request.limits)  # there is nothing to read

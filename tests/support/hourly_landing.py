@@ -73,7 +73,7 @@ class HourlyLanding:
         """Run a backfill of an hour."""
         interval = Span(minute(number * 60), minute((number + 1) * 60))
         run = RunIdentity("orders", "drain", f"backfill__{number}", hour(number + 1))
-        request = IntervalRequest(run, interval, backfill=True, limits=LIMITS)
+        request = IntervalRequest(run=run, limits=LIMITS, interval=interval, backfill=True)
         return drain_interval(
             self.landed(), request, open_source=_refuse, now=lambda: hour(self.windows), sleep=lambda seconds: None
         )

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, d
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_stream
 from airflow_provider_sfstream.replay_windows.restoring import restore_from_landing
-from airflow_provider_sfstream.salesforce.streams import Span, Stream
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span, Stream
 from airflow_provider_sfstream.salesforce.topics import LEAST_WINDOW_AGE
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.killed import Killed, killed_at
@@ -223,6 +223,10 @@ def test_window_is_kept_when_the_window_before_it_is_kept(either: StoreUnderTest
     assert windows.recorded() == [ahead, *later]
 
 
+def _backfill(run: RunIdentity, interval: Span) -> IntervalRequest:
+    return IntervalRequest(run=run, limits=DrainLimits(idle_timeout=1), interval=interval, backfill=True)
+
+
 def test_backfill_of_pruned_hours_raises_an_error_about_pruning(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=8)
     stream = windows.stream
@@ -236,7 +240,7 @@ def test_backfill_of_pruned_hours_raises_an_error_about_pruning(either: StoreUnd
     def backfill(number: int, interval: Span) -> list[str]:
         outcome = drain_interval(
             LandedStream(stream, either.catalog, either.store),
-            IntervalRequest(run_at(number), interval, True, DrainLimits(idle_timeout=1)),
+            _backfill(run_at(number), interval),
             open_source=only_the_time,
             now=lambda: day(8),
         )
@@ -277,7 +281,7 @@ def test_a_window_covers_no_time_whose_events_were_pruned_with_the_window_before
     def backfill(number: int, begin: float, end: float) -> list[str]:
         outcome = drain_interval(
             LandedStream(stream, either.catalog, either.store),
-            IntervalRequest(run_at(number), Span(day(begin), day(end)), True, DrainLimits(idle_timeout=1)),
+            _backfill(run_at(number), Span(day(begin), day(end))),
             open_source=lambda: nullcontext(source),
             now=lambda: day(8),
         )

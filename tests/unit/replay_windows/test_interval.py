@@ -504,7 +504,8 @@ def test_result_recorded_in_the_future_does_not_count(world: World) -> None:
 
 
 def test_an_interval_that_has_not_ended_by_salesforces_clock_fails(world: World) -> None:
-    request = IntervalRequest(world._run("fast", MIDNIGHT), hours(5, 6), backfill=False, limits=DrainLimits())
+    run = world._run("fast", MIDNIGHT)
+    request = IntervalRequest(run=run, limits=DrainLimits(), interval=hours(5, 6), backfill=False)
     world.now = MIDNIGHT + timedelta(hours=3.5)
     with pytest.raises(IntervalNotEndedError, match="Salesforce's clock shows 2026-11-20T03:30"):
         drain_interval(
