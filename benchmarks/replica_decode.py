@@ -33,7 +33,6 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_rows
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows
 from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
@@ -229,10 +228,12 @@ def in_process(table: pa.Table, rounds: int) -> dict[str, list[float]]:
 
 
 def in_spark(spark: Any, files: list[str], rounds: int) -> dict[str, list[float]]:
+    from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    window = LandedWindow("bench", "00D", "/data/AccountChangeEvent", tuple(files), {}, 0, None, None)
-    rows, layout = read_rows(spark, [window]), from_arrow_schema(PLAN.arrow_schema())
+    rows = spark.read.schema(from_arrow_schema(RAW)).parquet(*files)
+    rows = rows.withColumns({"window": f.lit(0), "format": f.lit("avro")})
+    layout = from_arrow_schema(PLAN.arrow_schema())
     results = {
         "ours": rows.mapInArrow(change_rows(PLAN, Counter().update), layout),
         "fastavro": rows.mapInArrow(fastavro_rows, layout),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_windows.committed_order import newest_committed, windows_after
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import load_windows
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 
@@ -38,7 +39,7 @@ class LandedSource:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self.files = SourceFiles(options.storage)
-        self._read: dict[str, tuple[str | None, list[LandedWindow]]] = {}
+        self._read: dict[str, tuple[str | None, list[Manifest]]] = {}
         if options.path:
             self._catalog = LandingCatalog(Landing.from_url(options.path, **options.storage))
             self._store = _store(options, self._catalog)
@@ -53,7 +54,7 @@ class LandedSource:
                 heads[key_of(stream)] = head
         return heads
 
-    def windows(self, start: Heads, end: Heads) -> list[LandedWindow]:
+    def windows(self, start: Heads, end: Heads) -> list[Manifest]:
         """Return the windows after ``start`` up to ``end``, in the order of each stream."""
         if self._options.manifests:
             return load_windows(self.files, self._options.manifests)
@@ -66,7 +67,8 @@ class LandedSource:
         windows than at the last call: without a replay store, a window counts only once another window follows it.
         """
         ordered = (
-            [(key, window) for window in self._between(key, start.get(key), head)] for key, head in sorted(end.items())
+            [(key, manifest.window) for manifest in self._between(key, start.get(key), head)]
+            for key, head in sorted(end.items())
         )
         reached, count = dict(start), 0
         for key, window in heapq.merge(*ordered, key=lambda keyed: keyed[1].window_id):
@@ -93,17 +95,16 @@ class LandedSource:
         by_topic = (self._catalog.streams_of(topic.api, topic.name, options.subscription) for topic in topics)
         return [stream for streams in by_topic for stream in streams]
 
-    def _between(self, key: str, start: str | None, head: str) -> list[LandedWindow]:
+    def _between(self, key: str, start: str | None, head: str) -> list[Manifest]:
         """Return windows of a stream, from the windows read earlier if they contain them."""
         if key in self._read:
             first, windows = self._read[key]
-            ids = [first, *(window.window_id for window in windows)]
+            ids = [first, *(manifest.window.window_id for manifest in windows)]
             if start in ids and head in ids:
                 return windows[ids.index(start) : ids.index(head)]
         stream = Stream(*json.loads(key))
         recorded = None if self._store is None else partial(_recorded, self._store, self._catalog, stream)
-        manifests = windows_after(self._catalog, stream, start, head, recorded)
-        windows = [LandedWindow.from_manifest(manifest) for manifest in manifests]
+        windows = windows_after(self._catalog, stream, start, head, recorded)
         self._read[key] = start, windows
         return windows
 

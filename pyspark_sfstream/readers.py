@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Planner, may_pass
 from airflow_provider_sfstream.tables.source.rows import event_columns, part_rows
@@ -41,7 +41,7 @@ class _RowsReader:
         return iter(part_rows(partition.value, self._options, _arrow_schema(self._schema)))
 
     def _partitions(
-        self, source: LandedSource, windows: Sequence[LandedWindow], filters: Sequence[Any] = ()
+        self, source: LandedSource, windows: Sequence[Manifest], filters: Sequence[Any] = ()
     ) -> list[InputPartition]:
         is_decoded = self._options.rows == "decoded"
         planner = Planner(source.files, self._events, is_given=self._heads is None or not is_decoded)

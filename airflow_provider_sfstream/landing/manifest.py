@@ -86,6 +86,10 @@ class Manifest:
         scheme, separator, path = self.window.manifest_url.rpartition("://")
         return f"{scheme}{separator}{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
+    def file_sums(self) -> dict[str, str]:
+        """Return the SHA-256 (hex) of each file that has rows, by its URL."""
+        return {self.url_of(file.name): file.sha256 for file in self.files if file.rows}
+
     def to_json(self) -> str:
         """Return the document. Equal manifests have equal documents."""
         document = {"format": FORMAT, "version": VERSION, **to_document(self), **to_document(self.window)}

@@ -54,7 +54,6 @@ from airflow_provider_sfstream.salesforce.topics import Topic, slug
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder
 from airflow_provider_sfstream.tables.decode.self_described import read_body
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
 from airflow_provider_sfstream.tables.replica.table_schemas import StoredSchema, TableSchema
@@ -190,8 +189,7 @@ def documents(text: bytes) -> int:
     url = "file:///lake/o/pubsub/t/airflow/windows/2026/01/10/w/manifest.json"
     read = 0
     readers: list[tuple[Callable[[], Any], tuple[type[BaseException], ...]]] = [
-        (lambda: Manifest.from_json(text, url), ()),
-        (lambda: _inside(LandedWindow.from_json(text.decode(errors="replace"), url)), ()),
+        (lambda: _inside(Manifest.from_json(text, url)), ()),
         (lambda: INTERVAL_DOCUMENT.from_json(text, "interval"), ()),
         (lambda: PRUNED_DOCUMENT.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
@@ -209,8 +207,8 @@ def documents(text: bytes) -> int:
     return read
 
 
-def _inside(window: LandedWindow) -> None:
-    for url in (*window.files, *window.schemas.values()):
+def _inside(manifest: Manifest) -> None:
+    for url in (*manifest.file_sums(), *map(manifest.url_of, manifest.schemas.values())):
         assert url.startswith("file:///lake/o/pubsub/t/airflow/"), url
         assert "/../" not in url, url
 

@@ -1,15 +1,11 @@
-"""Landed windows as a job reads them: the contents of their manifests, and their rows.
-
-A manifest's ``files`` are names in its own folder; each of its ``schemas`` is a path relative to that folder.
-"""
+"""Landed windows as a job reads them: their manifests, and their rows."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -31,121 +27,39 @@ class TextFiles(Protocol):
     def read_text(self, url: str) -> str: ...
 
 
-@dataclass(frozen=True)
-class UnavailableSchema:
-    """Schema that was not available when its window landed: its URL if it has been fetched since (``None``: the events
-    name no schema), and why it was not available."""
-
-    url: str | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class LandedWindow:
-    """Landed window: its stream, its Parquet files and its schema files as URLs, the SHA-256 of each of ``files``
-    (hex), and the counts of its manifest."""
-
-    window_id: str
-    org_id: str
-    topic: str
-    files: tuple[str, ...]
-    schemas: dict[str, str]
-    event_count: int
-    first_event_time: datetime | None
-    last_event_time: datetime | None
-    payload_encoding: str = "avro"
-    api: str = "pubsub"
-    subscription: str = "airflow"
-    kind: str = "live"
-    after: str | None = None
-    through: str | None = None
-    previous_window_id: str | None = None
-    stop_reason: str = "caught_up"
-    has_gap: bool = False
-    manifest_url: str = ""
-    counts_from: datetime | None = None
-    late_before: datetime | None = None
-    is_timed: bool = True
-    missing_schemas: dict[str, UnavailableSchema] = field(default_factory=dict)
-    sums: tuple[str, ...] = ()
-    has_erased: bool = False
-
-    @property
-    def stream(self) -> str:
-        """Identifier of the window's stream."""
-        return "|".join((self.org_id, self.api, self.topic, self.subscription))
-
-    def manifest_url_of(self, window_id: str) -> str:
-        """Return the manifest URL of another window of the stream."""
-        if not _WINDOW_ID.fullmatch(window_id):
-            raise ManifestError(f"{self.manifest_url} names an invalid window ID: {window_id!r}. Nothing was written.")
-        windows = self.manifest_url.rsplit("/", 5)[0]
-        return f"{windows}/{window_id[:4]}/{window_id[4:6]}/{window_id[6:8]}/{window_id}/manifest.json"
-
-    @classmethod
-    def from_json(cls, text: str, url: str) -> LandedWindow:
-        """Return the window of the manifest at ``url``."""
-        try:
-            manifest = Manifest.from_json(text, url)
-        except ManifestError as error:
-            raise ManifestError(f"{error} Nothing was written.") from error.__cause__
-        return cls.from_manifest(manifest)
-
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> LandedWindow:
-        """Return the window of a parsed manifest."""
-        window, stream = manifest.window, manifest.stream
-        with_rows = [file for file in manifest.files if file.rows]
-        return cls(
-            window_id=window.window_id,
-            **vars(stream),
-            files=tuple(manifest.url_of(file.name) for file in with_rows),
-            sums=tuple(file.sha256 for file in with_rows),
-            schemas={schema_id: manifest.url_of(name) for schema_id, name in manifest.schemas.items()},
-            event_count=window.event_count,
-            first_event_time=window.first_event_time,
-            last_event_time=window.last_event_time,
-            payload_encoding=manifest.payload_encoding,
-            kind=window.kind,
-            after=_hex(window.after),
-            through=_hex(window.through),
-            previous_window_id=window.previous_window_id,
-            stop_reason=manifest.stop_reason,
-            has_gap=window.gap is not None,
-            manifest_url=window.manifest_url,
-            counts_from=window.counts_from,
-            late_before=manifest.late_before,
-            is_timed=window.contact_at is not None,
-            has_erased=bool(manifest.erased),
-            missing_schemas={
-                schema_id: UnavailableSchema(missing.file and manifest.url_of(missing.file), missing.reason)
-                for schema_id, missing in manifest.missing_schemas.items()
-            },
-        )
-
-    def event_dates(self) -> tuple[date, date] | None:
-        """Return the first and last event date (UTC) that the window can contain; ``None`` if unknown.
-
-        The range is one day longer on either side, in case the landing's event times are not exact. The event times of
-        events without their schema are unknown.
-        """
-        if self.first_event_time is None or self.last_event_time is None or self.missing_schemas:
-            return None
-        day = timedelta(days=1)
-        return self.first_event_time.date() - day, self.last_event_time.date() + day
+def manifest_url_of(manifest: Manifest, window_id: str) -> str:
+    """Return the manifest URL of another window of the stream."""
+    url = manifest.window.manifest_url
+    if not _WINDOW_ID.fullmatch(window_id):
+        raise ManifestError(f"{url} names an invalid window ID: {window_id!r}. Nothing was written.")
+    windows = url.rsplit("/", 5)[0]
+    return f"{windows}/{window_id[:4]}/{window_id[4:6]}/{window_id[6:8]}/{window_id}/manifest.json"
 
 
-def load_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedWindow]:
-    """Return the windows of the manifests, each once, in :func:`reading_order`."""
-    windows: dict[str, LandedWindow] = {}
+def event_dates(manifest: Manifest) -> tuple[date, date] | None:
+    """Return the first and last event date (UTC) that the window can contain; ``None`` if unknown.
+
+    The range is one day longer on either side, in case the landing's event times are not exact. The event times of
+    events without their schema are unknown.
+    """
+    first, last = manifest.window.first_event_time, manifest.window.last_event_time
+    if first is None or last is None or manifest.missing_schemas:
+        return None
+    return first.date() - timedelta(days=1), last.date() + timedelta(days=1)
+
+
+def load_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[Manifest]:
+    """Return the manifests of windows, each once, in :func:`reading_order`."""
+    manifests: dict[str, Manifest] = {}
     for manifest_url in dict.fromkeys(manifest_urls):
-        window = read_window(files, manifest_url)
-        if windows.setdefault(window.window_id, window) != window:
-            raise ManifestError(f"Two manifests have the window ID {window.window_id}. Nothing was written.")
-    return sorted(windows.values(), key=reading_order)
+        manifest = read_window(files, manifest_url)
+        window_id = manifest.window.window_id
+        if manifests.setdefault(window_id, manifest) != manifest:
+            raise ManifestError(f"Two manifests have the window ID {window_id}. Nothing was written.")
+    return sorted(manifests.values(), key=lambda manifest: reading_order(manifest.window))
 
 
-def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str]:
+def reading_order(window: ReplayWindow) -> tuple[bool, float, str]:
     """Return the sort key of windows: of an event in several windows, the row of the first one is written.
 
     Live windows come first, in the order of their IDs: the run of every interval in which one of its events may count
@@ -157,8 +71,8 @@ def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str
     return True, math.inf if window.counts_from is None else -window.counts_from.timestamp(), window.window_id
 
 
-def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
-    """Return the window of one manifest."""
+def read_window(files: TextFiles, manifest_url: str) -> Manifest:
+    """Return the manifest at a URL."""
     url = files.url(manifest_url)
     try:
         text = files.read_text(url)
@@ -167,18 +81,20 @@ def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
             f"There is no manifest at {manifest_url}. A window exists only after its manifest is written. Use the "
             "manifest_url that the drain returned. Nothing was written."
         ) from None
-    return LandedWindow.from_json(text, url)
+    try:
+        return Manifest.from_json(text, url)
+    except ManifestError as error:
+        raise ManifestError(f"{error} Nothing was written.") from error.__cause__
 
 
-def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
+def check_files(spark: Any, manifests: Sequence[Manifest]) -> None:
     """Compare the files of windows with the SHA-256 in their manifests."""
     # The name identifies the file: Spark writes URLs in another form, and file names are unique to an attempt.
-    expected = {
-        _last_parts(url): sum_ for window in windows for url, sum_ in zip(window.files, window.sums, strict=True)
-    }
+    sums = {url: sum_ for manifest in manifests for url, sum_ in manifest.file_sums().items()}
+    expected = {_last_parts(url): sum_ for url, sum_ in sums.items()}
     if not expected:
         return
-    files = spark.read.format("binaryFile").load([url for window in windows for url in window.files])
+    files = spark.read.format("binaryFile").load([*sums])
     for row in files.selectExpr("path", "sha2(content, 256) AS sum").collect():
         if expected.pop(_last_parts(row["path"]), None) != row["sum"]:
             raise ConfigurationError(changed(row["path"], row["sum"]))
@@ -199,7 +115,7 @@ def _last_parts(url: str) -> str:
     return "/".join(url.rsplit("/", 2)[1:])
 
 
-def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
+def read_rows(spark: Any, manifests: Sequence[Manifest]) -> Any:
     """Return the raw rows of all windows, with the index of each window in the list as ``window`` and the format of the
     payload as ``format``.
 
@@ -209,7 +125,7 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    with_rows = {number: window for number, window in enumerate(windows) if window.files}
+    with_rows = {number: manifest for number, manifest in enumerate(manifests) if manifest.window.event_count}
     schema_ids, formats = zip(*map(payload_formats, with_rows.values()), strict=True)
     attributes = pa.table(
         {
@@ -219,7 +135,7 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
             "own_format": pa.array(formats, pa.string()),
         }
     )
-    files = (file for window in with_rows.values() for file in window.files)
+    files = (url for manifest in with_rows.values() for url in manifest.file_sums())
     rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*files)
     if len(with_rows) == 1:
         [window] = attributes.drop_columns(["folder", "json_schema_ids"]).to_pylist()
@@ -236,20 +152,16 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     return rows.withColumn("format", format_).drop("folder", "json_schema_ids", "own_format")
 
 
-def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
+def check_folders(manifests: Iterable[Manifest]) -> list[str]:
     """Return the name of the folder of each window's files."""
-    folders = [window.files[0].split("/")[-2] for window in windows]
+    folders = [manifest.window.manifest_url.split("/")[-2] for manifest in manifests]
     if len(set(folders)) < len(folders):
         raise ManifestError("The files of two windows are in folders with the same name. Nothing was written.")
     return folders
 
 
-def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:
+def payload_formats(manifest: Manifest) -> tuple[list[str], Format]:
     """Return the schema IDs of the window's JSON payloads, and the format of its other payloads."""
-    if window.payload_encoding == "avro":
+    if manifest.payload_encoding == "avro":
         return [], "avro"
-    return sorted(window.schemas.keys() | window.missing_schemas.keys()), own_format(window.topic)
-
-
-def _hex(replay_id: bytes | None) -> str | None:
-    return None if replay_id is None else replay_id.hex()
+    return sorted(manifest.schemas.keys() | manifest.missing_schemas.keys()), own_format(manifest.stream.topic)

@@ -11,7 +11,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.job_config import WindowsJobConfig
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+    from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class EventLogConfig(WindowsJobConfig):
         times = {name: _time(name, document[name]) for name in ("event_time_from", "event_time_to") if name in document}
         return super().from_document({**document, **times})
 
-    def partition_of(self, window: LandedWindow) -> str:
+    def partition_of(self, window: ReplayWindow) -> str:
         """Return the name of the partition that a window is written to.
 
         A part of a window has its own partition, so that it never replaces the window's. The part with late events has

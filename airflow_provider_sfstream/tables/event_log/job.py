@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, load_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, load_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
@@ -63,18 +64,20 @@ def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     if not config.manifests:
         raise ConfigurationError("manifests is empty: there is no window to read. Nothing was written.")
     files = engine.files
-    windows = load_windows(engine.landing, config.manifests)
-    engine.prepare([window.event_count for window in windows])
-    metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
-    if any(window.files for window in windows):
+    manifests = load_windows(engine.landing, config.manifests)
+    event_counts = [manifest.window.event_count for manifest in manifests]
+    engine.prepare(event_counts)
+    window_ids = [manifest.window.window_id for manifest in manifests]
+    metrics = EventLogMetrics(window_ids, application_id=engine.application_id)
+    if any(event_counts):
         base = files.url(config.output_url)
         stored_rules = StoredRules.read(files, base)
         stored_rules.check(config.rules)
-        job = EventLogJob(engine, windows, config, stored_rules)
+        job = EventLogJob(engine, manifests, config, stored_rules)
         tables = DeltaTables(engine, base, job.tables(base), job.references, config.job or engine.application_id)
         plan = job.plan(tables)
         stored_rules.keep((*plan.tables, QUARANTINE_TABLE), config.rules)
-        metrics.rows_in = sum(window.event_count for window in windows)
+        metrics.rows_in = sum(event_counts)
         metrics.duplicates = len(plan.duplicates)
         tables.write(job.rows, plan, metrics)
         if metrics.quarantined:
@@ -96,16 +99,16 @@ class EventLogJob:
     def __init__(
         self,
         engine: Engine,
-        windows: Sequence[LandedWindow],
+        manifests: Sequence[Manifest],
         config: EventLogConfig,
         stored_rules: StoredRules | None = None,
     ) -> None:
-        self._engine, self._windows, self._config, self._stored_rules = engine, windows, config, stored_rules
+        self._engine, self._manifests, self._config, self._stored_rules = engine, manifests, config, stored_rules
         self._coverages: list[Coverage] = []
-        self.references = tuple(self._reference(window) for window in windows)
-        self._schemas = read_schemas(engine.landing, windows)
-        self._own_tables = tuple(table_of_topic(window.topic) for window in windows)
-        self.rows = engine.landed_rows(windows, verify=config.verify_files)
+        self.references = tuple(self._reference(manifest) for manifest in manifests)
+        self._schemas = read_schemas(engine.landing, manifests)
+        self._own_tables = tuple(table_of_topic(manifest.stream.topic) for manifest in manifests)
+        self.rows = engine.landed_rows(manifests, verify=config.verify_files)
 
     def tables(self, base: str) -> set[str]:
         """Return the names of the tables below a folder that may have rows of these windows.
@@ -117,8 +120,8 @@ class EventLogJob:
             return set(find_tables(self._engine.files, base))
         self_described = (
             table
-            for table, window in zip(self._own_tables, self._windows, strict=True)
-            if window.payload_encoding != "avro"
+            for table, manifest in zip(self._own_tables, self._manifests, strict=True)
+            if manifest.payload_encoding != "avro"
         )
         return {*self._schemas.tables, *self_described}
 
@@ -127,8 +130,8 @@ class EventLogJob:
 
         :param stored: existing tables that the rows are for; ``None``: there are none yet.
         """
-        count = sum(window.event_count for window in self._windows)
-        log.info("Reading %d windows with %d events.", len(self._windows), count)
+        count = sum(manifest.window.event_count for manifest in self._manifests)
+        log.info("Reading %d windows with %d events.", len(self._manifests), count)
         present = self._survey()
         self_described = SurveyedFields()
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
@@ -152,7 +155,7 @@ class EventLogJob:
         for row in self.rows.select("format", "schema_id", "window").map_batches(_kinds, _KINDS).collect():
             counts[row["window"]] += row["count"]
             present.add((row["format"], row["schema_id"], row["window"]))
-        for number, window in enumerate(self._windows):
+        for number, window in enumerate(manifest.window for manifest in self._manifests):
             if counts[number] != window.event_count:
                 raise ConfigurationError(
                     f"The files of window {window.window_id} have {counts[number]} rows, but its manifest records "
@@ -162,7 +165,7 @@ class EventLogJob:
 
     def _dates(self, own: SurveyedFields) -> Dates:
         """Return the event dates that these windows can contain; ``None``: any."""
-        spans = [window.event_dates() for window in self._windows if window.files]
+        spans = [event_dates(manifest) for manifest in self._manifests if manifest.window.event_count]
         known_spans = [span for span in spans if span is not None]
         if len(known_spans) < len(spans) or own.some_have_no_time or not self._schemas.all_have_event_time():
             return None
@@ -185,15 +188,15 @@ class EventLogJob:
             table,
         )
 
-    def _reference(self, window: LandedWindow) -> WindowReference:
-        config = self._config
+    def _reference(self, manifest: Manifest) -> WindowReference:
+        config, window = self._config, manifest.window
         return WindowReference(
             config.partition_of(window) if self._stored_rules else window.window_id,
-            window.org_id,
-            window.topic,
+            manifest.stream.org_id,
+            manifest.stream.topic,
             _microseconds(window.counts_from),
-            _microseconds(window.late_before) if window.window_id in config.own_windows else None,
-            window.is_timed,
+            _microseconds(manifest.late_before) if window.window_id in config.own_windows else None,
+            window.contact_at is not None,
             bool(config.rules),
         )
 
@@ -246,11 +249,11 @@ def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[lis
 
 
 def _decoded(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[EventPlan, Iterator[tuple[str, DecodedRows]]]:
-    windows = load_windows(engine.landing, config.manifests)
-    if not any(window.files for window in windows):
+    manifests = load_windows(engine.landing, config.manifests)
+    if not any(manifest.window.event_count for manifest in manifests):
         return EventPlan({}, {}, (), ()), iter(())
-    plan = EventLogJob(engine, windows, config).plan()
-    rows = engine.landed_rows(windows, verify=config.verify_files)
+    plan = EventLogJob(engine, manifests, config).plan()
+    rows = engine.landed_rows(manifests, verify=config.verify_files)
     return plan, plan.decode(rows.batches(None))
 
 

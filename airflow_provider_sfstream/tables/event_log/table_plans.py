@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.tables.decode.avro_columns import has_event_time, members_of
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA, Field, Format, field_type, read_body
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, TextFiles
+from airflow_provider_sfstream.tables.delta.landed_windows import TextFiles
 from airflow_provider_sfstream.tables.event_log.tables import check_table_name
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
@@ -58,16 +59,16 @@ class Schemas:
         return all(has_event_time(text) for schemas in self.tables.values() for text in schemas.values())
 
 
-def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
+def read_schemas(files: TextFiles, manifests: Iterable[Manifest]) -> Schemas:
     """Read the schema files of all windows, including those missing when a window landed that are available now. Files
     that cannot be read or parsed are refused, without an error."""
     result = Schemas()
     urls: set[tuple[str, str]] = set()
     missing: dict[str, str] = {}
-    for window in windows:
-        urls.update(window.schemas.items())
-        for schema_id, unavailable in window.missing_schemas.items():
-            urls.update(() if unavailable.url is None else [(schema_id, unavailable.url)])
+    for manifest in manifests:
+        urls.update((schema_id, manifest.url_of(name)) for schema_id, name in manifest.schemas.items())
+        for schema_id, unavailable in manifest.missing_schemas.items():
+            urls.update(() if unavailable.file is None else [(schema_id, manifest.url_of(unavailable.file))])
             reason = f"schema {schema_id!r} was not available when the window landed: {unavailable.reason}"
             result.refused[schema_id] = missing[schema_id] = reason
     for schema_id, url in sorted(urls):

@@ -22,7 +22,7 @@ from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStor
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, check_deletes
 from airflow_provider_sfstream.tables.replica.stream import StreamRun
 from airflow_provider_sfstream.tables.replica.table_fields import check_rules
-from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows
+from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows, stream_key
 from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     sink = DeltaSink(engine, base, config)
     windows = load_windows(engine.landing, config.manifests)
     check_windows(windows)
-    streams = {window.stream for window in windows}
+    streams = {stream_key(manifest) for manifest in windows}
     affected_tables = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
     check_deletes(affected_tables, config.deletes)
     unapplied: dict[str, list[UnappliedWindow]] = {}
@@ -65,8 +65,8 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     for stream in sorted(streams):
         state = snapshot.streams.get(stream)
         older = partial(store.older_windows, stream, state.pages if state else 0)
-        unapplied[stream] = new_windows([each for each in windows if each.stream == stream], state, read, older)
-        event_counts += [new.window.event_count for new in unapplied[stream]]
+        unapplied[stream] = new_windows([each for each in windows if stream_key(each) == stream], state, read, older)
+        event_counts += [new.manifest.window.event_count for new in unapplied[stream]]
         if state is not None and unapplied[stream]:
             event_counts += [window.event_count for window in state.held]
     engine.prepare(event_counts)
@@ -77,7 +77,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
             snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
             log.info(
                 "%s: processed %d of %d windows.",
-                step_windows[0].window.topic,
+                step_windows[0].manifest.stream.topic,
                 start + len(step_windows),
                 len(unapplied_windows),
             )

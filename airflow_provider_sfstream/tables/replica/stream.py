@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE, Quarantine
 from airflow_provider_sfstream.tables.replica.change_blocks import apply_changes
@@ -25,7 +25,9 @@ from airflow_provider_sfstream.tables.replica.windows import (
     LandedChanges,
     SeenSchema,
     UnappliedWindow,
+    hex_of,
     numbered,
+    stream_key,
 )
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
@@ -42,7 +44,7 @@ log = logging.getLogger(__name__)
 class _Landed:
     """Window with rows, and the sequence numbers of its events."""
 
-    window: LandedWindow
+    manifest: Manifest
     place: AppliedWindow
 
 
@@ -98,15 +100,15 @@ class StreamRun:
     ) -> None:
         self._sink, self._quarantine = sink, quarantine
         self._snapshot, self._new, self._read, self._config = snapshot, new, read, config
-        self._key = new[0].window.stream
+        self._key = stream_key(new[0].manifest)
         self._state = snapshot.streams.get(self._key)
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
         """Return the next snapshot."""
-        new_windows = [unapplied.window for unapplied in self._new]
+        new_windows = [unapplied.manifest for unapplied in self._new]
         applied, next_sequence = (self._state.applied_sequence, self._state.next_sequence) if self._state else (0, 1)
-        places = numbered(new_windows, next_sequence)
-        new = [item for item in map(_Landed, new_windows, places) if item.window.files]
+        places = numbered((manifest.window for manifest in new_windows), next_sequence)
+        new = [item for item in map(_Landed, new_windows, places) if item.manifest.window.event_count]
         held = self._state.held if self._state else ()
         metrics.windows += [place.window_id for place in places]
         metrics.events += sum(place.event_count for place in places)
@@ -119,7 +121,7 @@ class StreamRun:
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
-            windows = [item.window for item in with_rows]
+            windows = [item.manifest for item in with_rows]
             schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
             through, transaction = self._end(with_rows, schemas, start, new_windows[-1], survey)
             end = start
@@ -142,7 +144,7 @@ class StreamRun:
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
         """Return the landed rows with the number of their window."""
-        return self._sink.engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
+        return self._sink.engine.landed_rows([each.manifest for each in landed], verify=self._config.verify_files)
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
         """Read the narrow columns once; check the numbers of rows against the manifests."""
@@ -164,12 +166,12 @@ class StreamRun:
         for number, item in enumerate(landed):
             if counted[number] != item.place.event_count:
                 raise ConfigurationError(
-                    f"Window {item.window.window_id}: its files have {counted[number]} rows, but its manifest records "
+                    f"Window {item.place.window_id}: its files have {counted[number]} rows, but its manifest records "
                     f"{item.place.event_count} events. The files were changed after landing. Nothing was published."
                 )
         return _Survey(seen, max(last), max(repeated, default=None))
 
-    def _extends_held(self, new: Sequence[_Landed], newest: LandedWindow) -> bool:
+    def _extends_held(self, new: Sequence[_Landed], newest: Manifest) -> bool:
         """Return whether new windows only extend the transaction that several windows hold back. Nothing can be applied
         then, and a transaction of many windows would take quadratic time if each run read all of them again."""
         state = self._state
@@ -180,12 +182,12 @@ class StreamRun:
         survey = self._survey(self._rows(new), new)
         if survey.repeated_through is not None:
             return False
-        schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, [item.window for item in new]))
+        schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, [item.manifest for item in new]))
         through, transaction = self._end(new, schemas, state.applied_sequence, newest, survey)
         return through is None and transaction in (None, state.held_transaction)
 
     def _end(
-        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow, survey: _Survey
+        self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: Manifest, survey: _Survey
     ) -> tuple[tuple[int, str] | None, str | None]:
         """Return sequence number and replay ID of the last event to apply (``None``: none after ``start``), and the key
         of the transaction after it. It is the last landed event, if no limit ended the drain."""
@@ -262,7 +264,7 @@ class StreamRun:
         for unapplied, place in zip(self._new, places, strict=True):
             # If the applied events are repeated after the break, no event is missing.
             if unapplied.breaks and place.first_sequence > start and self._state is not None:
-                since = unapplied.window.first_event_time or datetime.now(UTC)
+                since = unapplied.manifest.window.first_event_time or datetime.now(UTC)
                 log.warning(
                     "Events before window %s are missing. Flagged all tables of %s.", place.window_id, self._key
                 )
@@ -277,7 +279,7 @@ class StreamRun:
     def _state_after(
         self,
         places: Sequence[AppliedWindow],
-        newest: LandedWindow,
+        newest: Manifest,
         held: tuple[AppliedWindow, ...],
         transaction: str | None,
         end: int,
@@ -286,12 +288,9 @@ class StreamRun:
         before = self._state
         recent = (*(before.recent if before else ()), *(place.window_id for place in places))
         return StreamState(
-            org_id=newest.org_id,
-            api=newest.api,
-            topic=newest.topic,
-            subscription=newest.subscription,
+            **vars(newest.stream),
             last=places[-1],
-            through=newest.through,
+            through=hex_of(newest.window.through),
             applied_sequence=end,
             applied_replay_id=applied_id,
             held=held,

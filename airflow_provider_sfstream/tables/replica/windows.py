@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow
+from airflow_provider_sfstream.tables.delta.landed_windows import manifest_url_of
 from airflow_provider_sfstream.tables.quarantine import replica_partition
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
 from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
@@ -22,7 +24,7 @@ from airflow_provider_sfstream.tables.runner.engine import Frame
 
 log = logging.getLogger(__name__)
 
-ReadManifest = Callable[[str], LandedWindow]
+ReadManifest = Callable[[str], Manifest]
 OlderWindows = Callable[[], Iterable[Sequence[str]]]
 AT_THE_END = ("caught_up", "idle")
 """Stop reasons of a drain that did not split a transaction: confirmed end of stream, or no event for a while."""
@@ -32,27 +34,33 @@ AT_THE_END = ("caught_up", "idle")
 class UnappliedWindow:
     """Window to process. ``breaks``: events before it are missing, or may be."""
 
-    window: LandedWindow
+    manifest: Manifest
     breaks: bool = False
 
 
-def check_windows(windows: Iterable[LandedWindow]) -> None:
+def stream_key(manifest: Manifest) -> str:
+    """Return the name of a window's stream in a snapshot."""
+    return "|".join(vars(manifest.stream).values())
+
+
+def check_windows(manifests: Iterable[Manifest]) -> None:
     """Raise a ``ConfigurationError`` if events of a window lack data that an update needs, or are not change events."""
-    for window in windows:
-        if window.payload_encoding != "avro":
+    for manifest in manifests:
+        topic, window_id = manifest.stream.topic, manifest.window.window_id
+        if manifest.payload_encoding != "avro":
             raise ConfigurationError(
-                f"Window {window.window_id} of {window.topic} was drained over the Streaming API, whose change events "
+                f"Window {window_id} of {topic} was drained over the Streaming API, whose change events "
                 "do not list the fields that became null. Drain the topic with api='pubsub'. Nothing was written."
             )
-        if not window.topic.startswith("/data/"):
+        if not topic.startswith("/data/"):
             raise ConfigurationError(
-                f"{window.topic} has no change events, which a replica requires. Use a topic such as "
+                f"{topic} has no change events, which a replica requires. Use a topic such as "
                 "/data/AccountChangeEvent or /data/ChangeEvents. Nothing was written."
             )
 
 
 def new_windows(
-    given_windows: Iterable[LandedWindow],
+    given_windows: Iterable[Manifest],
     state: StreamState | None,
     read: ReadManifest,
     older: OlderWindows = tuple,
@@ -65,7 +73,7 @@ def new_windows(
         Called only for a window that does not follow the last one.
     :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
     """
-    live = {window.window_id: window for window in given_windows if window.kind == "live"}
+    live = {each.window.window_id: each for each in given_windows if each.window.kind == "live"}
     chain = _Chain(state, live, read, older)
     for window_id in sorted(live):
         chain.reach(live[window_id])
@@ -76,63 +84,64 @@ class _Chain:
     """Windows that a replica has, and windows to add to it."""
 
     def __init__(
-        self, state: StreamState | None, given_windows: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
+        self, state: StreamState | None, given_windows: dict[str, Manifest], read: ReadManifest, older: OlderWindows
     ) -> None:
         self.added: list[UnappliedWindow] = []
         self._state, self._windows_by_name, self._read, self._read_older = state, given_windows, read, older
         self._chain_ids = set(state.recent) if state else set()
         self._last_id = state.last.window_id if state else None
 
-    def reach(self, window: LandedWindow) -> None:
-        """Add the missing windows up to ``window``."""
+    def reach(self, manifest: Manifest) -> None:
+        """Add the missing windows up to that of ``manifest``."""
+        window = manifest.window
         if window.window_id in self._chain_ids or (self._seems_old(window) and self._is_behind(window)):
             log.info("Skipped window %s, which was applied before.", window.window_id)
             return
-        path, ids = [window], {window.window_id}
+        path, ids = [manifest], {window.window_id}
         while (before := self._previous(path[-1])) is not None:
-            if before.window_id in ids:
+            if before.window.window_id in ids:
                 raise ManifestError(f"The chain of windows before {window.window_id} has a cycle. Nothing was written.")
             path.append(before)
-            ids.add(before.window_id)
+            ids.add(before.window.window_id)
         # The time in an ID may be wrong, so a window that does not continue the chain may be an old one.
-        follows = self._last_id is not None and path[-1].previous_window_id == self._last_id
+        follows = self._last_id is not None and path[-1].window.previous_window_id == self._last_id
         if not follows and not self._seems_old(window) and self._is_behind(window):
             log.info("Skipped window %s, which was applied before.", window.window_id)
             return
         for missing in reversed(path):
-            self.added.append(UnappliedWindow(missing, self._breaks(missing)))
-            self._chain_ids.add(missing.window_id)
-            self._last_id = missing.window_id
+            self.added.append(UnappliedWindow(missing, self._breaks(missing.window)))
+            self._chain_ids.add(missing.window.window_id)
+            self._last_id = missing.window.window_id
 
-    def _previous(self, window: LandedWindow) -> LandedWindow | None:
-        """Return the window before ``window`` that must be added first, ``None`` if there is none."""
-        name = window.previous_window_id
+    def _previous(self, manifest: Manifest) -> Manifest | None:
+        """Return the window before that of ``manifest`` that must be added first, ``None`` if there is none."""
+        window_id, name = manifest.window.window_id, manifest.window.previous_window_id
         if name is None or name == self._last_id:
             return None
         if name in self._chain_ids:
             raise ManifestError(
-                f"Window {window.window_id} follows {name}, but the replica has applied another window that follows "
+                f"Window {window_id} follows {name}, but the replica has applied another window that follows "
                 "it. Only one of the two belongs to the stream; the replay store names it. Nothing was written."
             )
         if name in self._windows_by_name:
             return self._windows_by_name[name]
-        return None if self._last_id is None else self._read(window.manifest_url_of(name))
+        return None if self._last_id is None else self._read(manifest_url_of(manifest, name))
 
-    def _breaks(self, window: LandedWindow) -> bool:
-        if window.has_gap:
+    def _breaks(self, window: ReplayWindow) -> bool:
+        if window.gap is not None:
             return True
         if self._last_id is None or window.previous_window_id == self._last_id:
             return False
         # A new chain starts: a user set the position, or the replay store was replaced.
-        through = self.added[-1].window.through if self.added else self._state and self._state.through
-        return through is None or window.after != through
+        through = hex_of(self.added[-1].manifest.window.through) if self.added else self._state and self._state.through
+        return through is None or hex_of(window.after) != through
 
-    def _seems_old(self, window: LandedWindow) -> bool:
+    def _seems_old(self, window: ReplayWindow) -> bool:
         """Return whether the window's ID, which begins with a time, is before those that the state names. This only
         decides where to search first, since a clock may have been wrong."""
         return self._state is not None and window.window_id < self._state.recent[0]
 
-    def _is_behind(self, window: LandedWindow) -> bool:
+    def _is_behind(self, window: ReplayWindow) -> bool:
         """Return whether the window precedes those that the state names."""
         if self._state is None:
             return False
@@ -142,21 +151,26 @@ class _Chain:
                 return True
             oldest_id = page[0]
         # Search before the first window that the replica has processed.
-        oldest = self._read(self._state.last.manifest_url).manifest_url_of(oldest_id)
+        oldest = manifest_url_of(self._read(self._state.last.manifest_url), oldest_id)
         visited: set[str] = set()
         try:
             before = self._read(oldest)
-            while (name := before.previous_window_id) is not None and name not in visited:
+            while (name := before.window.previous_window_id) is not None and name not in visited:
                 if name == window.window_id:
                     return True
                 visited.add(name)
-                before = self._read(before.manifest_url_of(name))
+                before = self._read(manifest_url_of(before, name))
         except ManifestError:
             pass  # removed since: earlier windows cannot be found
         return False
 
 
-def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[AppliedWindow]:
+def hex_of(replay_id: bytes | None) -> str | None:
+    """Return a replay ID as the state of a stream has it."""
+    return None if replay_id is None else replay_id.hex()
+
+
+def numbered(windows: Iterable[ReplayWindow], first_sequence: int) -> list[AppliedWindow]:
     """Return windows with the sequence number of the first event of each."""
     applied = []
     for window in windows:
@@ -187,7 +201,7 @@ class LandedChanges:
     rows: Frame
     span: tuple[int, int]
     seen: Mapping[str | None, SeenSchema]
-    windows: tuple[LandedWindow, ...]
+    windows: tuple[Manifest, ...]
     first_sequences: tuple[int, ...]
     refused: Mapping[str, str]
     rules: FieldRules = NO_RULES
@@ -198,9 +212,12 @@ class LandedChanges:
         ordinals = [max(0, self.span[0] + 1 - first) for first in self.first_sequences]
         return tuple(
             WindowReference(
-                replica_partition(window.window_id, ordinal), window.org_id, window.topic, has_rules=bool(self.rules)
+                replica_partition(manifest.window.window_id, ordinal),
+                manifest.stream.org_id,
+                manifest.stream.topic,
+                has_rules=bool(self.rules),
             )
-            for window, ordinal in zip(self.windows, ordinals, strict=True)
+            for manifest, ordinal in zip(self.windows, ordinals, strict=True)
         )
 
     def newest_last(self, schema_ids: Iterable[str]) -> list[str]:
@@ -215,5 +232,5 @@ class LandedChanges:
 
     def since(self) -> str:
         """Return the time of the first event (ISO 8601, UTC); the current time if no window has a time."""
-        times = (window.first_event_time for window in self.windows if window.first_event_time is not None)
-        return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+        times = (manifest.window.first_event_time for manifest in self.windows)
+        return min((time for time in times if time is not None), default=datetime.now(UTC)).astimezone(UTC).isoformat()

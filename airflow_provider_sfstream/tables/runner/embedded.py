@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.row_groups import SCHEMA
 from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, changed, check_folders, payload_formats
+from airflow_provider_sfstream.tables.delta.landed_windows import changed, check_folders, payload_formats
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
@@ -74,12 +75,12 @@ def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
         yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
 
 
-def landed_batches(source: Any, window: LandedWindow, number: int, columns: Columns) -> Batches:
+def landed_batches(source: Any, manifest: Manifest, number: int, columns: Columns) -> Batches:
     """Yield the rows of a landed file, with the number of their window and the format of their payloads.
 
     A column that did not exist when the file was landed is null, as in Spark.
     """
-    json_schema_ids, other = payload_formats(window)
+    json_schema_ids, other = payload_formats(manifest)
     schema = pa.schema([field for field in SCHEMA if columns is None or field.name in ("schema_id", *columns)])
     for batch in part_batches(source, schema.names):
         batch = as_table(batch, schema)
@@ -131,18 +132,18 @@ class EmbeddedEngine:
                 "which writes the same tables, or pass fewer windows to each run."
             )
 
-    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> ArrowFrame:
-        with_rows = {number: window for number, window in enumerate(windows) if window.files}
+    def landed_rows(self, windows: Sequence[Manifest], *, verify: bool) -> ArrowFrame:
+        with_rows = {number: manifest for number, manifest in enumerate(windows) if manifest.window.event_count}
         check_folders(with_rows.values())
         copies = [
-            (self._copy(url, sum_ if verify else None), window, number)
-            for number, window in with_rows.items()
-            for url, sum_ in zip(window.files, window.sums, strict=True)
+            (self._copy(url, sum_ if verify else None), manifest, number)
+            for number, manifest in with_rows.items()
+            for url, sum_ in manifest.file_sums().items()
         ]
 
         def batches(columns: Columns) -> Batches:
-            for copy, window, number in copies:
-                yield from landed_batches(copy, window, number, columns)
+            for copy, manifest, number in copies:
+                yield from landed_batches(copy, manifest, number, columns)
 
         return ArrowFrame(batches)
 

@@ -7,7 +7,8 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, TextFiles
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.tables.delta.landed_windows import TextFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 
@@ -74,7 +75,7 @@ class Engine(Protocol):
         """
         ...
 
-    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> Frame:
+    def landed_rows(self, windows: Sequence[Manifest], *, verify: bool) -> Frame:
         """Return the raw rows of all windows, with the index of each window in the list as ``window`` and the format of
         the payload as ``format``.
 

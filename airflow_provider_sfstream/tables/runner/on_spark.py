@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_files, read_rows
+from airflow_provider_sfstream.tables.delta.landed_windows import check_files, read_rows
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.shuffle import BLOCK
 
@@ -65,7 +66,7 @@ class SparkEngine:
     def prepare(self, event_counts: Sequence[int]) -> None:
         """Do nothing: this engine can read any window."""
 
-    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> SparkFrame:
+    def landed_rows(self, windows: Sequence[Manifest], *, verify: bool) -> SparkFrame:
         rows = SparkFrame(read_rows(self.spark, windows))
         if not verify:
             return rows

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, members_of
 from airflow_provider_sfstream.tables.decode.self_described import table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
+from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, payload_formats
 from airflow_provider_sfstream.tables.event_log.table_plans import (
     Schemas,
     TableSources,
@@ -29,9 +29,11 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a window; ``window`` names only this file. ``refused``: why schemas are unusable, by schema ID."""
+    """One file of a window, by its URL and SHA-256. ``refused``: why schemas are unusable, by schema ID."""
 
-    window: LandedWindow
+    manifest: Manifest
+    url: str
+    sha256: str
     plan: TablePlan
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,80 +50,79 @@ class Planner:
         self._files, self._events, self._is_given = files, dict(events), is_given
         self._schemas: dict[tuple[object, ...], Schemas] = {}
 
-    def parts(self, windows: Sequence[LandedWindow], *, decode: bool) -> list[Part]:
+    def parts(self, manifests: Sequence[Manifest], *, decode: bool) -> list[Part]:
         """Return the parts of windows, in order.
 
         :param decode: whether rows are decoded; then schemas are read.
         """
         parts = []
-        for window in windows:
-            references = (WindowReference(window.window_id, window.org_id, window.topic),)
+        for manifest in manifests:
+            stream = manifest.stream
+            references = (WindowReference(manifest.window.window_id, stream.org_id, stream.topic),)
             plan, refused = TablePlan({}, {}, {}, references), {}
-            if decode and window.files:
-                plan, refused = self._plan(window, references), self.schemas(window).refused
-            files = zip(window.files, window.sums, strict=True)
-            parts += [Part(replace(window, files=(file,), sums=(sum_,)), plan, refused) for file, sum_ in files]
+            if decode and manifest.window.event_count:
+                plan, refused = self._plan(manifest, references), self.schemas(manifest).refused
+            parts += [Part(manifest, url, sum_, plan, refused) for url, sum_ in manifest.file_sums().items()]
         return parts
 
-    def columns(self, windows: Sequence[LandedWindow]) -> dict[str, ColumnType]:
+    def columns(self, manifests: Sequence[Manifest]) -> dict[str, ColumnType]:
         """Return the columns for the fields of these windows' events; two types of one field get a column each, as in
         the event log, and the first one has the field's name."""
         registry = ColumnRegistry()
-        for window in windows:
-            if window.files:
-                place_columns(window.window_id, self._sources(window), registry)
+        for manifest in manifests:
+            if manifest.window.event_count:
+                place_columns(manifest.window.window_id, self._sources(manifest), registry)
         return registry.columns
 
-    def schemas(self, window: LandedWindow) -> Schemas:
+    def schemas(self, manifest: Manifest) -> Schemas:
         """Return the schemas of a window's events."""
-        missing = ((name, schema.url or "") for name, schema in window.missing_schemas.items())
-        key = (*sorted(window.schemas.items()), *sorted(missing))
+        missing = {name: schema.file or "" for name, schema in manifest.missing_schemas.items()}
+        key = tuple(sorted((id_, manifest.url_of(name)) for id_, name in {**manifest.schemas, **missing}.items()))
         if key not in self._schemas:
-            self._schemas[key] = read_schemas(self._files, [window])
+            self._schemas[key] = read_schemas(self._files, [manifest])
         return self._schemas[key]
 
-    def dates(self, window: LandedWindow) -> Dates:
+    def dates(self, manifest: Manifest) -> Dates:
         """Return the event dates that a window's rows can have; ``None``: any. An event without its own time counts at
         its receipt."""
-        has_event_times = window.payload_encoding == "avro" and self.schemas(window).all_have_event_time()
-        return window.event_dates() if has_event_times else None
+        has_event_times = manifest.payload_encoding == "avro" and self.schemas(manifest).all_have_event_time()
+        return event_dates(manifest) if has_event_times else None
 
-    def _plan(self, window: LandedWindow, references: tuple[WindowReference, ...]) -> TablePlan:
+    def _plan(self, manifest: Manifest, references: tuple[WindowReference, ...]) -> TablePlan:
         registry = ColumnRegistry(dict(self._events))
-        _, schemas, fields = place_columns(window.window_id, self._sources(window), registry)
+        _, schemas, fields = place_columns(manifest.window.window_id, self._sources(manifest), registry)
         plan = TablePlan(self._events, schemas, fields, references)
-        self._check(window, plan, registry)
+        self._check(manifest, plan, registry)
         return plan
 
-    def _sources(self, window: LandedWindow) -> TableSources:
-        texts = {id_: text for schemas in self.schemas(window).tables.values() for id_, text in schemas.items()}
+    def _sources(self, manifest: Manifest) -> TableSources:
+        texts = {id_: text for schemas in self.schemas(manifest).tables.values() for id_, text in schemas.items()}
         sources = TableSources(schemas=texts)
-        if window.payload_encoding != "avro":
-            table, (_, own) = table_of_topic(window.topic), payload_formats(window)
-            surveyed = survey_fields(ArrowFrame(partial(self._batches, window)), (table,))
+        if manifest.payload_encoding != "avro":
+            table, (_, own) = table_of_topic(manifest.stream.topic), payload_formats(manifest)
+            surveyed = survey_fields(ArrowFrame(partial(self._batches, manifest)), (table,))
             sources.fields = {own: surveyed.tables.get(table, {}).get(own, {})}
         return sources
 
-    def _batches(self, window: LandedWindow, columns: Columns) -> Batches:
-        for url in window.files:
+    def _batches(self, manifest: Manifest, columns: Columns) -> Batches:
+        for url in manifest.file_sums():
             with self._files.part(url, None) as file:
-                yield from landed_batches(file, window, 0, columns)
+                yield from landed_batches(file, manifest, 0, columns)
 
-    def _check(self, window: LandedWindow, plan: TablePlan, registry: ColumnRegistry) -> None:
+    def _check(self, manifest: Manifest, plan: TablePlan, registry: ColumnRegistry) -> None:
         for name, column in _field_columns(plan):
             is_same = self._events.get(column) == registry.columns[column]
             # A column with the name of a field of another type would show null for its values.
             is_mistyped = column not in self._events and name.lower() in map(str.lower, self._events)
             if is_same or (self._is_given and not is_mistyped):
                 continue
-            stream = Stream(window.org_id, window.api, window.topic, window.subscription)  # type: ignore[arg-type]
             remedy = (
                 "Change the column to that type, or remove it from the schema."
                 if self._is_given
                 else "Call load again, or start the query again: the new schema has a column for it."
             )
             raise ConfigurationError(
-                f"{stream}: events of window {window.window_id} have a field {name} of type "
+                f"{manifest.stream}: events of window {manifest.window.window_id} have a field {name} of type "
                 f"{registry.columns[column]}, for which the schema of this reader has no column. No event is lost, and "
                 f"no row of the window was returned. {remedy}"
             )
@@ -146,19 +147,20 @@ _COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
 also for times, so an event at a bound is on a day that passes."""
 
 
-def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool:
+def may_pass(filters: Iterable[Any], manifest: Manifest, dates: Dates) -> bool:
     """Return whether a row of a window can pass all filters.
 
     :param filters: filters of ``pyspark.sql.datasource``, with ``attribute`` and ``value``.
     """
-    return all(_may_pass(filter_, window, dates) for filter_ in filters)
+    return all(_may_pass(filter_, manifest, dates) for filter_ in filters)
 
 
-def _may_pass(filter_: Any, window: LandedWindow, dates: Dates) -> bool:
+def _may_pass(filter_: Any, manifest: Manifest, dates: Dates) -> bool:
     path: tuple[str, ...] = getattr(filter_, "attribute", ())
     column, kind = path[0] if len(path) == 1 else "", type(filter_).__name__
     if column in _NAMES:
-        own = getattr(window, column.removeprefix("_"))
+        names = {**vars(manifest.stream), "window_id": manifest.window.window_id}
+        own = names[column.removeprefix("_")]
         if kind in ("EqualTo", "EqualNullSafe"):
             return bool(filter_.value == own)
         return kind != "In" or own in filter_.value

@@ -37,9 +37,8 @@ def part_rows(part: Part, options: SourceOptions, schema: pa.Schema) -> Batches:
     :raises LandingError: if the storage cannot be read.
     """
     make = {"decoded": _decoded, "raw": _raw, "quarantine": _quarantined}[options.rows]
-    (url,), (sum_,) = part.window.files, part.window.sums
-    with SourceFiles(options.storage).part(url, sum_ if options.verify_files else None) as file:
-        for batch in make(landed_batches(file, part.window, 0, None), part, options):
+    with SourceFiles(options.storage).part(part.url, part.sha256 if options.verify_files else None) as file:
+        for batch in make(landed_batches(file, part.manifest, 0, None), part, options):
             yield _projected(batch, schema)
 
 
@@ -50,16 +49,16 @@ def _raw(landed: Batches, part: Part, options: SourceOptions) -> Batches:
 
 def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
     for batch in landed:
-        if part.window.has_erased:  # erased payloads must not fail a query
+        if part.manifest.erased:  # erased payloads must not fail a query
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
         readable, refused = _split(batch, part)
         decoded = decode_rows(readable, part.plan)
         undecodable = len(refused) + sum(map(len, decoded.quarantined))
         if undecodable and options.on_undecodable == "fail":
-            window = part.window
+            stream, window_id = part.manifest.stream, part.manifest.window.window_id
             raise SchemaError(
-                f"{window.topic} (org {window.org_id}): {undecodable} of {len(batch)} events from row "
-                f"{batch.column('ordinal')[0]} of window {window.window_id} cannot be decoded. No event is lost: the "
+                f"{stream.topic} (org {stream.org_id}): {undecodable} of {len(batch)} events from row "
+                f"{batch.column('ordinal')[0]} of window {window_id} cannot be decoded. No event is lost: the "
                 "landing has them unchanged. Read them and the reasons with the option rows=quarantine, and the other "
                 "events with on_undecodable=leave_out."
             )

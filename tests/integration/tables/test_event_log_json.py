@@ -100,7 +100,7 @@ def test_a_window_has_the_same_rows_alone_and_with_others(lake: Lake) -> None:
 
     def rows(*manifests: str) -> list[dict[str, Any]]:
         windows = load_windows(engine.landing, manifests)
-        engine.prepare([window.event_count for window in windows])
+        engine.prepare([each.window.event_count for each in windows])
         found = engine.landed_rows(windows, verify=True).collect()
         return sorted((dict(row) for row in found), key=lambda row: row["replay_id"])
 

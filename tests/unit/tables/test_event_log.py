@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.job import run
 
-WINDOW = LandedWindow("w1", "00D", "/event/Order__e", (), {}, 0, None, None)
+NOON, LATER = datetime(2026, 1, 10, 12, tzinfo=UTC), datetime(2026, 1, 10, 13, tzinfo=UTC)
+WINDOW = ReplayWindow("w1", "live", None, None, 0, None, None, "w1/manifest.json", RunIdentity("d", "t", "r", NOON))
 
 
 def config(**arguments: Any) -> EventLogConfig:
@@ -33,9 +34,6 @@ def test_the_part_with_late_events_has_a_partition_of_its_own() -> None:
     of_another = config(own_windows=("w2",), **bounds).partition_of(WINDOW)
     assert of_the_run == f"{of_another}.own"
     assert config(own_windows=("w1",)).partition_of(WINDOW) == "w1"
-
-
-NOON, LATER = datetime(2026, 1, 10, 12, tzinfo=UTC), datetime(2026, 1, 10, 13, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ManifestError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, UnavailableSchema, load_windows
+from airflow_provider_sfstream.tables.delta.landed_windows import event_dates, load_windows
 from airflow_provider_sfstream.tables.event_log.table_plans import read_schemas
 from tests.support.landing_files import LandedEvent, land_window
 
@@ -48,18 +48,19 @@ def test_live_windows_are_first_then_backfill_windows_with_the_latest_counts_fro
         counts_from = hour and f"2026-11-20T{hour:02}:00:00+00:00"
         changed = {**document(url), "kind": kind, "counts_from": counts_from}
         Path(url.removeprefix("file://")).write_text(json.dumps(changed))
-    read = [window.window_id for window in load_windows(LocalFiles(), urls)]
+    read = [each.window.window_id for each in load_windows(LocalFiles(), urls)]
     assert read == ["a2", "a4", "a5", "a6", "a3", "a1"]
 
 
 def test_files_and_schemas_are_found_from_the_manifest(manifest: str) -> None:
-    (window,) = load_windows(LocalFiles(), [manifest, manifest])
+    (landed,) = load_windows(LocalFiles(), [manifest, manifest])
     folder = manifest.removesuffix("/manifest.json")
-    assert window.files == (f"{folder}/part-00000.parquet",)
-    assert window.schemas == {"one": folder.partition("/windows/")[0] + "/schemas/one.avsc"}
-    assert json.loads(LocalFiles().read_text(window.schemas["one"])) == SCHEMA
-    assert (window.window_id, window.topic, window.event_count) == ("w1", "/event/Order__e", 1)
-    assert window.event_dates() == (date(2026, 1, 9), date(2026, 1, 13))
+    assert [*landed.file_sums()] == [f"{folder}/part-00000.parquet"]
+    schema_url = landed.url_of(landed.schemas["one"])
+    assert schema_url == folder.partition("/windows/")[0] + "/schemas/one.avsc"
+    assert json.loads(LocalFiles().read_text(schema_url)) == SCHEMA
+    assert (landed.window.window_id, landed.stream.topic, landed.window.event_count) == ("w1", "/event/Order__e", 1)
+    assert event_dates(landed) == (date(2026, 1, 9), date(2026, 1, 13))
 
 
 def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(manifest: str) -> None:
@@ -68,22 +69,22 @@ def test_window_with_a_missing_schema_has_the_url_of_the_schema_and_no_dates(man
     file = changed["schemas"].pop("one")
     changed["missing_schemas"] = {"one": {"file": file, "reason": "hidden"}, "": {"file": None, "reason": "no id"}}
     path.write_text(json.dumps(changed))
-    (window,) = load_windows(LocalFiles(), [manifest])
+    (landed,) = load_windows(LocalFiles(), [manifest])
     url = manifest.partition("/windows/")[0] + "/schemas/one.avsc"
-    assert window.missing_schemas == {"one": UnavailableSchema(url, "hidden"), "": UnavailableSchema(None, "no id")}
-    assert window.event_dates() is None
-    found = read_schemas(LocalFiles(), [window])
+    assert landed.url_of(str(landed.missing_schemas["one"].file)) == url
+    assert event_dates(landed) is None
+    found = read_schemas(LocalFiles(), [landed])
     assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "the schema was fetched later"
     Path(url.removeprefix("file://")).unlink()
-    found = read_schemas(LocalFiles(), [window])
+    found = read_schemas(LocalFiles(), [landed])
     assert found.usable() == set()
     assert "'one' was not available when the window landed" in found.refused["one"]
     assert "hidden" in found.refused["one"]
 
 
 def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
-    (window,) = load_windows(LocalFiles(), [land_window(tmp_path, "w0", [], {})])
-    assert (window.files, window.event_dates()) == ((), None)
+    (landed,) = load_windows(LocalFiles(), [land_window(tmp_path, "w0", [], {})])
+    assert (landed.file_sums(), event_dates(landed)) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,9 @@ def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_a_broken_or_foreign_manifest_is_an_error_that_names_it(manifest: str, change: dict[str, Any]) -> None:
+    Path(manifest.removeprefix("file://")).write_text(json.dumps(document(manifest) | change))
     with pytest.raises(ManifestError, match=r"manifest\.json (is|has|names|counts) .*Nothing was written"):
-        LandedWindow.from_json(json.dumps(document(manifest) | change), manifest)
+        load_windows(LocalFiles(), [manifest])
 
 
 def test_two_manifests_of_one_window_id_are_an_error(manifest: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
-from airflow_provider_sfstream.tables.replica.windows import check_windows, new_windows, numbered
+from airflow_provider_sfstream.tables.replica.windows import check_windows, hex_of, new_windows, numbered
 
+DUE = datetime(2026, 1, 10, tzinfo=UTC)
 ROOT = "file:///lake/org/pubsub/data~topic/airflow/windows"
 
 
@@ -21,36 +24,47 @@ def url_of(window_id: str) -> str:
     return f"{ROOT}/2026/01/10/{window_id}/manifest.json"
 
 
-def window(number: int, **values: Any) -> LandedWindow:
+def window(number: int, *, topic: str = "/data/ChangeEvents", encoding: Any = "avro", **values: Any) -> Manifest:
     """Return the window ``number`` of a chain. Each window has two events."""
-    window_id = f"20260110T0000{number:02d}Z-{number}"
-    before = f"20260110T0000{number - 1:02d}Z-{number - 1}" if number else None
-    link = {"previous_window_id": before, "after": f"{number:02x}", "through": f"{number + 1:02x}"}
-    return LandedWindow(
+    window_id = values.get("window_id", f"20260110T0000{number:02d}Z-{number}")
+    landed = ReplayWindow(
         **{
             "window_id": window_id,
-            "org_id": "00D000000000001EAA",
-            "topic": "/data/ChangeEvents",
-            "files": (),
-            "schemas": {},
+            "kind": "live",
+            "after": bytes([number]),
+            "through": bytes([number + 1]),
             "event_count": 2,
             "first_event_time": None,
             "last_event_time": None,
             "manifest_url": url_of(window_id),
-            **link,
+            "run": RunIdentity("dag", "drain", "run", DUE),
+            "previous_window_id": f"20260110T0000{number - 1:02d}Z-{number - 1}" if number else None,
             **values,
         }
     )
+    return Manifest(
+        stream=Stream("00D000000000001EAA", "pubsub", topic),
+        window=landed,
+        fence=0,
+        files=(WindowFile("part-0.parquet", landed.event_count, 1, ""),),
+        schemas={},
+        payload_bytes=1,
+        stop_reason="caught_up",
+        started_at=DUE,
+        finished_at=DUE,
+        provider_version="0",
+        payload_encoding=encoding,
+    )
 
 
-class Manifests(dict[str, LandedWindow]):
+class Manifests(dict[str, Manifest]):
     """Manifests by URL, with a record of the URLs that were read."""
 
-    def __init__(self, windows: list[LandedWindow]) -> None:
-        super().__init__({each.manifest_url: each for each in windows})
+    def __init__(self, windows: list[Manifest]) -> None:
+        super().__init__({each.window.manifest_url: each for each in windows})
         self.read: list[str] = []
 
-    def __call__(self, url: str) -> LandedWindow:
+    def __call__(self, url: str) -> Manifest:
         self.read.append(url)
         try:
             return self[url]
@@ -58,16 +72,16 @@ class Manifests(dict[str, LandedWindow]):
             raise ManifestError(f"There is no manifest at {url}.") from None
 
 
-def state_after(windows: list[LandedWindow], remembered: int = 1000) -> StreamState:
+def state_after(windows: list[Manifest], remembered: int = 1000) -> StreamState:
     """Return the state of a replica after it applied these windows."""
-    places = numbered(windows, 1)
-    last = windows[-1]
-    recent = tuple(each.window_id for each in windows)[-remembered:]
-    return StreamState(last.org_id, "pubsub", last.topic, "airflow", places[-1], last.through, recent=recent)
+    places = numbered((each.window for each in windows), 1)
+    recent = tuple(each.window.window_id for each in windows)[-remembered:]
+    through = hex_of(windows[-1].window.through)
+    return StreamState(**vars(windows[-1].stream), last=places[-1], through=through, recent=recent)
 
 
 def ids(found: list[Any]) -> list[str]:
-    return [each.window.window_id for each in found]
+    return [each.manifest.window.window_id for each in found]
 
 
 CHAIN = [window(number) for number in range(8)]
@@ -83,7 +97,7 @@ def test_new_windows_complete_the_chain_without_holes(
     found = new_windows(chosen, state, Manifests(CHAIN))
     # Without a state the replica begins with the first window of the input.
     first = applied if applied else min(given_numbers)
-    assert ids(found) == [each.window_id for each in CHAIN[first : max(given_numbers) + 1]]
+    assert ids(found) == [each.window.window_id for each in CHAIN[first : max(given_numbers) + 1]]
     assert not any(each.breaks for each in found)
 
 
@@ -116,20 +130,20 @@ def test_reads_depend_only_on_the_number_of_new_windows(age: int) -> None:
     old = [f"20250101T000000Z-{number:06d}" for number in range(age)]
     pages, manifests = Pages(old), Manifests(CHAIN)
     state = replace(state_after(CHAIN[:5]), pages=len(pages.pages))
-    assert ids(new_windows([CHAIN[7]], state, manifests, pages)) == [each.window_id for each in CHAIN[5:]]
+    assert ids(new_windows([CHAIN[7]], state, manifests, pages)) == [each.window.window_id for each in CHAIN[5:]]
     assert (len(manifests.read), pages.read) == (2, 0)
     manifests.read.clear()
     for number in (0, age // 2, age - 1):
-        ancient = window(0, window_id=old[number], manifest_url=url_of(old[number]), previous_window_id="20250101-gone")
+        ancient = window(0, window_id=old[number], previous_window_id="20250101-gone")
         assert new_windows([ancient], state, manifests, pages) == []
     assert manifests.read == []
 
 
 def test_window_dated_earlier_by_a_wrong_clock_is_new() -> None:
-    late = window(8, window_id="20240101T000000Z-late", manifest_url=url_of("20240101T000000Z-late"))
+    late = window(8, window_id="20240101T000000Z-late")
     pages = Pages(["20250101T000000Z-1"])
     state = replace(state_after(CHAIN[1:]), pages=1)
-    assert ids(new_windows([late], state, Manifests(CHAIN), pages)) == [late.window_id]
+    assert ids(new_windows([late], state, Manifests(CHAIN), pages)) == [late.window.window_id]
     assert pages.read == 1
 
 
@@ -144,44 +158,44 @@ def test_missing_intermediate_window_is_an_error() -> None:
 
 
 def test_two_successors_of_one_window_are_an_error() -> None:
-    fork = window(9, previous_window_id=CHAIN[2].window_id)
+    fork = window(9, previous_window_id=CHAIN[2].window.window_id)
     with pytest.raises(ManifestError, match="another window that follows it"):
         new_windows([fork], state_after(CHAIN[:6]), Manifests([*CHAIN, fork]))
 
 
 def test_circle_of_windows_is_an_error() -> None:
-    one = window(10, previous_window_id=window(11).window_id)
+    one = window(10, previous_window_id=window(11).window.window_id)
     two = window(11)
     with pytest.raises(ManifestError, match="cycle"):
         new_windows([two], state_after(CHAIN), Manifests([*CHAIN, one, two]))
 
 
-@pytest.mark.parametrize(("after", "breaks"), [(CHAIN[-1].through, False), ("77", True), (None, True)])
-def test_new_chain_breaks_unless_it_continues_the_last_position(after: str | None, breaks: bool) -> None:
+@pytest.mark.parametrize(("after", "breaks"), [(CHAIN[-1].window.through, False), (b"w", True), (None, True)])
+def test_new_chain_breaks_unless_it_continues_the_last_position(after: bytes | None, breaks: bool) -> None:
     restarted = window(20, previous_window_id=None, after=after)
     found = new_windows([restarted], state_after(CHAIN), Manifests([*CHAIN, restarted]))
-    assert [(each.window.window_id, each.breaks) for each in found] == [(restarted.window_id, breaks)]
+    assert [(each.manifest.window.window_id, each.breaks) for each in found] == [(restarted.window.window_id, breaks)]
 
 
 def test_window_with_a_gap_breaks_the_chain() -> None:
-    (found,) = new_windows([window(8, has_gap=True)], state_after(CHAIN), Manifests(CHAIN))
+    (found,) = new_windows([window(8, gap=Gap(None, None, None, DUE, "lost"))], state_after(CHAIN), Manifests(CHAIN))
     assert found.breaks
 
 
 def test_backfill_windows_are_left_out() -> None:
     backfill = window(30, kind="backfill", previous_window_id=None)
-    assert ids(new_windows([backfill, CHAIN[0]], None, Manifests(CHAIN))) == [CHAIN[0].window_id]
+    assert ids(new_windows([backfill, CHAIN[0]], None, Manifests(CHAIN))) == [CHAIN[0].window.window_id]
 
 
 def test_windows_are_numbered_consecutively() -> None:
-    places = numbered([CHAIN[0], window(1, event_count=0), CHAIN[2]], 5)
+    places = numbered([CHAIN[0].window, window(1, event_count=0).window, CHAIN[2].window], 5)
     assert [(place.first_sequence, place.event_count) for place in places] == [(5, 2), (7, 0), (7, 2)]
-    assert places[0] == AppliedWindow(CHAIN[0].window_id, CHAIN[0].manifest_url, 5, 2)
+    assert places[0] == AppliedWindow(CHAIN[0].window.window_id, CHAIN[0].window.manifest_url, 5, 2)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [({"payload_encoding": "json"}, "api='pubsub'"), ({"topic": "/event/Order__e"}, "has no change events")],
+    [({"encoding": "json"}, "api='pubsub'"), ({"topic": "/event/Order__e"}, "has no change events")],
 )
 def test_windows_without_change_events_are_refused(values: dict[str, Any], message: str) -> None:
     check_windows([CHAIN[0]])

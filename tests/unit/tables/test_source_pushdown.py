@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.source.planning import may_pass
 from tests.support.landing_files import land_window
 
@@ -26,9 +26,9 @@ DAY, TIME, TOPIC = ("event_date",), ("_event_time",), ("_topic",)
 
 
 @pytest.fixture
-def window(tmp_path: Path) -> LandedWindow:
+def window(tmp_path: Path) -> Manifest:
     url = land_window(tmp_path, "20260110T000000Z-a", [], {})
-    return LandedWindow.from_json(Path(url.removeprefix("file://")).read_text(), url)
+    return Manifest.from_json(Path(url.removeprefix("file://")).read_text(), url)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def window(tmp_path: Path) -> LandedWindow:
         (EqualTo(DAY, None), True),
     ],
 )
-def test_a_window_is_left_out_only_where_no_row_can_pass(window: LandedWindow, each: Any, passes: bool) -> None:
+def test_a_window_is_left_out_only_where_no_row_can_pass(window: Manifest, each: Any, passes: bool) -> None:
     assert may_pass([IsNotNull(DAY), each], window, DATES) is passes
 
 
-def test_window_without_known_dates_is_read(window: LandedWindow) -> None:
+def test_window_without_known_dates_is_read(window: Manifest) -> None:
     assert may_pass([EqualTo(DAY, date(1999, 1, 1))], window, None)

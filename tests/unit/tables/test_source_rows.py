@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.delta.landed_windows import load_windows as windows_of
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
@@ -60,7 +60,7 @@ class Reader:
     def __init__(self, *manifests: str, events: dict[str, ColumnType] | None = None, **options: str) -> None:
         self.options = SourceOptions.from_options({"manifests": ",".join(manifests), **options})
         self.files = SourceFiles({})
-        self.windows: Sequence[LandedWindow] = windows_of(self.files, manifests)
+        self.windows: Sequence[Manifest] = windows_of(self.files, manifests)
         decoded = self.options.rows == "decoded"
         found = Planner(self.files, {}, is_given=False).columns(self.windows) if decoded and events is None else events
         self.events = dict(found or {})
