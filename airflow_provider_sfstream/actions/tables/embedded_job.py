@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from airflow_provider_sfstream.extras import require_extra
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
+    from airflow_provider_sfstream.tables.job_config import JobConfig
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
 require_extra("tables")
@@ -65,18 +66,18 @@ class EmbeddedWindowsOperator(WindowsOperator, EmbeddedJobOperator):
     def __init__(
         self,
         *,
-        config: WindowsJobConfig,
-        hash_conn_id: str | None,
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
         landing_conn_id: str | None = None,
         max_events: int = 1_000_000,
         **kwargs: Any,
     ) -> None:
         check_positive(max_events=max_events)
-        if config.hash_fields and not hash_conn_id:
+        if hash_fields and not hash_conn_id:
             raise ConfigurationError(
                 "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
             )
-        super().__init__(config=config, hash_conn_id=hash_conn_id, **kwargs)
+        super().__init__(hash_fields=hash_fields, hash_conn_id=hash_conn_id, **kwargs)
         self.landing_conn_id = landing_conn_id
         self.max_events = max_events
 

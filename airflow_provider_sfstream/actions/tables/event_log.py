@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
@@ -48,24 +47,13 @@ class EventLogJobOperator(WindowsOperator):
         output_url: str,
         event_time_from: str | None = None,
         event_time_to: str | None = None,
-        verify_files: bool = True,
         replay_quarantine: bool = False,
         salesforce_conn_id: str = "salesforce_default",
         landing_conn_id: str | None = None,
-        exclude_fields: Sequence[str] = (),
-        mask_fields: Sequence[str] = (),
-        hash_fields: Sequence[str] = (),
-        hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        config = EventLogConfig(
-            output_url="",
-            verify_files=verify_files,
-            exclude_fields=exclude_fields,
-            mask_fields=mask_fields,
-            hash_fields=hash_fields,
-        )
-        super().__init__(windows=windows, output_url=output_url, config=config, hash_conn_id=hash_conn_id, **kwargs)
+        config = EventLogConfig(output_url="")
+        super().__init__(windows=windows, output_url=output_url, config=config, **kwargs)
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
         self.replay_quarantine = replay_quarantine

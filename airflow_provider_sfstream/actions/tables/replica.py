@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +50,6 @@ class ReplicaJobOperator(WindowsOperator):
         history: bool = False,
         target_file_bytes: int = TARGET_FILE_BYTES,
         keep_snapshots: int = 10,
-        verify_files: bool = True,
-        exclude_fields: Sequence[str] = (),
-        mask_fields: Sequence[str] = (),
-        hash_fields: Sequence[str] = (),
-        hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         config = ReplicaConfig(
@@ -64,12 +58,8 @@ class ReplicaJobOperator(WindowsOperator):
             history=history,
             target_file_bytes=target_file_bytes,
             keep_snapshots=keep_snapshots,
-            verify_files=verify_files,
-            exclude_fields=exclude_fields,
-            mask_fields=mask_fields,
-            hash_fields=hash_fields,
         )
-        super().__init__(windows=windows, output_url=output_url, config=config, hash_conn_id=hash_conn_id, **kwargs)
+        super().__init__(windows=windows, output_url=output_url, config=config, **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Run the job; return its metrics."""

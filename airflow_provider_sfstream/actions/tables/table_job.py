@@ -93,11 +93,28 @@ class WindowsOperator(LineageMixin, TableJobOperator):
 
     operator_extra_links: Sequence[BaseOperatorLink] = (StreamLink(), ManifestLink())
 
-    def __init__(self, *, windows: Any, config: WindowsJobConfig, hash_conn_id: str | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        windows: Any,
+        config: WindowsJobConfig,
+        verify_files: bool = True,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._config = replace(
+            config,
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
         super().__init__(**kwargs)
         self.windows = windows
         self.hash_conn_id = hash_conn_id
-        self._config = config
 
     @property
     def stream_uri(self) -> str | None:
