@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -501,6 +502,16 @@ def test_result_recorded_in_the_future_does_not_count(world: World) -> None:
     opened = world.opened
     again = world.interval(hours(3, 4), at=6)
     assert (first.drained, again.drained, world.opened) == (True, True, opened + 1)
+
+
+def test_result_recorded_without_evidence_does_not_count(world: World) -> None:
+    """No run writes such a record; a user may have edited it."""
+    world.interval(hours(3, 4), at=6)
+    landing = world.landed.catalog.landing
+    (path,) = landing.filesystem.find(f"{landing.stream_folder(world.landed.stream)}/intervals")
+    document = json.loads(landing.filesystem.cat_file(path))
+    landing.filesystem.pipe_file(path, json.dumps({**document, "confirmed_at": None}).encode())
+    assert world.interval(hours(3, 4), at=6).drained
 
 
 def test_an_interval_that_has_not_ended_by_salesforces_clock_fails(world: World) -> None:
