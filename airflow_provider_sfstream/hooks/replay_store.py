@@ -8,13 +8,7 @@ from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.replay_stores.base import (
-    POSITION_STORES,
-    REPLAY_STORES,
-    PositionStoreKind,
-    ReplayStore,
-    ReplayStoreKind,
-)
+from airflow_provider_sfstream.replay_stores.base import ReplayStore, ReplayStoreKind
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -22,17 +16,6 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.monitoring.status_store import StatusStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
-
-__all__ = [
-    "POSITION_STORES",
-    "REPLAY_STORES",
-    "PositionStoreKind",
-    "ReplayStoreHook",
-    "ReplayStoreKind",
-    "open_replay_store",
-    "open_status_store",
-    "status_conn_id",
-]
 
 
 class ReplayStoreHook(BaseHook):

@@ -31,8 +31,8 @@ from airflow_provider_sfstream.actions.drain.waiting import (
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import report_section
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
+from airflow_provider_sfstream.replay_stores.base import ReplayStoreKind
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

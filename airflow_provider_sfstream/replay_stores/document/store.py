@@ -50,10 +50,6 @@ _DESCRIPTION = "Written by airflow-provider-sfstream. To move a position, run Re
 _Entry = TypeVar("_Entry")
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class DocumentReplayStore:
     """Store of each stream's position in one JSON Variable; the manifests of the landing are its windows.
 
@@ -82,7 +78,7 @@ class DocumentReplayStore:
         variables: Variables | None = None,
         *,
         prefix: str = "sfstream_position",
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", prefix):
             raise ConfigurationError(

@@ -30,10 +30,6 @@ _ATTEMPTS = 5
 _Result = TypeVar("_Result")
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class TableReplayStore:
     """Store of positions, windows and gaps in tables of a database.
 
@@ -53,7 +49,7 @@ class TableReplayStore:
         engine_or_url: Engine | URL | str,
         *,
         migrate: bool = True,
-        clock: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._engine = engine_for(engine_or_url)
         self._migrate = migrate
