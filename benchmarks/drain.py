@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -78,27 +79,33 @@ def _event(random: Random) -> dict[str, object]:
 
 
 def read_bare(target: str, token: AccessToken, count: int) -> int:
-    """Read ``count`` events over a bare channel, with 100 requested events that each response refills."""
+    """Count ``count`` events of :func:`responses`."""
+    return sum(len(response.events) for response in responses(target, token, count))
+
+
+def responses(target: str, token: AccessToken, count: int, topic: str = TOPIC) -> Iterator[messages.FetchResponse]:
+    """Yield ``count`` events over a bare channel, with 100 requested events that each response refills."""
     requests: queue.SimpleQueue[messages.FetchRequest | None] = queue.SimpleQueue()
     metadata = (("accesstoken", token.value), ("instanceurl", token.instance_url), ("tenantid", token.org_id))
     received = 0
     with grpc.insecure_channel(target) as channel:
-        requests.put(messages.FetchRequest(topic_name=TOPIC, replay_preset=messages.EARLIEST, num_requested=100))
+        requests.put(messages.FetchRequest(topic_name=topic, replay_preset=messages.EARLIEST, num_requested=100))
         call = multi_callable(channel, "Subscribe")(iter(requests.get, None), metadata=metadata)
         for response in call:
             events = len(response.events)
             received += events
+            if received < count:
+                requests.put(messages.FetchRequest(topic_name=topic, num_requested=events))
+            yield response
             if received >= count:
                 break
-            requests.put(messages.FetchRequest(topic_name=TOPIC, num_requested=events))
         call.cancel()
         requests.put(None)
-    return received
 
 
-def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> Manifest:
+def drain_and_land(target: str, token: AccessToken, count: int, folder: str, topic: str = TOPIC) -> Manifest:
     """Drain ``count`` events into a window at ``folder`` and write its manifest, as a task does."""
-    stream = Stream(token.org_id, "pubsub", TOPIC)
+    stream = Stream(token.org_id, "pubsub", topic)
     run = RunIdentity("benchmark", "drain", "one", datetime.now(UTC))
     window_id = window_id_for(run, "live", None)
     catalog = LandingCatalog(Landing.from_url(folder))
@@ -107,7 +114,7 @@ def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> 
         PubSubClient(Token(token), endpoint=f"http://{target}") as client,
         ParquetWindowWriter(catalog.landing, stream, window_id, attempt="1", schema=client.schema) as writer,
     ):
-        result = Drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count)).run()
+        result = Drain(client, writer, topic, StartFrom.EARLIEST, DrainLimits(max_events=count)).run()
         landed = writer.finish()
     window = ReplayWindow(
         window_id=window_id,
@@ -162,9 +169,12 @@ def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str,
         }
 
 
-def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str, count: int) -> dict[str, float]:
-    """Run one side of ``script`` in a new process."""
-    given = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id, "count": count}
+def in_a_process(
+    script: str, side: str, target: str, org: LocalOrg, token: str, count: int, **more: str
+) -> dict[str, float]:
+    """Run one side of ``script`` in a new process, with the settings ``more``."""
+    address = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id}
+    given = {**address, "count": count, **more}
     done = subprocess.run(
         [sys.executable, script, "--side", side],
         env={**os.environ, "SFSTREAM_BENCHMARK": json.dumps(given)},
@@ -172,7 +182,7 @@ def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str,
         check=True,
         timeout=600,
     )
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(done.stdout.splitlines()[-1]))  # after the lines that Airflow logs
 
 
 def run_side(side: str) -> None:

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -89,47 +90,71 @@ def _order(number: int, count: int, shape: random.Random) -> dict[str, Any]:
 
 
 def loop(manifest: str, output: Path, layout: pa.Schema) -> None:
-    """Process events without this package: fastavro, a dictionary for each event, Parquet files by day."""
+    """Process landed events without this package."""
     folder = Path(manifest.removeprefix("file://")).parent
     kind = "change" if "change" in folder.name else "platform"
-    parsed = fastavro.parse_schema(schema(kind))
-    texts = {each["name"]: each.get("doc", "") for each in schema(kind)["fields"]}
-    moments = [name for name, doc in texts.items() if ":DateTime" in doc]
-    dates = [name for name, doc in texts.items() if ":DateOnly" in doc]
-    writers: dict[str, pq.ParquetWriter] = {}
-    stored = pa.schema([field for field in layout if field.name != "event_date"])
-    for part in sorted(folder.glob("*.parquet")):
-        for batch in pq.ParquetFile(part).iter_batches(8_192):
-            days: dict[str, list[dict[str, Any]]] = {}
-            for landed in batch.to_pylist():
-                row = fastavro.schemaless_reader(io.BytesIO(landed["payload"]), parsed, None)
-                for name in moments:
-                    row[name] = None if row[name] is None else row[name] * 1000
-                for name in dates:
-                    row[name] = None if row[name] is None else row[name] // 86_400_000
-                header = row.get("ChangeEventHeader")
-                time_ = header["commitTimestamp"] * 1000 if header else row["CreatedDate"]
-                row |= {
-                    "_replay_id": landed["replay_id"],
-                    "_event_id": landed["event_id"],
-                    "_schema_id": landed["schema_id"],
-                    "_event_time": time_,
-                    "_received_at": landed["received_at"],
-                    "_ordinal": landed["ordinal"],
-                    "_topic": KINDS[kind][0],
-                    "_org_id": "00D000000000001EAA",
-                    "window_id": folder.name,
-                }
-                day = datetime.fromtimestamp(time_ / 1e6, UTC).date().isoformat()
-                days.setdefault(day, []).append(row)
-            for day, rows in days.items():
-                if day not in writers:
-                    (output / f"event_date={day}").mkdir(parents=True)
-                    path = output / f"event_date={day}" / "part.parquet"
-                    writers[day] = pq.ParquetWriter(path, stored, compression="zstd", compression_level=1)
-                writers[day].write_table(pa.Table.from_pylist(rows, stored))
-    for writer in writers.values():
-        writer.close()
+    with LoopWriter(output, layout, schema(kind), KINDS[kind][0], folder.name) as writer:
+        for part in sorted(folder.glob("*.parquet")):
+            for batch in pq.ParquetFile(part).iter_batches(LOOP_ROWS):
+                writer.write(batch.to_pylist())
+
+
+LOOP_ROWS = 8_192
+"""Events that the loop converts to a table at a time."""
+
+
+class LoopWriter:
+    """Writer of events without this package: fastavro, a dictionary for each event, Parquet files by day.
+
+    :param layout: columns of the output, and ``event_date``.
+    """
+
+    def __init__(self, output: Path, layout: pa.Schema, avro: dict[str, Any], topic: str, window_id: str) -> None:
+        self._output, self._topic, self._window_id = output, topic, window_id
+        self._stored = pa.schema([field for field in layout if field.name != "event_date"])
+        self._parsed = fastavro.parse_schema(avro)
+        texts = {each["name"]: each.get("doc") or "" for each in avro["fields"]}
+        self._moments = [name for name, doc in texts.items() if ":DateTime" in doc]
+        self._dates = [name for name, doc in texts.items() if ":DateOnly" in doc]
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    def __enter__(self) -> LoopWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def write(self, events: list[dict[str, Any]]) -> None:
+        """Decode and store events with the columns of a landing."""
+        days: dict[str, list[dict[str, Any]]] = {}
+        for landed in events:
+            row = fastavro.schemaless_reader(io.BytesIO(landed["payload"]), self._parsed, None)
+            for name in self._moments:
+                row[name] = None if row[name] is None else row[name] * 1000
+            for name in self._dates:
+                row[name] = None if row[name] is None else row[name] // 86_400_000
+            header = row.get("ChangeEventHeader")
+            time_ = header["commitTimestamp"] * 1000 if header else row["CreatedDate"]
+            row |= {
+                "_replay_id": landed["replay_id"],
+                "_event_id": landed["event_id"],
+                "_schema_id": landed["schema_id"],
+                "_event_time": time_,
+                "_received_at": landed["received_at"],
+                "_ordinal": landed["ordinal"],
+                "_topic": self._topic,
+                "_org_id": "00D000000000001EAA",
+                "window_id": self._window_id,
+            }
+            day = datetime.fromtimestamp(time_ / 1e6, UTC).date().isoformat()
+            days.setdefault(day, []).append(row)
+        for day, rows in days.items():
+            if day not in self._writers:
+                (self._output / f"event_date={day}").mkdir(parents=True)
+                path = self._output / f"event_date={day}" / "part.parquet"
+                self._writers[day] = pq.ParquetWriter(path, self._stored, compression="zstd", compression_level=1)
+            self._writers[day].write_table(pa.Table.from_pylist(rows, self._stored))
 
 
 def most_kibibytes() -> int:
@@ -196,12 +221,13 @@ def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[fl
     return found
 
 
-def compare(one: Path, other: Path, key: str) -> None:
+def compare(one: Path, other: Path, key: str, ignored: Sequence[str] = ()) -> None:
     """Compare the outputs of two sides row by row.
 
-    :param key: column that identifies a row.
+    :param key: column that identifies a row. ``ignored``: columns that differ.
     """
     ours, theirs = (_rows(each).sort_by(key) for each in (one, other))
+    ours = ours.drop_columns([name for name in ignored if name in ours.column_names])
     theirs = theirs.select(ours.column_names).cast(ours.schema)
     assert len(ours) > 0
     assert ours.equals(theirs), f"{one} and {other} differ"
