@@ -1,7 +1,7 @@
-"""Avro schemas of events: validation, a cache by schema id, and Salesforce's annotations.
+"""Avro schemas of events: validation, and Salesforce's annotations.
 
 Payloads are schemaless Avro: each must be read with the schema that its event names (``ProducerEvent.schema_id``). One
-stream can mix schema ids, so this module does not cache by topic. A schema id always names the same schema.
+stream can mix schema ids, so clients cache schemas by id, not by topic. A schema id always names the same schema.
 
 Schemas are external input, but libraries trust them. A record that contains itself crashes the process that decodes it
 (fastavro has no limit of depth: 1 MB of payload is deep enough), an array of zero-byte items may be as long as 64 bits
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -202,28 +201,3 @@ def salesforce_type(field: dict[str, Any]) -> str | None:
     """
     parts = str(field.get("doc") or "").split(":")
     return parts[1] if len(parts) > 1 and parts[1] else None
-
-
-class SchemaCache:
-    """Schemas by schema id, each loaded once, also when several threads request it at the same time.
-
-    :param loader: returns the schema JSON of an id; its errors are raised, and the next ``get`` calls it again.
-    """
-
-    def __init__(self, loader: Callable[[str], str]) -> None:
-        self._loader = loader
-        self._schemas: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def get(self, schema_id: str) -> str:
-        """Return the schema JSON of ``schema_id``. A result of the loader that is not the schema of a record is not
-        cached."""
-        cached = self._schemas.get(schema_id)
-        if cached is not None:
-            return cached
-        with self._lock:
-            if schema_id not in self._schemas:
-                schema_json = self._loader(schema_id)
-                parse(schema_json)
-                self._schemas[schema_id] = schema_json
-            return self._schemas[schema_id]

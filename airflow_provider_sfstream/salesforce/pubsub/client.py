@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -37,7 +38,7 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     check_topic,
     first_request,
 )
-from airflow_provider_sfstream.salesforce.schemas import SchemaCache
+from airflow_provider_sfstream.salesforce.schemas import parse
 
 
 class PubSubClient(PubSubConnection, ClosedOnExit):
@@ -54,7 +55,8 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
         self._channel = self._open_channel(grpc)
         self._subscribe = multi_callable(self._channel, "Subscribe", sized=True)
         self._managed_subscribe = multi_callable(self._channel, "ManagedSubscribe", sized=True)
-        self._schemas = SchemaCache(self._load_schema)
+        self._schemas: dict[str, str] = {}
+        self._loading_schema = threading.Lock()
         self.server_time = self.measure_time
 
     def close(self) -> None:
@@ -90,8 +92,14 @@ class PubSubClient(PubSubConnection, ClosedOnExit):
             ) from None
 
     def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``. Send one request for each id."""
-        return self._schemas.get(schema_id)
+        """Return the Avro schema JSON of ``schema_id``. Send one request for each id, also for several threads."""
+        if schema_id not in self._schemas:
+            with self._loading_schema:
+                if schema_id not in self._schemas:
+                    schema_json = self._load_schema(schema_id)
+                    parse(schema_json)
+                    self._schemas[schema_id] = schema_json
+        return self._schemas[schema_id]
 
     def encoder(self, topic: str) -> EventEncoder:
         """Return the encoder of events for the newest schema of ``topic``."""

@@ -1,4 +1,4 @@
-"""Schemas: parsing, Salesforce types, and a cache that loads each schema once."""
+"""Schemas: parsing, Salesforce types, and clients that load each schema once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce import schemas
 from airflow_provider_sfstream.salesforce.event_time import EventTimeReader
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from tests.support.hostile_schemas import HOSTILE, record
@@ -44,40 +45,41 @@ def test_schema_that_is_not_a_record_is_refused(text: str) -> None:
         schemas.parse(text)
 
 
-def test_many_threads_load_a_schema_once() -> None:
-    loads: list[str] = []
-    barrier = threading.Barrier(8)
+class SchemaClient(PubSubClient):
+    """Client whose requests of schemas have these answers, then ``ORDER``."""
 
-    def load(schema_id: str) -> str:
-        loads.append(schema_id)
-        return ORDER
+    def __init__(self, *answers: str | Exception) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+        self.answers = list(answers)
+        self.loads: list[str] = []
 
-    cache = schemas.SchemaCache(load)
-
-    def get(_: int) -> str:
-        barrier.wait(60)
-        return cache.get("abc")
-
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(get, range(8))) == {ORDER}
-    assert loads == ["abc"]
-
-
-def test_failed_or_invalid_load_is_not_cached() -> None:
-    answers: list[str | Exception] = [ServiceUnavailableError("busy"), "nonsense", ORDER]
-
-    def load(_: str) -> str:
-        answer = answers.pop(0)
+    def _load_schema(self, schema_id: str) -> str:
+        self.loads.append(schema_id)
+        answer = self.answers.pop(0) if self.answers else ORDER
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    cache = schemas.SchemaCache(load)
-    with pytest.raises(ServiceUnavailableError):
-        cache.get("abc")
-    with pytest.raises(SchemaError):
-        cache.get("abc")
-    assert cache.get("abc") == ORDER
+
+def test_many_threads_load_a_schema_once() -> None:
+    barrier = threading.Barrier(8)
+
+    def get(_: int) -> str:
+        barrier.wait(60)
+        return client.schema("abc")
+
+    with SchemaClient() as client, ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(get, range(8))) == {ORDER}
+    assert client.loads == ["abc"]
+
+
+def test_failed_or_invalid_load_is_not_cached() -> None:
+    with SchemaClient(ServiceUnavailableError("busy"), "nonsense") as client:
+        with pytest.raises(ServiceUnavailableError):
+            client.schema("abc")
+        with pytest.raises(SchemaError):
+            client.schema("abc")
+        assert client.schema("abc") == ORDER
 
 
 CAPTURED = sorted((Path(__file__).parents[3].parent / "shared" / "schemas").glob("*.avsc"))
