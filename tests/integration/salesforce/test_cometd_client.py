@@ -121,12 +121,10 @@ async def test_slow_application_does_not_cause_a_response_timeout(scene: Scene) 
         assert amounts(await received(client, 1999)) == list(range(2, 2001))
 
 
-async def test_heartbeats_are_counted_and_returned(scene: Scene) -> None:
+async def test_heartbeats_are_returned(scene: Scene) -> None:
     scene.org.knobs(cometd_connect_seconds=0.05)
     async with scene.client() as client:
-        assert client.heartbeats == 0
         assert await client.receive_many(10, heartbeats=True) == []
-        assert client.heartbeats >= 1
         scene.publish(1)
         messages: list[Any] = []
         while not messages:

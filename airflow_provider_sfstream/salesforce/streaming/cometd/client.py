@@ -121,11 +121,6 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} {state}, {self.url or 'never opened'}, {self.replay_storage!r}>"
 
-    @property
-    def heartbeats(self) -> int:
-        """The number of responses without events since :meth:`open`, which prove contact."""
-        return 0 if self._incoming_queue is None else self._queue.heartbeats
-
     async def open(self) -> None:
         """Log in, shake hands and connect. A closed client can be opened again.
 

@@ -14,8 +14,6 @@ class EventQueue:
 
     A message is removed and returned in the same step of the event loop: a cancelled consumer loses nothing.
 
-    ``heartbeats`` counts the responses of the server without events.
-
     :param most: number of messages from which :meth:`space` waits; 0 or less: never.
     """
 
@@ -24,8 +22,7 @@ class EventQueue:
         self._messages: deque[EventMessage] = deque()
         self.failure: BaseException | None = None
         """The error that ended the connection, raised after the last waiting message; ``None`` while it is open."""
-        self._unseen_heartbeats = 0
-        self.heartbeats = 0
+        self._has_heartbeat = False
         self._changed = asyncio.Event()
         self._removed = asyncio.Event()
 
@@ -45,15 +42,14 @@ class EventQueue:
             self._removed.clear()
             await self._removed.wait()
 
-    def heartbeat(self, *, notify: bool = True) -> None:
-        """Record that the server answered without events; ``notify`` consumers."""
-        self.heartbeats += 1
-        self._unseen_heartbeats += notify
+    def heartbeat(self) -> None:
+        """Record that the server answered without events."""
+        self._has_heartbeat = True
         self._changed.set()
 
-    def forget_heartbeats(self) -> None:
-        """Discard the heartbeats that no consumer has received."""
-        self._unseen_heartbeats = 0
+    def forget_heartbeat(self) -> None:
+        """Discard a heartbeat that no consumer has received."""
+        self._has_heartbeat = False
 
     def end(self, failure: BaseException) -> None:
         """Record the error that ended the connection; the first one counts."""
@@ -66,10 +62,10 @@ class EventQueue:
 
         :param heartbeats: return none, too, when the server answered without events since the last call that did so.
         """
-        while not self._messages and self.failure is None and not (heartbeats and self._unseen_heartbeats):
+        while not self._messages and self.failure is None and not (heartbeats and self._has_heartbeat):
             self._changed.clear()
             await self._changed.wait()
-        self._unseen_heartbeats = 0
+        self._has_heartbeat = False
         messages = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
         self._removed.set()
         return messages

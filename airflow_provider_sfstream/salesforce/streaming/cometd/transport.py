@@ -110,7 +110,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     async def subscribe(self, channel: str) -> Message:
         """Subscribe to ``channel``, see :meth:`CometdClient.subscribe`."""
         self._subscribing = True  # a response to an earlier poll proves nothing about the channel
-        self._queue.forget_heartbeats()
+        self._queue.forget_heartbeat()
         try:
             reply: Message = await super().subscribe(channel)
             return reply
@@ -268,8 +268,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                     if held:
                         await self._queue.space()
         reply = response.reply()
-        if held and reply.get("successful") and not response.events:
-            self._queue.heartbeat(notify=self._asks_for_events or not self._subscribing)
+        is_for_subscriber = self._asks_for_events or not self._subscribing
+        if held and reply.get("successful") and not response.events and is_for_subscriber:
+            self._queue.heartbeat()
         return reply
 
     def _record(self, message: Message) -> None:
