@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.monitoring.status_store import StatusStore, VariableStatusStore, variable_key
 from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
-from airflow_provider_sfstream.replay_stores.table import TableReplayStore
-from airflow_provider_sfstream.replay_stores.table.schema import VERSION_TABLE
 from tests.integration.replay_stores.conftest import ON_SERVERS
-from tests.support.replay_stores import DictVariables, new_stream
+from tests.support.replay_stores import DictVariables
 
 SUBJECT = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
 OTHER = "s3://lake/replica"
@@ -89,19 +86,6 @@ def test_table_lists_all_sections_except_windows(tmp_path: Path) -> None:
     assert {(each.subject, each.section) for each in store.statuses()} == {(SUBJECT, "drain"), (OTHER, "replica")}
     assert {each.section for each in store.statuses(subject=SUBJECT)} == {"drain", "windows"}
     assert [each.subject for each in store.statuses(section="windows")] == [SUBJECT]
-    store.close()
-
-
-def test_table_of_an_earlier_schema_version_has_no_status(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/status.db"
-    TableReplayStore(url).read(new_stream())
-    with create_engine(url).begin() as connection:
-        connection.execute(text("DROP TABLE sfstream_status"))
-        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0003'"))
-    store = TableStatusStore(url)
-    assert store.statuses() == []
-    store.change(SUBJECT, "drain", lambda _: {"n": 1})
-    assert [each.subject for each in store.statuses()] == [SUBJECT]
     store.close()
 
 
