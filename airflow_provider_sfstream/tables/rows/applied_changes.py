@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,7 +11,7 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.decode.arrow_columns import record_batch
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.arrow_rows import Numbers, is_true, is_valid
-from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import OPERATIONS, TABLE_ENVELOPE
 
 _WORD = 64
 """Bits in an element of ``_set``."""
@@ -37,6 +39,8 @@ class AppliedChanges:
         count = len(base)
         records = np.concatenate([np.arange(count), np.repeat(np.arange(count), record_lengths(changes))])
         self._base, self._changes, self._order = base, changes, np.argsort(records, kind="stable")
+        operations = pc.index_in(changes["_operation"], value_set=pa.array(OPERATIONS)).to_numpy()
+        self._operations = np.append(np.full(count, -1), operations)
         records, is_base, places = records[self._order], self._order < count, np.arange(len(records))
         starts, delete, sequences = np.flatnonzero(is_base), self._has("delete"), self._numbers("_sequence")
         is_unknown = is_true(pc.equal(base["_dirty_reason"], "unknown_record"))
@@ -73,48 +77,60 @@ class AppliedChanges:
     def rows(self, *, last_only: bool = False) -> pa.RecordBatch:
         """Return the row after each step; with ``last_only``, after the last step of each record."""
         steps = self.last_steps if last_only else self._places
+        base, changes, times = self._base, self._changes, self._changes["_commit_time"]
         gap, delete, full = (self._has(operation) for operation in ("gap", "delete", "full"))
-        times = self._changes["_commit_time"]
-        reason = self._values("_dirty_reason", steps)
+        values = self._columns(["Id", "_replay_id", "_transaction_key", "_dirty_reason"], steps)
+        reason = values["_dirty_reason"]
         unknown = pa.array(np.full(len(steps), "unknown_record", object), pa.string(), mask=self._is_known[steps])
         gap_reason = pc.if_else(pa.array(gap[steps]), pc.coalesce(reason, "gap"), unknown)
         reason = pc.if_else(pa.array(self._is_base[steps]), reason, gap_reason)
-        since = np.where(self._is_base | gap, self._places, self._begins)[steps]
+        since = self._chosen(
+            base["_dirty_since"], times, np.where(self._is_base | gap, self._places, self._begins)[steps]
+        )
+        is_deleted = delete.copy()
+        is_deleted[self._is_base] = is_true(base["_deleted"])
         deleted = self._last(self._is_base | full | delete)[steps]
-        values = {name: self._values(name, steps) for name in ("Id", "_replay_id", "_transaction_key")} | {
-            "_deleted": pc.fill_null(self._values("_deleted", deleted, _is(self._changes, "delete")), False),
+        begins = self._begins[steps]
+        values |= {
+            "_deleted": pa.array((deleted >= 0) & is_deleted[deleted]),
             "_dirty": reason.is_valid(),
-            "_dirty_since": pc.if_else(
-                reason.is_valid(), self._values("_dirty_since", since, times), pa.scalar(None, times.type)
-            ),
+            "_dirty_since": pc.if_else(reason.is_valid(), since, pa.scalar(None, times.type)),
             "_dirty_reason": reason,
-            "_commit_time": self._values("_commit_time", self._latest()[steps]),
+            "_commit_time": self._chosen(base["_commit_time"], times, self._latest()[steps]),
             "_sequence": pa.array(self._sequences[steps], mask=self._sequences[steps] == _NULL),
-            "_refreshed_at": self._values("_refreshed_at", self._begins[steps], pa.nulls(len(times), times.type)),
+            "_refreshed_at": base["_refreshed_at"].take(pa.array(self._order[begins], mask=~self._is_base[begins])),
         }
-        columns = self._base.schema.names[len(TABLE_ENVELOPE) :]
-        words = set_words(self._changes["_set"], len(columns))
-        words[_is(self._changes, "gap").to_numpy(zero_copy_only=False)] = 0
-        words = np.concatenate([np.full((len(self._base), words.shape[1]), -1), words])[self._order]
+        columns = base.schema.names[len(TABLE_ENVELOPE) :]
+        words = set_words(changes["_set"], len(columns))
+        words = np.concatenate([np.full((len(base), words.shape[1]), -1), words])[self._order]
+        words[gap] = 0
+        columns_by_mask: dict[bytes, list[str]] = {}  # most columns of a table are set by the same changes
         for number, name in enumerate(columns):
-            values[name] = self._values(name, self._last(sets_column(words, number))[steps])
-        return record_batch(values, self._base.schema, len(steps))
+            columns_by_mask.setdefault(sets_column(words, number).tobytes(), []).append(name)
+        for mask, names in columns_by_mask.items():
+            values |= self._columns(names, self._last(np.frombuffer(mask, bool))[steps])
+        return record_batch(values, base.schema, len(steps))
 
-    def _values(self, name: str, steps: Numbers, of_changes: pa.Array | None = None) -> pa.Array:
-        """Return the values of a column in some steps; null where a step is -1.
+    def _columns(self, names: Sequence[str], steps: Numbers) -> dict[str, pa.Array]:
+        """Return the values of columns in some steps; null where a step is -1."""
+        base, changes, places = self._base.select(names), self._changes.select(names), self._order[steps]
+        is_missing = steps < 0
+        if not is_missing.any() and np.array_equal(places, np.arange(len(base))):
+            columns = base.columns
+        elif (is_missing | (places >= len(base))).all():
+            columns = changes.take(pa.array(places - len(base), mask=is_missing)).columns
+        else:
+            columns = [self._chosen(*both, steps) for both in zip(base.columns, changes.columns, strict=True)]
+        return dict(zip(names, columns, strict=True))
 
-        :param of_changes: values of the changes, if the column is not theirs.
-        """
-        places, former = self._order[steps], self._base[name]
-        if len(places) == len(former) and (steps >= 0).all() and (places == np.arange(len(former))).all():
-            return former
-        column = pa.concat_arrays([former, self._changes[name] if of_changes is None else of_changes])
-        return column.take(pa.array(places, mask=steps < 0))
+    def _chosen(self, base: pa.Array, changes: pa.Array, steps: Numbers) -> pa.Array:
+        """Return the values of a column in some steps; null where a step is -1."""
+        return pa.concat_arrays([base, changes]).take(pa.array(self._order[steps], mask=steps < 0))
 
     def _has(self, operation: str) -> Numbers:
         """Return a mask of the steps that are changes with this operation."""
-        is_operation = _is(self._changes, operation).to_numpy(zero_copy_only=False)
-        return np.append(np.zeros(len(self._base), bool), is_operation)[self._order]
+        is_operation: Numbers = self._operations[self._order] == OPERATIONS.index(operation)
+        return is_operation
 
     def _numbers(self, name: str) -> Numbers:
         """Return the values of a column of numbers or times in all steps."""
@@ -139,10 +155,6 @@ def record_lengths(changes: pa.RecordBatch) -> Numbers:
     """Return the number of changes of each record; all changes of a record are adjacent."""
     ends: Numbers = pc.run_end_encode(changes["Id"]).run_ends.to_numpy()
     return np.diff(ends, prepend=0)
-
-
-def _is(changes: pa.RecordBatch, operation: str) -> pa.BooleanArray:
-    return pc.equal(changes["_operation"], operation)
 
 
 def _numbers(column: pa.Array) -> Numbers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,10 @@ from airflow_provider_sfstream.tables.rows.arrow_rows import is_true
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
 from airflow_provider_sfstream.tables.rows.event_batches import SchemaPlan
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
-from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns
+from airflow_provider_sfstream.tables.rows.replica_columns import OPERATIONS, Operation, entity_of, replica_columns
 
 OVERFLOW = "GAP_OVERFLOW"
 _OPERATION_OF: dict[str, Operation] = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
-_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _REASONS = ("gap", "diff")
 _RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
 """Record ID of 15 characters, of 18 with its checksum, or a key prefix that stands for many records (``001*``)."""
@@ -102,7 +101,7 @@ class ChangeDecoder:
         header = _header(decoded)
         types, record_ids = header["changeType"], header["recordIds"]
         operations, reasons = _operations(types, lengths(header["diffFields"]) > 0)
-        patches = np.flatnonzero(operations == _OPERATIONS.index("patch"))
+        patches = np.flatnonzero(operations == OPERATIONS.index("patch"))
         updates = (header[name].take(pa.array(patches)) for name in ("changedFields", "nulledFields"))
         set_columns = self._bitmaps.read(*updates)
         unreadable = {int(patches[row]): reason for row, reason in set_columns.unreadable.items()}
@@ -111,13 +110,13 @@ class ChangeDecoder:
         unreadable |= _wrong_ids(record_ids)
         everything = self._bitmaps.everything()
         bits = np.zeros((len(landed), len(everything)), np.int64)
-        bits[operations == _OPERATIONS.index("full")] = everything
+        bits[operations == OPERATIONS.index("full")] = everything
         bits[patches] = set_columns.bits
         values = self._values(decoded)
         for column, nulled in set_columns.nulled.items():
             values[column] = _with_nulls(values[column], patches[nulled])
         columns = {
-            "_operation": pa.array(_OPERATIONS, pa.string()).take(pa.array(operations)),
+            "_operation": pa.array(OPERATIONS, pa.string()).take(pa.array(operations)),
             "_dirty_reason": pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
             "_set": set_array(bits),
             "_replay_id": landed["replay_id"],
@@ -177,9 +176,9 @@ def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
 def _operations(types: pa.Array, with_diff: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Return the indexes of operations and reasons in their lists, -1 for no reason."""
     encoded = types.dictionary_encode()
-    operation_numbers = [_OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
+    operation_numbers = [OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
     operations = np.array(operation_numbers, np.int64)[encoded.indices.to_numpy()]
-    gap, with_diff = _OPERATIONS.index("gap"), with_diff & (operations == _OPERATIONS.index("patch"))
+    gap, with_diff = OPERATIONS.index("gap"), with_diff & (operations == OPERATIONS.index("patch"))
     operations[with_diff] = gap
     return operations, np.where(operations == gap, with_diff.astype(np.int64), -1)
 

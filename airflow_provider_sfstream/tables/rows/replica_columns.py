@@ -23,7 +23,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, Member, members_of
 
@@ -134,6 +134,8 @@ def _part_name(record: str, field: str, part: str) -> str:
 Operation = Literal["full", "patch", "delete", "gap"]
 """Effect of a change on a record: it sets all fields (CREATE, UNDELETE), sets some (UPDATE), deletes the record, or
 reports a change without its values (GAP_*, and an UPDATE with a text difference)."""
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+"""All operations. Arrays store their indexes."""
 
 FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_records", "schema"]
 """Reason to fetch a whole table: missing records from before the stream, GAP_OVERFLOW, a lost span of the stream, an
