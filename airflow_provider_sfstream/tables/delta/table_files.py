@@ -27,6 +27,9 @@ ROW_GROUP = 16 << 20
 """Bytes of Arrow columns in a row group, which a task buffers and a reader reads at a time."""
 _SAMPLED = 4096
 """Rows sampled to choose the encoding of a column."""
+_SMALL = 128 << 10
+"""Bytes of Arrow columns up to which the rows of a file are compressed with snappy, without dictionaries. Each column
+that zstd compresses takes as long as a hundred values."""
 _WITH_STATS = 32
 """Number of leading columns with statistics, as with Delta's own writers."""
 _LONGEST_TEXT = 64
@@ -95,12 +98,13 @@ class TableFileWriter:
         :param first: the first rows, from which the encoding of each column is chosen.
         """
         if self._writer is None:
+            is_small = first.nbytes <= _SMALL
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
                 self._schema.with_metadata({**(self._schema.metadata or {}), **_CALENDAR}),
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=_repetitive_columns(first.slice(0, _SAMPLED)),
+                compression="snappy" if is_small else "zstd",
+                compression_level=None if is_small else 1,
+                use_dictionary=[] if is_small else _repetitive_columns(first.slice(0, _SAMPLED)),
                 metadata_collector=self._metadata,
             )
         return self._writer

@@ -141,3 +141,12 @@ def test_a_file_names_the_calendar_of_its_times(tmp_path: Path) -> None:
     rewritten = pq.ParquetFile(tmp_path / "again.parquet")
     assert rewritten.metadata.metadata.keys() == described.keys()
     assert rewritten.read()["n"].to_pylist() == [0, 1, 2]
+
+
+def test_only_larger_files_are_compressed_with_zstd(tmp_path: Path) -> None:
+    schema = pa.schema([("text", pa.string())])
+    for count, compression in ((100, "SNAPPY"), (100_000, "ZSTD")):
+        written(tmp_path, [[{"text": f"text {number % 9}"} for number in range(count)]], schema)
+        column = pq.read_metadata(tmp_path / "file.parquet").row_group(0).column(0)
+        assert column.compression == compression
+        assert column.has_dictionary_page is (compression == "ZSTD")
