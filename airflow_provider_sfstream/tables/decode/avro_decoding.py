@@ -43,10 +43,10 @@ class AvroDecoder:
     """
 
     def __init__(self, schema_json: str) -> None:
-        schema = parse(schema_json)
+        schema = _without_annotations(parse(schema_json))
         self.members: tuple[Member, ...] = members_of(schema_json)
-        self._schema = fastavro.parse_schema(_without_annotations(schema))
-        framed = [{"name": "event", "type": _without_annotations(schema)}, {"name": "end", "type": "double"}]
+        self._schema = fastavro.parse_schema(schema)
+        framed = [{"name": "event", "type": schema}, {"name": "end", "type": "double"}]
         self._framed_json = json.dumps({"type": "record", "name": "FramedEvent", "fields": framed})
         self._end = os.urandom(8)
         self._end_number: int = struct.unpack("<q", self._end)[0]

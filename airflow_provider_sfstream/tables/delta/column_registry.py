@@ -27,18 +27,18 @@ class ColumnRegistry:
         :param reserved: names that no field may have as a column.
         """
         taken = {name.lower() for name in reserved}
+        spellings = {column.lower(): column for column in self.columns}
         placed: list[str] = []
         for name, type_ in wanted:
-            placed.append(self._place(name, type_, taken))
+            placed.append(self._place(name, type_, taken, spellings))
             taken.add(placed[-1].lower())
         return tuple(placed)
 
-    def _place(self, name: str, type_: ColumnType, taken: set[str]) -> str:
-        spellings = {column.lower(): column for column in self.columns}
+    def _place(self, name: str, type_: ColumnType, taken: set[str], spellings: dict[str, str]) -> str:
         for candidate in _candidates(name, type_):
             if candidate.lower() in taken:
                 continue
-            column = spellings.get(candidate.lower(), candidate)
+            column = spellings.setdefault(candidate.lower(), candidate)
             merged = merge_types(self.columns.get(column, type_), type_)
             if merged is not None:
                 self.columns[column] = merged
