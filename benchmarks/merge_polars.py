@@ -68,7 +68,7 @@ def main() -> None:
             merge_rows.write_changes(changes, count * 10, "spread")
             figures: dict[str, list[float]] = {"ours": [], "polars": []}
             for _ in range(given.rounds):
-                sink.check(TABLE, state)
+                sink.check({TABLE: state})
                 figures["ours"].append(_seconds(partial(ours, sink, state, changes, count)))
                 figures["polars"].append(_seconds(partial(polars, folder, changes)))
             medians = {side: round(statistics.median(each), 2) for side, each in figures.items()}

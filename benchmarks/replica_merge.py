@@ -100,11 +100,11 @@ class Workload:
 
     def take_back(self) -> None:
         """Restore the table to its state before the last merge."""
-        self.sink.check(TABLE, self.state)
+        self.sink.check({TABLE: self.state})
 
     def ours(self, kind: str) -> TableState:
         """Merge in the same way as the job, and return the resulting table."""
-        self.sink.check(TABLE, self.state)
+        self.sink.check({TABLE: self.state})
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in (CHANGE_ENVELOPE | COLUMNS).items()])
         files = [(str(path),) for path in (self.folder / kind).glob("*.parquet")]
         paths = SparkFrame(self.spark.createDataFrame(files, "path string").repartition(len(files)))

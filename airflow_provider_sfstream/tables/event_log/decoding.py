@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.self_described import WITH_SCHEMA
+from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY
@@ -26,7 +28,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     decode_rows,
     refused_rows,
 )
-from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, split, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import Spool, gathered, packed, small_first, split, unpacked
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
 """Result of :func:`write_events`: a line for each file, and one without a file that has counts."""
@@ -105,6 +107,14 @@ def write_events(plan: EventPlan, location: TableLocation) -> Rows:
 
     def write(batches: Batches) -> Batches:
         counts: Counter[str] = Counter()
+
+        def write_table(table: str) -> list[tuple[str, TableFile]]:
+            with PartitionFiles(location) as files_of_table:
+                for rows in map(unpacked, spool.read(table)):
+                    for batch in rows.to_batches():
+                        files_of_table.append(table, batch, PARTITION_BY)
+                return files_of_table.close()
+
         with PartitionFiles(location) as files, Spool[str]() as spool:
             for table, decoded in plan.decode(batches):
                 for rows in decoded.rows:
@@ -116,11 +126,8 @@ def write_events(plan: EventPlan, location: TableLocation) -> Rows:
                     files.append(QUARANTINE_TABLE, rows, ())
                 counts[OUTSIDE] += decoded.outside_interval
                 counts.update({f"{DECODER}{name}": count for name, count in decoded.decoders.items()})
-            for table in spool.keys:
-                for rows in map(unpacked, spool.read(table)):
-                    for batch in rows.to_batches():
-                        files.append(table, batch, PARTITION_BY)
-            lines: list[dict[str, Any]] = [{"table": table, **vars(file)} for table, file in files.close()]
+            closed = chain(files.close(), *small_first(write_table, spool.keys, spool.size))
+            lines: list[dict[str, Any]] = [{"table": table, **vars(file)} for table, file in closed]
         yield pa.RecordBatch.from_pylist([*lines, {"counts": dict(counts)}], schema=LINES)
 
     return write

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -41,10 +42,10 @@ class DeltaTables:
         self._location = engine.files.table_location(base)
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
-        self._read: dict[str, TableVersion] = {}
         self._quarantine = Quarantine(engine, base, job, self._progress)
-        for table in names:
-            self._before(table)
+        tables = list(names)
+        with ThreadPoolExecutor(max_workers=engine.tables_at_once) as pool:
+            self._read = dict(zip(tables, pool.map(self._version, tables), strict=True))
 
     def registry(self, table: str) -> ColumnRegistry:
         """Return the columns of the table's schema: a commit adds columns and never removes one."""
@@ -97,25 +98,28 @@ class DeltaTables:
                     decoder = name.removeprefix(DECODER)
                     metrics.decoders[decoder] = metrics.decoders.get(decoder, 0) + count
         quarantined = files.pop(QUARANTINE_TABLE)
-        for table, added in files.items():
-            count = sum(file.rows for file in added)
-            self._commit(table, plan.tables[table].arrow_schema(), added)
-            windows = len({window_of(file.path) for file in added})
-            log.info("%s: wrote %d rows of %d windows.", table, count, windows)
-            metrics.tables[table] = count
-        metrics.rows_written = sum(metrics.tables.values())
         metrics.quarantined = sum(file.rows for file in quarantined)
+        metrics.tables |= {table: sum(file.rows for file in added) for table, added in files.items()}
+        metrics.rows_written = sum(metrics.tables.values())
+
+        def commit(table: str) -> None:
+            schema = plan.tables[table].arrow_schema() if table in files else pa.schema([])
+            self._commit(table, schema, files.get(table, ()))
+
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+            list(pool.map(commit, [*files, *sorted(self._read.keys() - files.keys())]))  # raises an error of a table
         self._quarantine.replace(self._own, quarantined)
-        for table in sorted(self._read.keys() - files.keys()):
-            self._commit(table, pa.schema([]), [])
 
     def _log(self, table: str) -> DeltaTableLog:
         return DeltaTableLog(self._location.below(table), self._job)
 
+    def _version(self, table: str) -> TableVersion:
+        return self._log(table).version(progress=self._progress)
+
     def _before(self, table: str) -> TableVersion:
         """Return the table's version that this run read first; the run's changes are based on that version alone."""
         if table not in self._read:
-            self._read[table] = self._log(table).version(progress=self._progress)
+            self._read[table] = self._version(table)
         return self._read[table]
 
     def _commit(self, table: str, schema: pa.Schema, added: Collection[TableFile]) -> None:
@@ -125,4 +129,6 @@ class DeltaTables:
         if not added and not removed:
             return
         version = self._log(table).commit(before, schema, added, removed, PARTITION_BY)
-        log.info("%s: committed version %d with %d new files in place of %d.", table, version, len(added), len(removed))
+        rows = sum(file.rows for file in added)
+        message = "%s: committed version %d: %d files with %d rows in place of %d files."
+        log.info(message, table, version, len(added), rows, len(removed))

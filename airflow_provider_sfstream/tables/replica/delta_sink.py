@@ -81,15 +81,17 @@ class DeltaSink:
         self._checked: dict[str, TableVersion] = {}
         """Versions that a check has read and that have not changed since."""
 
-    def check(self, name: str, table: TableState) -> None:
+    def check(self, tables: Mapping[str, TableState]) -> None:
         """Revert the changes of a run that failed before it published a snapshot.
 
         :raises ConfigurationError: if another program has changed the table; nothing was written.
         """
-        self._checked[name] = self._log(name).restore(table.version, [PROGRESS])
-        if table.history is not None:
-            history = HISTORY.format(name)
-            self._checked[history] = self._log(history).restore(table.history, [PROGRESS])
+        numbers = {name: table.version for name, table in tables.items()} | {
+            HISTORY.format(name): table.history for name, table in tables.items() if table.history is not None
+        }
+        with ThreadPoolExecutor(max_workers=self.engine.tables_at_once) as pool:
+            restored = pool.map(lambda name: self._log(name).restore(numbers[name], [PROGRESS]), numbers)
+            self._checked |= zip(numbers, restored, strict=True)
 
     def read(self, name: str, table: TableState, paths: Sequence[str] | None = None) -> Frame:
         """Return the rows of some files of a table; ``None``: of all."""

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.rows.arrow_rows import as_batch, distinct, is_between
-from airflow_provider_sfstream.tables.rows.shuffle import ShuffleBlocks, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import SMALL, ShuffleBlocks, unpacked
 from airflow_provider_sfstream.tables.rows.shuffle import blocks as send_blocks
 
 Id = TypeVar("Id", str, int)
@@ -40,6 +40,11 @@ class FileGroup:
     through: str | None
     files: tuple[TableFile, ...] = ()
     is_shared: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.size for file in self.files)
 
 
 def file_groups_of_table(files: Mapping[str, Mapping[str, Any]], more: Iterable[str] = ()) -> tuple[FileGroup, ...]:
@@ -118,7 +123,8 @@ def stored_rows(location: TableLocation, file_group: FileGroup, schema: pa.Schem
     files = location.filesystem()
     for file in file_group.files:
         with files.open_input_file(file.path) as source:
-            stored = pq.ParquetFile(source, pre_buffer=True)
+            is_small = file.size <= SMALL  # on an object store, reading it as a whole is one request instead of three
+            stored = pq.ParquetFile(pa.BufferReader(source.read()) if is_small else source, pre_buffer=not is_small)
             for number in range(stored.num_row_groups):
                 if file_group.is_shared and _is_outside(stored.metadata.row_group(number), file_group):
                     continue

@@ -86,7 +86,7 @@ class RefreshRun:
                 "longer has this table. Nothing was published. Run the refresh again."
             )
         check_deletes({name: table}, self._config.deletes)
-        self._sink.check(name, table)
+        self._sink.check({name: table})
         return table, self._snapshot.streams[table.stream]
 
     def _images(self, refresh: TableRefresh, table: TableState) -> tuple[Frame, pa.Schema]:

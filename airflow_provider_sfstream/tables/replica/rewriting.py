@@ -39,6 +39,7 @@ from airflow_provider_sfstream.tables.rows.shuffle import (
     block,
     combined,
     release_memory,
+    small_first,
     unpacked,
 )
 
@@ -89,7 +90,8 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
     """Return a function for ``mapInArrow`` that merges packed rows and yields :data:`REWRITTEN`.
 
     All packed rows of a file group must arrive at one task. File groups are numbered through all plans. The group after
-    the last one has the rows of the quarantine, and the next one has counts, which are yielded unchanged.
+    the last one has the rows of the quarantine, and the next one has counts, which are yielded unchanged. Small groups
+    are rewritten in parallel.
     """
     file_groups = [(plan, file_group) for plan in plans for file_group in plan.file_groups]
 
@@ -100,7 +102,8 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
             for batch in batches:
                 blocks.add(batch)
             release_memory()
-            for number in blocks.file_groups():
+
+            def rewrite(number: int) -> list[dict[str, Any]]:
                 lines: Iterable[dict[str, Any]] = ({"counts": bytes(content)} for content in blocks.read(number))
                 if number < len(file_groups):
                     lines = _rewrite(*file_groups[number], number, blocks)
@@ -108,7 +111,12 @@ def rewritten(plans: Sequence[RewritePlan], quarantine: TableLocation | None = N
                     lines = _write_quarantine(quarantine, blocks.read(number))
                 lines_of_group = [{"file_group": number, **line} for line in lines]
                 blocks.forget(number)
-                release_memory()
+                return lines_of_group
+
+            def size(number: int) -> int:
+                return blocks.size(number) + (file_groups[number][1].size if number < len(file_groups) else 0)
+
+            for lines_of_group in small_first(rewrite, blocks.file_groups(), size):
                 yield pa.RecordBatch.from_pylist(lines_of_group, schema=REWRITTEN)
 
     return rows
@@ -182,7 +190,7 @@ def _file_ends(plan: RewritePlan, file_group: FileGroup, incoming: pa.Array, row
     """
     stored_count = sum(file.rows for file in file_group.files)
     if stored_count > len(incoming):
-        row_bytes = sum(file.size for file in file_group.files) / stored_count
+        row_bytes = file_group.size / stored_count
     else:
         row_bytes *= _COMPRESSED
     rows = stored_count + len(incoming)

@@ -241,8 +241,8 @@ class StreamRun:
             table = under_rules(name, table, self._config.rules, used.values())
             if self._config.history and table.history is None:
                 table = replace(table, history=-1)
-            self._sink.check(name, table)
             tables[name] = (table, used)
+        self._sink.check({name: table for name, (table, _) in tables.items()})
         return tables
 
     def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:

@@ -5,9 +5,11 @@ Rows travel as Arrow, many in one binary value, so that Spark's rows have three 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from tempfile import TemporaryFile
+from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -18,6 +20,10 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 
 Key = TypeVar("Key")
+Result = TypeVar("Result")
+SMALL = 256 << 10
+"""Maximum bytes of a table's or a file group's rows that :func:`small_first` processes beside others."""
+_AT_ONCE = 4
 _MEMORY_LIMIT = 16 << 20
 """Bytes of compressed blocks that a task holds in memory."""
 
@@ -27,6 +33,7 @@ class Spool(Generic[Key]):
 
     def __init__(self) -> None:
         self._file = TemporaryFile()  # noqa: SIM115 (closed by the context manager)
+        self._reading = Lock()
         self._places: dict[Key, list[tuple[int, int]]] = {}
 
     def __enter__(self) -> Self:
@@ -44,11 +51,17 @@ class Spool(Generic[Key]):
         """Keys, in the order of their first insertion."""
         return list(self._places)
 
+    def size(self, key: Key) -> int:
+        """Return the bytes added for a key."""
+        return sum(size for _, size in self._places.get(key, ()))
+
     def read(self, key: Key) -> Iterator[bytes]:
-        """Yield the content added for a key, in order."""
+        """Yield the content added for a key, in order. Several threads can read."""
         for offset, size in self._places.get(key, ()):
-            self._file.seek(offset)
-            yield self._file.read(size)
+            with self._reading:
+                self._file.seek(offset)
+                content = self._file.read(size)
+            yield content
 
 
 def packed(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
@@ -74,6 +87,22 @@ def release_memory() -> None:
     Python and the decoder; both retain freed memory."""
     pa.default_memory_pool().release_unused()
     pa.system_memory_pool().release_unused()
+
+
+def small_first(work: Callable[[Key], Result], keys: Iterable[Key], size: Callable[[Key], int]) -> Iterator[Result]:
+    """Yield the results of ``work``: first of small keys, several at a time because most of their time is spent waiting
+    for the storage, then of the others one by one.
+
+    :param size: returns the bytes of a key's rows.
+    """
+    keys = list(keys)
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        yield from pool.map(work, (key for key in keys if size(key) <= SMALL))
+    for key in keys:
+        if size(key) > SMALL:
+            release_memory()
+            yield work(key)
+    release_memory()
 
 
 class ShuffleBlocks:

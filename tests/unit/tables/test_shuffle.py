@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, get_ident
 
 import pyarrow as pa
+import pytest
 
-from airflow_provider_sfstream.tables.rows.shuffle import blocks, combined, unpacked
+from airflow_provider_sfstream.tables.rows.shuffle import SMALL, Spool, blocks, combined, small_first, unpacked
 
 SCHEMA = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), *((f"Text{n}", pa.string()) for n in range(20))])
 
@@ -52,3 +55,35 @@ def test_wide_rows_of_one_file_group_are_in_memory_once() -> None:
     finally:
         pa.set_memory_pool(before)
     assert received["_sequence"].to_pylist() == list(range(8_000))
+
+
+def test_small_rows_are_processed_at_the_same_time_and_larger_ones_after_them() -> None:
+    sizes = {"large": SMALL + 1, "first": SMALL, "other": 1, "larger": 10 * SMALL}
+    both, done = Barrier(2), list[str]()
+    own_thread = get_ident()
+
+    def work(key: str) -> str:
+        if sizes[key] <= SMALL:
+            both.wait(60)  # fails unless both are processed at the same time
+        else:
+            assert get_ident() == own_thread
+            assert {"first", "other"} <= {*done}
+        done.append(key)
+        return key.upper()
+
+    assert list(small_first(work, sizes, sizes.__getitem__)) == ["FIRST", "OTHER", "LARGE", "LARGER"]
+
+
+def test_error_of_small_rows_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(small_first(lambda number: 1 // number, [1, 0, 2], lambda _: 0))
+
+
+def test_spooled_rows_are_read_by_several_threads() -> None:
+    with Spool[int]() as spool, ThreadPoolExecutor(4) as pool:
+        for number in range(4_000):
+            spool.add(number % 8, f"{number},".encode())
+        assert spool.size(0) == sum(len(f"{number},") for number in range(0, 4_000, 8))
+        expected = ["".join(f"{number}," for number in range(key, 4_000, 8)) for key in range(8)]
+        for _ in range(5):
+            assert list(pool.map(lambda key: b"".join(spool.read(key)).decode(), range(8))) == expected
