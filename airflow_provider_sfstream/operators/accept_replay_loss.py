@@ -11,7 +11,6 @@ from airflow.sdk import AssetAlias
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator, open_landed_stream
-from airflow_provider_sfstream.actions.stream_maintenance import hex_of
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
@@ -58,6 +57,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
+        from airflow_provider_sfstream.landing.documents import to_document
         from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
 
         run = run_identity(context)
@@ -73,13 +73,8 @@ class AcceptReplayLossOperator(LandedStreamOperator):
                     accepted_by=str(run),
                     now=datetime.now(UTC),
                 )
-        accepted: dict[str, JsonValue] = {
-            "after": hex_of(gap.after),
-            "since": None if gap.since is None else gap.since.isoformat(),
-            "detected_at": gap.detected_at.isoformat(),
-            "reason": gap.reason,
-            "uncertain": gap.uncertain,
-        }
+        accepted: dict[str, JsonValue] = to_document(gap)
+        del accepted["resumed_at"]  # not known before the next drain
         loss = "possible loss, nothing is known to be lost," if gap.uncertain else "loss"
         self.log.warning(
             "%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, accepted["after"], accepted

@@ -17,13 +17,12 @@ Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.replaced_files import StoredDocument
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
@@ -80,20 +79,14 @@ class CommittedWindows:
         what = f"The last committed window of {self._stream}"
         _DOCUMENT.write(self._catalog.landing.filesystem, self._path, committed, what)
 
-    def later_windows(self, head: str | None) -> Iterator[Manifest]:
-        """Yield the windows up to the recorded ``head`` that may not be committed yet, newest first."""
-        last_committed = self.last()
-        if head is None:
-            return
-        for manifest in self._catalog.chain(self._stream, head):
+    def uncommitted_events(self, head: str | None) -> set[bytes]:
+        """Return the replay IDs of the events in windows up to the recorded ``head`` that may not be committed yet."""
+        last_committed, events = self.last(), set[bytes]()
+        for manifest in () if head is None else self._catalog.chain(self._stream, head):
             if last_committed is not None and manifest.window.window_id == last_committed.window_id:
-                return
-            yield manifest
-
-    def events_of_later_windows(self, head: str | None) -> set[bytes]:
-        """Return the replay IDs of the events in those windows."""
-        windows = self.later_windows(head)
-        return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
+                break
+            events.update(self._catalog.replay_ids(manifest))
+        return events
 
 
 def drain_managed_window(
@@ -159,7 +152,7 @@ def landed_but_uncommitted(landed: LandedStream) -> Callable[[bytes], bool]:
         nonlocal events
         if events is None:
             committed = CommittedWindows(landed.stream, landed.catalog)
-            events = committed.events_of_later_windows(landed.position().window_id)
+            events = committed.uncommitted_events(landed.position().window_id)
         return replay_id in events
 
     return is_landed

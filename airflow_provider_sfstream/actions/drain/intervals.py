@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _SCHEDULER_AHEAD = timedelta(minutes=1)
 """Tolerance for a scheduler whose clock is ahead. The drain itself waits until the interval has ended."""
+_OF_MANIFEST = ("window_id", "kind", "event_count", "first_event_time", "last_event_time", "counts_from")
+"""Keys of a window in the result that are those of its manifest."""
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -219,17 +222,12 @@ def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
 
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
-    facts = window.manifest.window
+    document = json.loads(window.manifest.to_json())
     return {
-        "window_id": facts.window_id,
-        "manifest_url": facts.manifest_url,
-        "kind": facts.kind,
+        "manifest_url": window.manifest.window.manifest_url,
         "origin": window.origin,
-        "event_count": facts.event_count,
-        "first_event_time": _text(facts.first_event_time),
-        "last_event_time": _text(facts.last_event_time),
-        "counts_from": _text(facts.counts_from),
-        "late_before": _text(window.manifest.late_before) if _is_own(window) else None,
+        **{key: document[key] for key in _OF_MANIFEST},
+        "late_before": document["late_before"] if _is_own(window) else None,
     }
 
 
