@@ -37,6 +37,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from airflow_provider_sfstream.landing.parquet import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.change_lake import START, TOPIC, change
@@ -71,52 +72,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="case to run; default: all")
     parser.add_argument("--only", choices=("worker", "task"))
+    parser.add_argument("--batch-bytes", type=int, default=BATCH_BYTES, help="the job's batch_bytes; default: its own")
     parser.add_argument("--worker", nargs=2, metavar=("MANIFEST", "OUTPUT"), help=argparse.SUPPRESS)
     parser.add_argument("--send", nargs=3, metavar=("MANIFEST", "OUTPUT", "FOLDER"), help=argparse.SUPPRESS)
     parser.add_argument("--task", metavar="FOLDER", help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.disable(logging.INFO)
     if given.worker:
-        print(json.dumps(worker(*given.worker)))
+        print(json.dumps(worker(*given.worker, given.batch_bytes)))
     elif given.send:
-        send(*given.send)
+        send(*given.send, given.batch_bytes)
     elif given.task:
         print(json.dumps(task(Path(given.task))))
     else:
         for case in given.case or CASES:
             with tempfile.TemporaryDirectory() as name:
-                measure(case, Path(name), given.only)
+                measure(case, Path(name), given.only, given.batch_bytes)
 
 
-def measure(case: str, folder: Path, only: str | None) -> None:
+def measure(case: str, folder: Path, only: str | None, batch_bytes: int) -> None:
     """Measure a case and print its figures."""
-    output = folder / "replica"
+    output, option = folder / "replica", f"--batch-bytes={batch_bytes}"
     manifest = land(folder / "landing", case)
     if case.startswith("update"):
         first = manifest
-        _child("--worker", first, str(output))
+        _child("--worker", first, str(output), option)
         manifest = land(folder / "landing", case, after=CASES[case])
     if only != "worker":
         copy = folder / "copy"
         shutil.copytree(output, copy) if output.exists() else copy.mkdir()
-        _child("--send", manifest, str(copy), str(folder))
+        _child("--send", manifest, str(copy), str(folder), option)
         figures = json.loads(_child("--task", str(folder), ARROW_DEFAULT_MEMORY_POOL="system"))
         _report(case, "task", figures)
     if only != "task":
-        _report(case, "worker", json.loads(_child("--worker", manifest, str(output))))
+        _report(case, "worker", json.loads(_child("--worker", manifest, str(output), option)))
 
 
-def worker(manifest: str, output: str) -> dict[str, Any]:
+def worker(manifest: str, output: str, batch_bytes: int) -> dict[str, Any]:
     """Run the job in this process; return its figures."""
     from airflow_provider_sfstream.operators.replica import ReplicaOperator
     from tests.support.tasks import context_for
 
-    operator, idle, started = ReplicaOperator(task_id="job", windows=manifest, output_url=output), peak(), time.time()
+    operator = ReplicaOperator(task_id="job", windows=manifest, output_url=output, batch_bytes=batch_bytes)
+    idle, started = peak(), time.time()
     operator.execute(context_for("job"))
     return _figures(idle, started)
 
 
-def send(manifest: str, output: str, folder: str) -> None:
+def send(manifest: str, output: str, folder: str, batch_bytes: int) -> None:
     """Store the shuffled blocks of a run, all for one file group, and the function of the receiving task."""
     from airflow_provider_sfstream.actions.object_storage_files import ObjectStorageFiles
     from airflow_provider_sfstream.tables.replica import delta_sink, job
@@ -140,7 +143,7 @@ def send(manifest: str, output: str, folder: str) -> None:
     copies = Path(folder, "copies")
     copies.mkdir()
     engine = Engine(ObjectStorageFiles(None), ObjectStorageFiles(None), copies)
-    job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output))
+    job.run(engine, ReplicaConfig(manifests=(manifest,), output_url=output, batch_bytes=batch_bytes))
 
 
 def task(folder: Path) -> dict[str, Any]:

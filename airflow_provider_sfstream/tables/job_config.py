@@ -13,12 +13,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
+from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 
 Deletes = Literal["soft", "hard"]
 """Treatment of a deleted record: its row is marked, or removed."""
 MAX_ARGUMENT = 100_000
+BATCH_BYTES = 16 << 20
 _UNSAFE = re.compile(r"[#?%\\\x00-\x1f\x7f]")
 METRICS = "_sfstream/metrics"
 """Folder of the metrics of each task's last job, below the output folder."""
@@ -126,6 +128,8 @@ class WindowsJobConfig(JobConfig):
     """Arguments of the jobs that read landed windows.
 
     :param manifests: URLs of the manifests of the windows, in any order.
+    :param batch_bytes: most bytes of rows, with all their columns, that a task decodes, sends or merges at a time
+        (default 16 MiB). It affects memory and time, not the rows.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: names of fields that the tables do not have.
     :param mask_fields: names of fields whose values are masked.
@@ -134,6 +138,7 @@ class WindowsJobConfig(JobConfig):
     """
 
     manifests: tuple[str, ...] = ()
+    batch_bytes: int = BATCH_BYTES
     verify_files: bool = True
     exclude_fields: Sequence[str] = ()
     mask_fields: Sequence[str] = ()
@@ -141,8 +146,9 @@ class WindowsJobConfig(JobConfig):
     hash_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the folder and the names of fields, and convert the latter to tuples."""
+        """Check the arguments, and convert the names of fields to tuples."""
         super().__post_init__()
+        check_positive(batch_bytes=self.batch_bytes)
         rules = FieldRules.from_arguments(self.exclude_fields, self.mask_fields, self.hash_fields)
         for how in get_args(Treatment):
             object.__setattr__(self, f"{how}_fields", getattr(rules, how))

@@ -14,9 +14,10 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import as_table
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, file_groups_of_table
-from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES, RewritePlan, rewritten
+from airflow_provider_sfstream.tables.replica.rewriting import RewritePlan, rewritten
 from airflow_provider_sfstream.tables.replica.rewritten_files import HistoryPlan
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, Merge, table_schema
@@ -28,11 +29,16 @@ class LocalTable:
     """Delta table below ``folder``, with its history in a second table there."""
 
     def __init__(
-        self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_FILE_BYTES, most_bytes: int = MOST_BYTES
+        self,
+        folder: Path,
+        *,
+        deletes: Deletes = "soft",
+        target: int = TARGET_FILE_BYTES,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self.log = DeltaTableLog(TableLocation(str(folder / "Account")))
         self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))
-        self._deletes, self._target, self._most_bytes = deletes, target, most_bytes
+        self._deletes, self._target, self._batch_bytes = deletes, target, batch_bytes
 
     def file_groups(self, more: Iterable[str] = ()) -> tuple[FileGroup, ...]:
         return file_groups_of_table(self.log.version().files, more)
@@ -55,7 +61,7 @@ class LocalTable:
             incoming=incoming[0].schema,
             history=HistoryPlan(self.past.location, self._deletes, gone_at) if has_history else None,
             target=self._target,
-            most_bytes=self._most_bytes,
+            batch_bytes=self._batch_bytes,
         )
         sent = [
             *blocks(iter, ends_of(file_groups))(iter(incoming)),

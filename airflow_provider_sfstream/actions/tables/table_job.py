@@ -19,7 +19,13 @@ from airflow_provider_sfstream.extras import require_extra
 from airflow_provider_sfstream.monitoring.lineage import LineageMixin
 from airflow_provider_sfstream.monitoring.links import ManifestLink, StreamLink
 from airflow_provider_sfstream.redaction import has_credentials
-from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, WindowsJobConfig, check_characters
+from airflow_provider_sfstream.tables.job_config import (
+    BATCH_BYTES,
+    METRICS,
+    JobConfig,
+    WindowsJobConfig,
+    check_characters,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
@@ -83,6 +89,8 @@ class TableJobOperator(RetriedOperator):
 class WindowsOperator(LineageMixin, TableJobOperator):
     """Base of the operators whose jobs read landed windows.
 
+    :param batch_bytes: most bytes of rows, with all their columns, that a task of the job decodes, sends or merges at a
+        time (default 16 MiB). A smaller value needs less memory and more time, and writes the same rows.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: fields that the tables must not have: ``"Phone"``, ``"Name.FirstName"``, or only for one
         table ``"Contact.Phone"`` (docs/reference/personal-data.md). Then required for each run.
@@ -98,6 +106,7 @@ class WindowsOperator(LineageMixin, TableJobOperator):
         *,
         windows: Any,
         config: WindowsJobConfig,
+        batch_bytes: int = BATCH_BYTES,
         verify_files: bool = True,
         exclude_fields: Sequence[str] = (),
         mask_fields: Sequence[str] = (),
@@ -107,6 +116,7 @@ class WindowsOperator(LineageMixin, TableJobOperator):
     ) -> None:
         self._config = replace(
             config,
+            batch_bytes=batch_bytes,
             verify_files=verify_files,
             exclude_fields=exclude_fields,
             mask_fields=mask_fields,

@@ -17,8 +17,9 @@ from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_files import WRITTEN, PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
-from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, places_of
+from airflow_provider_sfstream.tables.rows.arrow_rows import NO_PLACES, Places, decoded_at_once, places_of
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Batches,
     DecodedRows,
@@ -36,8 +37,6 @@ OUTSIDE, DECODER = "outside_interval", "decoder:"
 """Keys of ``counts``: events that do not count in the interval, and (as a prefix) events that a decoder has read."""
 _OPEN_TABLES = 16
 """Tables whose files are written at the same time. Rows of more tables are spooled, so that each has few files."""
-_DECODED_ROWS = 8_192
-"""Rows decoded at a time. A row in columns takes several times the memory of its payload."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +53,19 @@ class EventPlan:
     refused: Mapping[str, str]
     windows: tuple[WindowReference, ...]
     own_tables: tuple[str, ...]
+    batch_bytes: int = BATCH_BYTES
     duplicates: Places = field(default=NO_PLACES)
 
     def decode(self, batches: Batches) -> Iterator[tuple[str, DecodedRows]]:
         """Yield decoded rows with the name of their table; for rows whose schema cannot be used, the quarantine's."""
         rows = self._without_duplicates(batches)
         if len(self.tables) > 1:  # so that each table has more than a few rows at a time
-            rows = gathered(rows)
+            rows = gathered(rows, self.batch_bytes)
         for batch in rows:
             for table, part in self._by_table(batch):
-                for start in range(0, len(part), _DECODED_ROWS):
-                    yield table, self._decode_batch(table, part.slice(start, _DECODED_ROWS))
+                columns = len(self.tables[table].columns) if table in self.tables else 0
+                for landed in decoded_at_once(part, columns, self.batch_bytes):
+                    yield table, self._decode_batch(table, landed)
 
     def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the quarantine rows of landed rows."""

@@ -143,7 +143,7 @@ class EventLogJob:
         }
         if missing := unmet(self._config.rules, self._coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
-        plan = EventPlan(tables, self._schemas.refused, self.references, self._own_tables)
+        plan = EventPlan(tables, self._schemas.refused, self.references, self._own_tables, self._config.batch_bytes)
         keys, stored_count = stored.keys(tables, self._dates(self_described)) if stored else ([], 0)
         duplicates = find_duplicates(self._engine, self.rows, keys, count + stored_count, plan)
         return replace(plan, duplicates=duplicates)

@@ -23,6 +23,7 @@ from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResu
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import documented_fields, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
+from airflow_provider_sfstream.tables.rows.arrow_rows import decoded_at_once
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, SchemaPlan, WindowReference, refused_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
@@ -36,9 +37,6 @@ COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.i
 """Counts that ``change_rows`` reports, with the key as JSON."""
 WITHOUT_SCHEMA = ""
 """Table name and key of the count of events whose schema cannot be used."""
-_DECODED_ROWS = 8_192
-_DECODED_BYTES = 4 << 20
-"""Most landed rows, and bytes of their payloads, that are decoded at a time."""
 
 
 def apply_changes(
@@ -53,7 +51,9 @@ def apply_changes(
     :param tables: by name, each with the Avro schemas of its events by ID, that of the last event at the end.
     """
     plans = {name: _change_plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
-    run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
+    run = ChangesPlan(
+        plans, changes.span, changes.refused, changes.references, changes.first_sequences, changes.batch_bytes
+    )
     since, last_window = changes.since(), max(changes.first_sequences)
     incoming = {}
     for name, (table, schemas) in tables.items():
@@ -89,20 +89,20 @@ class ChangesPlan:
     refused: Mapping[str, str]
     windows: tuple[WindowReference, ...]
     first_sequences: tuple[int, ...]
+    batch_bytes: int
 
     def by_table(self, batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the landed rows to apply, each batch with the number of its table. Rows of schemas that cannot be used
         have the number after the last table's."""
         rows = (rows for rows in map(self._in_span, batches) if len(rows))
         schema_ids, numbers = self._table_of_schema
+        columns = [*(len(plan.columns) for plan in self.tables.values()), 0]
         # Splitting small batches by table would result in blocks of few rows, which have a high overhead.
-        for batch in gathered(rows) if len(self.tables) > 1 else rows:
+        for batch in gathered(rows, self.batch_bytes) if len(self.tables) > 1 else rows:
             table_numbers = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
             for table, part in split(batch, pc.fill_null(table_numbers, len(self.tables)).to_numpy()):
-                average = part.column("payload").nbytes / len(part)
-                row_count = min(_DECODED_ROWS, max(1, int(_DECODED_BYTES / max(average, 1))))
-                for start in range(0, len(part), row_count):
-                    yield table, part.slice(start, row_count)
+                for landed in decoded_at_once(part, columns[table], self.batch_bytes):
+                    yield table, landed
 
     def _in_span(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         sequences = sequences_of(batch, self.first_sequences).to_numpy()
@@ -125,7 +125,8 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
     plans = list(run.tables.items())
 
     def send(batches: Batches) -> Batches:
-        sender, counters = Sender(ends), {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
+        sender = Sender(ends, run.batch_bytes)
+        counters = {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
         unreadable: list[pa.RecordBatch] = []
         for number, landed in run.by_table(batches):
             if number == len(plans):
@@ -186,7 +187,14 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         change_schemas[schema_id] = SchemaPlan(text, placed(columns, hidden))
-    return ChangePlan(registry.columns, change_schemas, changes.first_sequences, changes.rules, changes.references)
+    return ChangePlan(
+        registry.columns,
+        change_schemas,
+        changes.first_sequences,
+        changes.rules,
+        changes.references,
+        changes.batch_bytes,
+    )
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

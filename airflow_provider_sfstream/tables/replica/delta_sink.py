@@ -75,7 +75,7 @@ class DeltaSink:
     """Delta tables below the output folder ``base``, with their lists of rows to fetch."""
 
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
-        self.engine, self.base, self._config = engine, base, config
+        self.engine, self.base, self._config, self.batch_bytes = engine, base, config, config.batch_bytes
         self.location = engine.files.table_location(base)
         self._lists = DirtyLists(engine, base, self.read)
         self._checked: dict[str, TableVersion] = {}
@@ -132,7 +132,7 @@ class DeltaSink:
 
     def merge_rows(self, name: str, incoming: Incoming, rows: Frame) -> tuple[TableState, RewriteResult]:
         """Merge rows into a table that need no conversion, as :meth:`merge`."""
-        merged, _ = self.merge({name: incoming}, rows, lambda ends: blocks(iter, ends[0]))
+        merged, _ = self.merge({name: incoming}, rows, lambda ends: blocks(iter, ends[0], self.batch_bytes))
         return merged[name]
 
     def _version(self, name: str) -> TableVersion:
@@ -151,6 +151,7 @@ class DeltaSink:
             incoming=incoming.schema,
             history=history,
             target=self._config.target_file_bytes,
+            batch_bytes=self.batch_bytes,
         )
 
     def _commit(

@@ -147,14 +147,14 @@ def _is_outside(group: pq.RowGroupMetaData, file_group: FileGroup) -> bool:
 
 
 def ranges_of(
-    file_group: FileGroup, number: int, blocks: ShuffleBlocks, most_bytes: int
+    file_group: FileGroup, number: int, blocks: ShuffleBlocks, batch_bytes: int
 ) -> Iterator[tuple[FileGroup, list[pa.Table]]]:
-    """Yield a file group with its incoming rows, or one ID range after another if these exceed ``most_bytes``."""
-    count = -(-blocks.size(number) // most_bytes)
+    """Yield a file group with its incoming rows, or one ID range after another if these exceed ``batch_bytes``."""
+    count = -(-blocks.size(number) // batch_bytes)
     ids = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)] if count > 1 else []
     ends = divided_ids(distinct(ids), count) if count > 1 else []
     del ids
-    with _by_range(blocks, number, ends) if ends else nullcontext(blocks) as range_blocks:
+    with _by_range(blocks, number, ends, batch_bytes) if ends else nullcontext(blocks) as range_blocks:
         for place, (after, through) in enumerate(pairwise([file_group.after, *ends, file_group.through])):
             key = place if ends else number
             tables = [unpacked(content) for content in range_blocks.read(key)]
@@ -162,12 +162,12 @@ def ranges_of(
             yield replace(file_group, after=after, through=through, is_shared=True) if ends else file_group, tables
 
 
-def _by_range(blocks: ShuffleBlocks, number: int, ends: Sequence[str]) -> ShuffleBlocks:
+def _by_range(blocks: ShuffleBlocks, number: int, ends: Sequence[str], batch_bytes: int) -> ShuffleBlocks:
     """Return the incoming rows of a file group, divided at some IDs. All are read once, for any number of ranges."""
     divided = ShuffleBlocks()
     try:
         contents = (unpacked(content) for content in blocks.read(number))
-        for block_batch in send_blocks(lambda batches: batches, ends)(
+        for block_batch in send_blocks(lambda batches: batches, ends, batch_bytes)(
             batch for rows in contents for batch in rows.to_batches()
         ):
             divided.add(block_batch)

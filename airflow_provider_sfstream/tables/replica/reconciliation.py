@@ -22,7 +22,6 @@ from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, ends_of, ranges_of, stored_rows
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.tables.replica.rewriting import MOST_BYTES
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.arrow_rows import are_equal, each_once
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
@@ -81,9 +80,10 @@ def reconcile(
         refresh.applied_sequence,
         moment,
         table.deletes,
+        sink.batch_bytes,
     )
     count = len(plan.file_groups)
-    sent = records.map_batches(blocks(iter, ends_of(plan.file_groups)), BLOCK)
+    sent = records.map_batches(blocks(iter, ends_of(plan.file_groups), sink.batch_bytes), BLOCK)
     lines = sink.engine.shuffle_blocks(sent, range(count), count).map_batches(_judged(plan), _JUDGED).collect()
     id_ranges = _ranges(lines)
     wrong_ids = [{"Id": line["wrong"]} for line in lines if line["wrong"] is not None]
@@ -132,7 +132,7 @@ class _Comparison:
     applied_sequence: int
     moment: int | None
     deletes: Deletes
-    most_bytes: int = MOST_BYTES
+    batch_bytes: int
 
 
 def _moments(batches: Batches) -> Batches:
@@ -153,7 +153,7 @@ def _judged(plan: _Comparison) -> Rows:
             for batch in batches:
                 blocks.add(batch)
             for number in blocks.file_groups():
-                for part, tables in ranges_of(plan.file_groups[number], number, blocks, plan.most_bytes):
+                for part, tables in ranges_of(plan.file_groups[number], number, blocks, plan.batch_bytes):
                     images = each_once(combined(plan.images, tables))
                     for ids, verdicts in _verdicts(plan, part, images):
                         yield from _verdict_rows(ids, verdicts)

@@ -19,6 +19,7 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_files import PartitionFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES
 from airflow_provider_sfstream.tables.replica.file_groups import FileGroup, divided_ids, parts, ranges_of, stored_rows
 from airflow_provider_sfstream.tables.replica.rewritten_files import REWRITTEN, History, HistoryPlan, Output
@@ -43,9 +44,8 @@ from airflow_provider_sfstream.tables.rows.shuffle import (
     unpacked,
 )
 
-MOST_BYTES = 16 << 20
-"""Most bytes of incoming rows, in Arrow, that a task holds at a time. Merging them needs two to three times as much
-memory, in addition to a few row groups."""
+_STEPS = 4
+"""Number of steps in which stored rows, or new records, of ``batch_bytes`` are merged."""
 _COMPRESSED = 0.3
 """Estimated bytes in a file for a byte of Arrow columns, if no better estimate exists; determines file sizes."""
 
@@ -56,7 +56,8 @@ class RewritePlan:
 
     :param incoming: schema of the incoming rows.
     :param target: target size of a file, in bytes.
-    :param most_bytes: most bytes of incoming rows that are held at a time.
+    :param batch_bytes: most bytes of incoming rows, in Arrow, that are held at a time. Merging them needs two to three
+        times as much memory, in addition to a few row groups.
     """
 
     location: TableLocation
@@ -65,7 +66,7 @@ class RewritePlan:
     incoming: pa.Schema
     history: HistoryPlan | None = None
     target: int = TARGET_FILE_BYTES
-    most_bytes: int = MOST_BYTES
+    batch_bytes: int = BATCH_BYTES
 
     @property
     def are_changes(self) -> bool:
@@ -140,7 +141,7 @@ def _rewrite(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuf
 def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: ShuffleBlocks) -> list[dict[str, Any]]:
     """Merge incoming rows into a file group, as :func:`_rewrite`.
 
-    If they exceed ``most_bytes``, one ID range is merged after another, into the same files.
+    If they exceed ``batch_bytes``, one ID range is merged after another, into the same files.
     """
     size = blocks.size(number)
     id_columns = [unpacked(content, ["Id"])["Id"] for content in blocks.read(number)]
@@ -152,11 +153,11 @@ def _merge(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Shuffl
     output = Output(
         plan.location.filesystem(), table_schema(plan.merge.columns), _file_ends(plan, file_group, ids, row_bytes)
     )
-    history = History(plan.merge.columns, plan.history)
+    history = History(plan.merge.columns, plan.history, plan.batch_bytes // 2)
     fetched: Counter[str] = Counter({"gone": 0, "incoming": len(ids)})
     del ids
     try:
-        for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
+        for part, tables in ranges_of(file_group, number, blocks, plan.batch_bytes):
             _Range(plan, part, tables, output, history).merge(fetched)
             release_memory()
         counts = [] if plan.are_changes else [{"counts": json.dumps(fetched).encode()}]
@@ -172,7 +173,7 @@ def _differing(plan: RewritePlan, file_group: FileGroup, number: int, blocks: Sh
     differing_blocks, names = ShuffleBlocks(), list(plan.only_differing)
     # A block without rows, so that the file group has a size even if no record differs.
     differing_blocks.add(pa.RecordBatch.from_pylist([{"file_group": number}], schema=BLOCK))
-    for part, tables in ranges_of(file_group, number, blocks, plan.most_bytes):
+    for part, tables in ranges_of(file_group, number, blocks, plan.batch_bytes):
         images = each_once(combined(plan.incoming, tables))
         for rows in _stored_rows(plan, part, ["Id", *names]):
             matching = images.filter(pc.is_in(images["Id"], value_set=rows["Id"]))
@@ -228,7 +229,7 @@ class _Range:
     def merge(self, fetched: Counter[str]) -> None:
         """Write the new rows and the ended versions; add this range to the counts of fetched records."""
         for rows in _stored_rows(self._plan, self._file_group):
-            at_once = rows_at_once(rows)
+            at_once = rows_at_once(rows, self._plan.batch_bytes // _STEPS)
             for start in range(0, len(rows), at_once):
                 self._output.append(self._merged_rows(rows.slice(start, at_once)))
             del rows
@@ -260,7 +261,7 @@ class _Range:
     def _new_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield rows for the records without a stored row."""
         places = np.flatnonzero(~self._has_row)
-        at_once = rows_at_once(self._rows)
+        at_once = rows_at_once(self._rows, self._plan.batch_bytes // _STEPS)
         schema = table_schema(self._plan.merge.columns)
         for start in range(0, len(places), at_once):
             records = pa.array(places[start : start + at_once])

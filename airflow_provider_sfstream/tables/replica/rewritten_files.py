@@ -142,8 +142,8 @@ class Output:
 class History:
     """Versions of rows that a rewrite ends."""
 
-    def __init__(self, columns: Columns, plan: HistoryPlan | None) -> None:
-        self._columns, self._plan = columns, plan
+    def __init__(self, columns: Columns, plan: HistoryPlan | None, batch_bytes: int) -> None:
+        self._columns, self._plan, self._batch_bytes = columns, plan, batch_bytes
         if plan is not None:
             self._output = Output(plan.location.filesystem(), version_schema(columns), is_history=True)
 
@@ -157,7 +157,7 @@ class History:
         if plan.gone_at is not None:
             self._output.append(ended_by_refresh(base, new, dropped, columns, plan.gone_at))
         else:
-            for ended in ended_by_changes(base, incoming, columns, plan.deletes):
+            for ended in ended_by_changes(base, incoming, columns, plan.deletes, self._batch_bytes):
                 self._output.append(ended)
 
     def close(self) -> list[dict[str, Any]]:

@@ -135,6 +135,7 @@ class StreamRun:
                     windows=tuple(windows),
                     refused=schemas.refused,
                     rules=self._config.rules,
+                    batch_bytes=self._config.batch_bytes,
                 )
                 changed = self._apply(changes, schemas, metrics)
         changed = self._flag_breaks(changed, places, start)

@@ -17,6 +17,7 @@ from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 from airflow_provider_sfstream.tables.delta.landed_windows import manifest_url_of
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.quarantine import replica_partition
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
 from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
@@ -205,6 +206,7 @@ class LandedChanges:
     first_sequences: tuple[int, ...]
     refused: Mapping[str, str]
     rules: FieldRules = NO_RULES
+    batch_bytes: int = BATCH_BYTES
 
     @property
     def references(self) -> tuple[WindowReference, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
-_AT_ONCE = 4 << 20
-"""Bytes of stored rows, or of new records, to merge in one step."""
+_DECODED_ROWS = 8_192
+"""Most landed rows to decode at a time."""
 
 
 def each_once(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -47,9 +47,22 @@ def replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch)
     return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 
-def rows_at_once(rows: pa.RecordBatch) -> int:
-    """Return the number of rows in :data:`_AT_ONCE` bytes."""
-    return max(1, len(rows) * _AT_ONCE // max(int(rows.nbytes), 1))
+def rows_at_once(rows: pa.RecordBatch, batch_bytes: int) -> int:
+    """Return the number of these rows in ``batch_bytes``."""
+    return max(1, len(rows) * batch_bytes // max(int(rows.nbytes), 1))
+
+
+def decoded_at_once(rows: pa.RecordBatch, columns: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield landed rows in parts whose values in all columns of their table take about ``batch_bytes`` at most.
+
+    A decoder holds a payload up to four times. A value takes eight bytes, also a null one, and those of its text.
+
+    :param columns: number of the table's columns.
+    """
+    row_bytes = 4 * rows["payload"].nbytes / max(len(rows), 1) + 8 * columns
+    at_once = max(1, min(_DECODED_ROWS, int(batch_bytes / max(row_bytes, 1))))
+    for start in range(0, len(rows), at_once):
+        yield rows.slice(start, at_once)
 
 
 def distinct(ids: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Array:

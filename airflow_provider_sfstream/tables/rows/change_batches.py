@@ -21,6 +21,7 @@ from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_schema, record_batch
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.rows.change_decoding import (
     ChangeDecoder,
     DecodedChanges,
@@ -38,10 +39,6 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
 
-_LARGEST_BATCH = 1 << 12
-_LARGEST_PIECE = 8 << 20
-"""Maximum rows, and bytes of text, of a batch, besides one row per event: an event can refer to very many records, and
-a column of a batch holds at most 2 GiB of text."""
 TRANSACTION = pa.schema([("_sequence", pa.int64()), ("_transaction_key", pa.string()), ("replay_id", pa.binary())])
 """Layout of the rows of :func:`transactions`."""
 
@@ -55,6 +52,8 @@ class ChangePlan:
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
     :param rules: rules about fields that must not be stored as received.
     :param windows: windows of the run, as referenced by quarantine rows.
+    :param batch_bytes: most bytes of a batch of change rows, besides one row per event: an event can refer to very many
+        records.
     """
 
     columns: dict[str, ColumnType]
@@ -62,6 +61,7 @@ class ChangePlan:
     first_sequences: tuple[int, ...]
     rules: FieldRules = NO_RULES
     windows: tuple[WindowReference, ...] = ()
+    batch_bytes: int = BATCH_BYTES
 
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
@@ -153,7 +153,7 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
     by_event = record_batch(changes.values | {"_sequence": sequences}, plan.arrow_schema(), len(changes.landed))
     # Most events refer to one record: yield all first records in one batch, because copying wide rows is expensive.
     first = np.diff(events[with_row], prepend=-1) > 0
-    for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event)):
+    for chosen in (with_row[first], *_pieces(with_row[~first], events, by_event, plan.batch_bytes // 2)):
         chosen_events = events[chosen]
         one_each = len(chosen_events) == len(by_event) and bool((np.diff(chosen_events) > 0).all())
         rows = by_event if one_each else by_event.take(pa.array(chosen_events))
@@ -162,14 +162,13 @@ def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) 
 
 
 def _pieces(
-    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch
+    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch, most_bytes: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Split rows, which are indexes into ``events``, so that no part exceeds the maximum rows or bytes of text."""
+    """Split rows, which are indexes into ``events``, into parts of at most ``most_bytes``, or of one row."""
     if not len(rows):
         return []
-    ends = np.cumsum(_text_bytes(by_event)[events[rows]])
-    piece = np.arange(len(rows)) // _LARGEST_BATCH + ends // _LARGEST_PIECE
-    return np.split(rows, np.flatnonzero(np.diff(piece)) + 1)
+    row_bytes = (_text_bytes(by_event) + 8 * by_event.num_columns)[events[rows]]
+    return np.split(rows, np.flatnonzero(np.diff(np.cumsum(row_bytes) // most_bytes)) + 1)
 
 
 def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

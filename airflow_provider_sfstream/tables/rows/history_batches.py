@@ -44,7 +44,7 @@ def version_schema(columns: Columns) -> pa.Schema:
 
 
 def ended_by_changes(
-    base: pa.RecordBatch, changes: pa.RecordBatch, columns: Columns, deletes: Deletes, at_once: int = 1 << 14
+    base: pa.RecordBatch, changes: pa.RecordBatch, columns: Columns, deletes: Deletes, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the versions that changes end: previous rows to which a change applies, and all rows in between.
 
@@ -52,8 +52,10 @@ def ended_by_changes(
     never seen before.
 
     :param base: rows of the table, and ``changes`` of their records, as :class:`AppliedChanges` expects.
-    :param at_once: number of changes to process at a time, regardless of the number of changes of a record.
+    :param batch_bytes: bytes of rows to process at a time, regardless of the number of changes of a record.
     """
+    row_bytes = base.nbytes / max(len(base), 1) + changes.nbytes / max(len(changes), 1)
+    at_once = max(1, int(batch_bytes / max(row_bytes, 1)))
     lengths = record_lengths(changes)
     records = np.repeat(np.arange(len(lengths)), lengths)
     last: pa.RecordBatch | None = None

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 
 Key = TypeVar("Key")
@@ -159,21 +160,19 @@ class ShuffleBlocks:
 
 BLOCK = pa.schema([("file_group", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
 """Number of a file group, its rows as an Arrow stream (null for no rows), and their bytes in memory."""
-_GATHERED = 16 << 20
-"""Bytes of rows to collect before sending: blocks of few rows have a high overhead."""
-_ENOUGH = 8 << 20
-"""Bytes of rows of one table to send at a time. A block is in memory up to four times while it is packed."""
 
 
 class Sender:
-    """Sender that packs rows of several tables into blocks. It buffers at most 16 MiB of rows over all tables.
+    """Sender that packs rows of several tables into blocks. It buffers rows up to ``batch_bytes`` over all tables, and
+    sends those of one table from half of that: blocks of few rows have a high overhead, and a block is in memory up to
+    four times while it is packed.
 
     :param ends: for each table, the last ID of every file group except the last, in order. File groups are numbered
         across all tables.
     """
 
-    def __init__(self, ends: Sequence[Sequence[str]]) -> None:
-        self._ends = ends
+    def __init__(self, ends: Sequence[Sequence[str]], batch_bytes: int = BATCH_BYTES) -> None:
+        self._ends, self._batch_bytes = ends, batch_bytes
         self._first_groups = list(accumulate((len(table_ends) + 1 for table_ends in ends), initial=0))
         self._buffers: dict[int, list[pa.RecordBatch]] = {}
         self._sizes: dict[int, int] = {}
@@ -186,7 +185,8 @@ class Sender:
         if len(rows):
             self._buffers.setdefault(table, []).append(rows)
             self._sizes[table] = self._sizes.get(table, 0) + rows.nbytes
-        while self._sizes and (max(self._sizes.values()) > _ENOUGH or sum(self._sizes.values()) > _GATHERED):
+        most = self._batch_bytes
+        while self._sizes and (max(self._sizes.values()) > most // 2 or sum(self._sizes.values()) > most):
             yield from self._send(max(self._sizes, key=lambda number: self._sizes[number]))
 
     def rest(self) -> Batches:
@@ -217,14 +217,14 @@ def block(file_group: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def blocks(rows: Rows, ends: Sequence[str]) -> Rows:
+def blocks(rows: Rows, ends: Sequence[str], batch_bytes: int = BATCH_BYTES) -> Rows:
     """Return a function for ``mapInArrow`` that sends the result of ``rows``, all for one table.
 
-    :param ends: as in :class:`Sender`, for one table.
+    :param ends: as in :class:`Sender`, for one table, like ``batch_bytes``.
     """
 
     def send(batches: Batches) -> Batches:
-        sender = Sender([ends])
+        sender = Sender([ends], batch_bytes)
         for batch in rows(batches):
             yield from sender.add(0, batch)
         yield from sender.rest()
@@ -263,15 +263,15 @@ def file_groups_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.searchsorted(np.array([end.encode() for end in ends]), encoded_ids)
 
 
-def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches of about 16 MiB."""
+def gathered(batches: Batches, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches of about ``batch_bytes``."""
     buffer: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         if len(batch):
             buffer.append(batch)
             size += batch.nbytes
-        if size > _GATHERED:
+        if size > batch_bytes:
             yield from pa.Table.from_batches(buffer).combine_chunks().to_batches()
             buffer, size = [], 0
     if buffer:

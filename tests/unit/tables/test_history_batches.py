@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, version_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model, replica_model
@@ -27,14 +28,14 @@ FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COL
 
 
 def closed(
-    table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, at_once: int = 1 << 14
+    table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, batch_bytes: int = BATCH_BYTES
 ) -> list[Row]:
     changes = sorted(changes, key=lambda change: (change["Id"], change["_sequence"]))
     base = batch_of(
         [table.get(each, {}) for each in sorted({change["Id"] for change in changes})], TABLE_ENVELOPE | columns
     )
     deletes = "hard" if hard else "soft"
-    made = list(ended_by_changes(base, change_batch(changes, columns), columns, deletes, at_once))
+    made = list(ended_by_changes(base, change_batch(changes, columns), columns, deletes, batch_bytes))
     assert all(batch.schema == version_schema(columns) for batch in made)
     return [row for batch in made for row in batch.to_pylist()]
 
@@ -57,10 +58,13 @@ def refresh(table: dict[str, Row], shape: random.Random, columns: dict, sequence
 
 
 @given(
-    seed=st.integers(0, 2**32), columns=st.sampled_from((COLUMNS, FEW)), hard=st.booleans(), at_once=st.integers(1, 40)
+    seed=st.integers(0, 2**32),
+    columns=st.sampled_from((COLUMNS, FEW)),
+    hard=st.booleans(),
+    batch_bytes=st.integers(1, 20_000),
 )
 @settings(max_examples=15)
-def test_a_window_ends_the_versions_that_the_model_ends(seed: int, columns: dict, hard: bool, at_once: int) -> None:
+def test_a_window_ends_the_versions_that_the_model_ends(seed: int, columns: dict, hard: bool, batch_bytes: int) -> None:
     shape = random.Random(seed)
     records = [f"001{number}" for number in range(shape.randint(1, 5))]
     table: dict[str, Row] = {}
@@ -72,7 +76,7 @@ def test_a_window_ends_the_versions_that_the_model_ends(seed: int, columns: dict
     # Some changes are repeated, as in a retried run.
     changes = random_changes(shape, records, count, columns, first_sequence=max(1, before - 3), disorder=disorder)
     expected = history_model.closed_versions(table, changes, columns, hard=hard)
-    assert closed(table, changes, columns, hard=hard, at_once=at_once) == in_layout(expected, columns)
+    assert closed(table, changes, columns, hard=hard, batch_bytes=batch_bytes) == in_layout(expected, columns)
 
 
 def lives(shape: random.Random, records: list[str], count: int, columns: dict) -> list[Row]:

@@ -92,6 +92,7 @@ def test_config_has_no_double_braces(config: JobConfig) -> None:
         (ReplicaConfig, {"max_deleted_fraction": True}, "max_deleted_fraction=True must be of the type float"),
         (ReplicaConfig, {"keep_snapshots": True}, "keep_snapshots=True must be of the type int"),
         (MaintenanceConfig, {"target_file_bytes": 0}, "whole number above zero"),
+        (EventLogConfig, {"batch_bytes": 0}, "batch_bytes=0 must be a whole number above zero"),
         (MaintenanceConfig, {"retention_hours": True}, "retention_hours=True must be of the type int"),
     ],
 )

@@ -14,9 +14,10 @@ import pytest
 
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.delta import table_files
+from airflow_provider_sfstream.tables.job_config import BATCH_BYTES
 from airflow_provider_sfstream.tables.replica import file_groups, rewriting
 from airflow_provider_sfstream.tables.replica.file_groups import file_groups_of_table
-from airflow_provider_sfstream.tables.rows import arrow_rows, shuffle
+from airflow_provider_sfstream.tables.rows import shuffle
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
@@ -37,10 +38,10 @@ class Replica:
     deletes: Deletes = "soft"
     columns: dict[str, ColumnType] = field(default_factory=lambda: dict(FIRST_COLUMNS))
     target: int = 1 << 27
-    most_bytes: int = rewriting.MOST_BYTES
+    batch_bytes: int = BATCH_BYTES
 
     def __post_init__(self) -> None:
-        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target, most_bytes=self.most_bytes)
+        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target, batch_bytes=self.batch_bytes)
 
     def run(self, changes: Sequence[Row], parts: int = 1, *, more: Sequence[str] = ()) -> list[dict]:
         batches = [change_batch(changes[part::parts], self.columns) for part in range(parts)]
@@ -214,7 +215,7 @@ def test_file_group_rewritten_in_ranges_equals_one_rewritten_whole(
     monkeypatch.setattr(shuffle, "_MEMORY_LIMIT", held)
     shape, sequence, columns = random.Random(target), 1, FIRST_COLUMNS
     whole = Replica(tmp_path / "whole", deletes, target=target)
-    divided = Replica(tmp_path / "divided", deletes, target=target, most_bytes=3_000)
+    divided = Replica(tmp_path / "divided", deletes, target=target, batch_bytes=3_000)
     for _ in range(3):
         changes = random_changes(shape, RECORDS, 120, columns, sequence)
         sequence += len(changes)
@@ -233,7 +234,7 @@ def test_file_group_rewritten_in_ranges_equals_one_rewritten_whole(
 
 
 def test_records_without_changes_are_kept(tmp_path: Path) -> None:
-    replica, model, shape = Replica(tmp_path, most_bytes=2_000), {}, random.Random(2)
+    replica, model, shape = Replica(tmp_path, batch_bytes=2_000), {}, random.Random(2)
     for records, first in ((RECORDS, 1), (RECORDS[20:23], 1_000)):
         changes = random_changes(shape, records, 200, replica.columns, first)
         replica.run(changes)
@@ -243,8 +244,8 @@ def test_records_without_changes_are_kept(tmp_path: Path) -> None:
 
 def test_row_groups_outside_a_range_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files.TableFileWriter.__init__, "__defaults__", (800,))
-    monkeypatch.setattr(arrow_rows, "_AT_ONCE", 400)
-    replica, shape, read = Replica(tmp_path, most_bytes=4_000), random.Random(3), []
+    monkeypatch.setattr(rewriting, "_STEPS", 10)
+    replica, shape, read = Replica(tmp_path, batch_bytes=4_000), random.Random(3), []
     replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
     groups = next(iter(_metadata(replica))).num_row_groups
     original = file_groups.as_batch
@@ -270,7 +271,7 @@ def test_texts_of_a_file_group_are_merged_within_the_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An Arrow column holds at most 2 GiB of text, but a file group may receive any amount."""
-    replica = Replica(tmp_path, most_bytes=1 << 20)
+    replica = Replica(tmp_path, batch_bytes=1 << 20)
     ranges = Ranges().count(monkeypatch)
     replica.run([full(each, number) | {"Name": each * 20_000} for number, each in enumerate(RECORDS, 1)], parts=8)
     assert ranges.most < 2 << 20
@@ -279,7 +280,7 @@ def test_texts_of_a_file_group_are_merged_within_the_memory_limit(
 
 
 def test_a_failed_range_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replica, abandoned = Replica(tmp_path, most_bytes=2_000), []
+    replica, abandoned = Replica(tmp_path, batch_bytes=2_000), []
     replica.run([full(each, number) for number, each in enumerate(RECORDS, 1)])
     monkeypatch.setattr(table_files.TableFileWriter, "abandon", lambda writer: abandoned.append(writer.path))
     merged = rewriting._Range.merge
