@@ -59,9 +59,9 @@ class DrainReplayWindowOperator(DrainOperator):
     With ``min_events`` the task first waits for events, if it is ``deferrable`` without a worker slot. A wait ends
     after 12 hours with a drain, which renews the position. See docs/when-to-run.md.
 
-    With ``event_log`` or ``replica`` the task also writes tables from its windows once they are recorded: seconds
-    earlier than a second task. If such a job fails, the task fails, and a retry or the cleared task runs the jobs on
-    the same windows. The asset events are emitted once the jobs have succeeded.
+    With ``event_log`` or ``replica`` the task also writes tables from its windows once they are landed, earlier than a
+    second task would. If such a job fails, the task fails, and a retry or the cleared task runs the jobs on the same
+    windows. The asset events are emitted once the jobs have succeeded.
 
     The XCom result is a :class:`~airflow_provider_sfstream.actions.drain.results.DrainedWindow`, in interval mode a
     :class:`~airflow_provider_sfstream.actions.drain.results.DrainedInterval`.

@@ -73,7 +73,7 @@ class TableJobsMixin:
             landing_conn_id=self.landing_conn_id,
             **arguments,
         )
-        job.data_loss = f"Nothing: the windows of this run are recorded. The cleared task runs {name} on them again."
+        job.data_loss = f"Nothing: the windows of this run are landed. The cleared task runs {name} on them again."
         return job
 
 

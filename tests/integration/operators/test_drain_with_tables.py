@@ -113,7 +113,7 @@ def test_a_failed_job_leaves_the_window_recorded_and_a_retry_writes_it(
     text = error_text(caught.value)
     assert "ConfigurationError" in text
     assert f"tables {output}" in text
-    assert text.count("Data loss: Nothing: the windows of this run are recorded.") == 1, "one failure report"
+    assert text.count("Data loss: Nothing: the windows of this run are landed.") == 1, "one failure report"
     [failed] = [each.document for each in statuses.statuses(subject=output) if each.section == "failed"]
     assert "max_events=1" in failed["report"]["Error"]
     assert not [each for each in statuses.statuses(subject=URI.replace("Order", "Lone")) if each.section == "failed"]
