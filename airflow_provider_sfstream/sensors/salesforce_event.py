@@ -72,8 +72,9 @@ class SalesforceEventSensor(RetriedOperator, BaseSensorOperator):
         ``"latest"`` (only new events), which needs an open connection and so ``deferrable``.
         (templated)
     :param min_events: wait until this many events follow the position.
-    :param max_event_age: with fewer events, succeed once the oldest is this old (seconds or timedelta). ``max_wait``
-        is Airflow's own: the longest pause between two pokes with ``exponential_backoff``.
+    :param max_event_age: with fewer events, succeed once the oldest is this old (seconds or timedelta). An event
+        without a time counts as old enough; on the triggerer its time of arrival counts. ``max_wait`` is Airflow's own:
+        the longest pause between two pokes with ``exponential_backoff``.
     :param deferrable: wait on the triggerer. Default: the setting ``[operators] default_deferrable``.
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
