@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
 
 from airflow_provider_sfstream.actions.object_storage_files import LOG, ObjectStorageFiles, newest_version, values_of
 from airflow_provider_sfstream.actions.storage import storage_path
@@ -214,12 +213,10 @@ class WindowConsumers:
         files = ObjectStorageFiles(self.conn_id)
         partitions: set[str] = set()
         for table in files.file_names(url):
-            if table == "_quarantine" or not table.startswith(("_", ".")):
-                names = files.file_names(f"{url}/{table}")
-                if LOG in names:
-                    partitions |= self._in_delta(f"{url}/{table}", days)
-                else:
-                    partitions |= _in_folders(files, f"{url}/{table}", names, days)
+            if table != "_quarantine" and table.startswith(("_", ".")):
+                continue
+            if LOG in files.file_names(f"{url}/{table}"):
+                partitions |= self._in_delta(f"{url}/{table}", days)
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
         return {partition.partition(".")[0] for partition in partitions if not is_of_replica(partition)}
 
@@ -236,11 +233,3 @@ class WindowConsumers:
             elif file.get("partition.event_date") in (None, *days):  # a compaction has merged it from several
                 windows |= values_of(folder / path, "window_id")
         return windows
-
-
-def _in_folders(files: ObjectStorageFiles, table: str, names: list[str], days: set[date]) -> set[str]:
-    """Return the window partitions of a table of folders."""
-    dated = {f"event_date={day}" for day in days}.intersection(names)
-    inner = [name for day in dated for name in files.file_names(f"{table}/{day}")]
-    windows = [name for name in (*names, *inner) if name.startswith("window_id=")]
-    return {unquote(name.removeprefix("window_id=")) for name in windows}

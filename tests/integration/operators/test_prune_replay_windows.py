@@ -132,29 +132,6 @@ def test_a_replica_of_another_landing_fails_the_pruning(windows: DailyWindows, p
     assert windows.recorded() == windows.live
 
 
-def test_windows_without_a_row_in_the_event_log_are_kept(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-
-    def write(window: ReplayWindow, table: str = "AccountChangeEvent", part: str = "") -> None:
-        assert window.first_event_time is not None
-        dated = "" if table == "_quarantine" else f"event_date={window.first_event_time.date()}"
-        (log / table / dated / f"window_id={window.window_id}{part}").mkdir(parents=True)
-
-    result = prune(event_log_urls=[str(log)])
-    assert (result["windows"], windows.recorded()) == (0, windows.live)
-
-    write(windows.live[0])
-    write(windows.live[1], part=".20261120T000000.000000Z-20261120T010000.000000Z")
-    write(windows.live[2], "_quarantine")
-    write(windows.live[4])
-    (log / "AccountChangeEvent/_sfstream").mkdir()
-
-    result = prune(event_log_urls=str(log))
-
-    assert windows.recorded() == windows.live[3:]
-    assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[3].window_id}"
-
-
 def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
     """A killed job leaves uncommitted files in its window's folder; a compaction moves rows out of this folder."""
     log = tmp_path / "log"
@@ -172,8 +149,10 @@ def test_only_committed_rows_of_delta_tables_count(windows: DailyWindows, prune:
             deltas = DeltaTableLog(location)
             deltas.commit(deltas.version(), schema, files, [], partition_by)
 
+    assert prune(event_log_urls=[str(log)])["windows"] == 0
     write(windows.live[4])
     write(windows.live[0])
+    (log / "Other/event_date=2026-01-10" / windows.live[3].window_id).mkdir(parents=True)
     DeltaTable(str(log / "AccountChangeEvent")).create_checkpoint()
     write(windows.live[1], part=".20261120T000000.000000Z-20261120T010000.000000Z")
     write(windows.live[2], "_quarantine")
