@@ -74,7 +74,7 @@ class EventPlan:
 
     def _decode_batch(self, table: str, rows: pa.RecordBatch) -> DecodedRows:
         if table == QUARANTINE_TABLE:
-            return DecodedRows(quarantined=list(refused_rows(self.refused, self.windows)(iter([rows]))))
+            return DecodedRows(quarantined=[refused_rows(rows, self.refused, self.windows)])
         return decode_rows(rows, self.tables[table])
 
     def _without_duplicates(self, batches: Batches) -> Batches:

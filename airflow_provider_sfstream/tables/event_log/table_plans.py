@@ -34,7 +34,6 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
     hidden,
     hidden_members,
     hidden_members_of,
-    placed,
     shown,
     stored_type,
     warn_of_numbers,
@@ -170,29 +169,40 @@ def place_columns(
     for schema_id, text in sorted(sources.schemas.items()):
         members = [(member.name, member.value.type) for member in members_of(text)]
         treatments = hidden_members_of(rules, table, text)
-        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", members, treatments, registry))
+        schemas[schema_id] = SchemaPlan(text, place(f"{table} (schema {schema_id})", members, treatments, registry))
     for format_, spellings in sorted(sources.fields.items()):
         names = [(spelling, json_field.type) for json_field, spelling in spellings.items()]
         treatments = hidden_fields(rules, table, tuple(spellings))
-        fields[format_] = FieldsPlan(tuple(spellings), _place(table, names, treatments, registry))
+        fields[format_] = FieldsPlan(tuple(spellings), place(table, names, treatments, registry))
     plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
     used = {column for plan in plans for column in plan.columns if column is not None}
     return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
 
 
-def _place(
-    origin: str, fields: Sequence[tuple[str, Any]], treatments: Sequence[Hidden], registry: ColumnRegistry
+def place(
+    origin: str,
+    fields: Iterable[tuple[str, Any]],
+    treatments: Sequence[Hidden],
+    registry: ColumnRegistry,
+    reserved: Iterable[str] = (*ENVELOPE, *PARTITIONS),
 ) -> tuple[str | None, ...]:
+    """Return the column of each field of one source, ``None`` for an excluded one; add new columns to ``registry``.
+
+    A field whose type is not its column's is written to another one, which is logged with the ``origin`` of the field.
+
+    :param reserved: as for :meth:`ColumnRegistry.place`; default: those of the event log.
+    """
     stored_fields = [
         (name, stored_type(type_, treatment))
         for (name, type_), treatment in zip(fields, treatments, strict=True)
         if treatment != "exclude"
     ]
-    columns = registry.place(stored_fields, reserved=(*ENVELOPE, *PARTITIONS))
+    columns = registry.place(stored_fields, reserved)
     for (name, _), column in zip(stored_fields, columns, strict=True):
         if name.lower() != column.lower():
             log.warning("The field %s of %s is written to column %s because its type differs.", name, origin, column)
-    return placed(columns, treatments)
+    remaining = iter(columns)
+    return tuple(None if treatment == "exclude" else next(remaining) for treatment in treatments)
 
 
 FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "type")])

@@ -4,7 +4,6 @@ table, whose task merges it."""
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.delta_table import TableFile
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.event_log.table_plans import place
 from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming
 from airflow_provider_sfstream.tables.replica.rewritten_files import RewriteResult, table_files
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, TableState
@@ -26,12 +26,10 @@ from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.arrow_rows import decoded_at_once
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, SchemaPlan, WindowReference, refused_rows
-from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
+from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.shuffle import Sender, block, gathered, split, unpacked
-
-log = logging.getLogger(__name__)
 
 COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
 """Counts that ``change_rows`` reports, with the key as JSON."""
@@ -130,7 +128,7 @@ def change_blocks(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
         unreadable: list[pa.RecordBatch] = []
         for number, landed in run.by_table(batches):
             if number == len(plans):
-                unreadable.extend(refused_rows(run.refused, run.windows)(iter([landed])))
+                unreadable.append(refused_rows(landed, run.refused, run.windows))
                 counters[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)] += len(landed)
             else:
                 name, plan = plans[number]
@@ -177,16 +175,9 @@ def _change_plan(name: str, table: TableState, schemas: Mapping[str, str], chang
     change_schemas: dict[str, SchemaPlan] = {}
     for schema_id, text in sorted(schemas.items()):
         hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
-        stored_columns = [
-            (column.name, stored_type(column.type, protection))
-            for column, protection in zip(replica_columns(text), hidden, strict=True)
-            if protection != "exclude"
-        ]
-        columns = registry.place(stored_columns, reserved=TABLE_ENVELOPE)
-        for (field, _), column in zip(stored_columns, columns, strict=True):
-            if field.lower() != column.lower():
-                log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
-        change_schemas[schema_id] = SchemaPlan(text, placed(columns, hidden))
+        fields = ((column.name, column.type) for column in replica_columns(text))
+        columns = place(f"{name} (schema {schema_id})", fields, hidden, registry, TABLE_ENVELOPE)
+        change_schemas[schema_id] = SchemaPlan(text, columns)
     return ChangePlan(
         registry.columns,
         change_schemas,

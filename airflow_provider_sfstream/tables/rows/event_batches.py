@@ -158,16 +158,13 @@ def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
     return result
 
 
-def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema ID."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            schema_ids = batch.column("schema_id").to_pylist()
-            texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
-            yield quarantined(batch, texts, windows)
-
-    return rows
+def refused_rows(
+    landed: pa.RecordBatch, reasons: Mapping[str, str], windows: tuple[WindowReference, ...]
+) -> pa.RecordBatch:
+    """Return all rows as quarantine rows, with the reason of their schema ID."""
+    schema_ids = landed.column("schema_id").to_pylist()
+    texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
+    return quarantined(landed, texts, windows)
 
 
 @lru_cache(maxsize=256)

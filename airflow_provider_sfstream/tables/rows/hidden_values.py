@@ -115,15 +115,6 @@ def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
     return hashes.take(encoded.indices)
 
 
-def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str | None, ...]:
-    """Return the columns of a schema's fields, ``None`` for excluded fields.
-
-    :param columns: columns of the other fields, in order.
-    """
-    remaining = iter(columns)
-    return tuple(None if protection == "exclude" else next(remaining) for protection in hidden)
-
-
 def shown(
     columns: Mapping[str, ColumnType], now: Coverage, before: Coverage, opaque: Collection[str] = ()
 ) -> list[str]:

@@ -70,7 +70,7 @@ def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches
         readable, refused = _split(batch, part)
         yield from decode_rows(readable, part.plan).quarantined
         if len(refused):
-            yield from refused_rows(part.refused, part.plan.windows)(iter([refused]))
+            yield refused_rows(refused, part.refused, part.plan.windows)
 
 
 def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place_columns
+from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place, place_columns
 from airflow_provider_sfstream.tables.replica.snapshots import ComputedColumns, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import treatment_of, under_rules
 from airflow_provider_sfstream.tables.replica.table_schemas import TableSchema
@@ -33,10 +33,8 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
     hidden_columns,
-    placed,
     shown,
     stored,
-    stored_type,
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
@@ -67,10 +65,9 @@ def landed(payloads: list[bytes]) -> pa.RecordBatch:
 
 def change_plan(rules: FieldRules) -> ChangePlan:
     hidden = hidden_columns(coverage_of(rules, "Account", (TEXT,)), TEXT)
-    columns = replica_columns(TEXT)
-    wanted = [(c.name, stored_type(c.type, how)) for c, how in zip(columns, hidden, strict=True) if how != "exclude"]
     registry = ColumnRegistry()
-    names = placed(registry.place(wanted, reserved=TABLE_ENVELOPE), hidden)
+    fields = [(column.name, column.type) for column in replica_columns(TEXT)]
+    names = place("Account", fields, hidden, registry, TABLE_ENVELOPE)
     return ChangePlan(registry.columns, {"a": SchemaPlan(TEXT, names)}, (1,), rules=rules)
 
 
