@@ -202,27 +202,3 @@ class CommitReplayResponse(_message.Message):
     error: Error
     process_time: int
     def __init__(self, commit_request_id: _Optional[str] = ..., replay_id: _Optional[bytes] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., process_time: _Optional[int] = ...) -> None: ...
-
-class ResponseColumns(_message.Message):
-    __slots__ = ("events",)
-    EVENTS_FIELD_NUMBER: _ClassVar[int]
-    events: EventColumns
-    def __init__(self, events: _Optional[_Union[EventColumns, _Mapping]] = ...) -> None: ...
-
-class EventColumns(_message.Message):
-    __slots__ = ("event", "replay_id")
-    EVENT_FIELD_NUMBER: _ClassVar[int]
-    REPLAY_ID_FIELD_NUMBER: _ClassVar[int]
-    event: PayloadColumns
-    replay_id: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, event: _Optional[_Union[PayloadColumns, _Mapping]] = ..., replay_id: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class PayloadColumns(_message.Message):
-    __slots__ = ("id", "schema_id", "payload")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    id: _containers.RepeatedScalarFieldContainer[str]
-    schema_id: _containers.RepeatedScalarFieldContainer[str]
-    payload: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, id: _Optional[_Iterable[str]] = ..., schema_id: _Optional[_Iterable[str]] = ..., payload: _Optional[_Iterable[bytes]] = ...) -> None: ...

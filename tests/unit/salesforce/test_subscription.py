@@ -65,20 +65,6 @@ def test_missing_fields_are_empty() -> None:
     assert batch.payloads == [b""]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3], ids=["ID", "schema ID", "payload"])
-def test_event_without_a_field_gets_no_value_of_another_event(number: int) -> None:
-    """On the wire the second event has the value twice, so that the column has one for each event: the last counts."""
-    whole = b"".join(chunk(field, b"first") for field in (1, 2, 3))
-    lacking = b"".join(chunk(field, b"lacking") for field in (1, 2, 3) if field != number)
-    events = [lacking, whole + chunk(number, b"last")]
-    wire = b"".join(chunk(1, chunk(1, event) + chunk(2, b"8")) for event in events)
-
-    batch = response_batch("/event/Order__e", messages.FetchResponse.FromString(wire), 1)
-    values = [(batch.event_ids, None), (batch.schema_ids, ""), (batch.payloads, b"")][number - 1]
-    expected = b"last" if number == 3 else "last"
-    assert values[0] == [values[1], expected]
-
-
 @pytest.mark.parametrize(
     "wire",
     [
