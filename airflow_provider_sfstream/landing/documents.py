@@ -1,10 +1,12 @@
-"""JSON documents of dataclasses: bytes in hex, times in ISO 8601, durations in seconds, tuples as lists. Pure."""
+"""JSON documents of dataclasses: bytes in hex, times in ISO 8601, durations in seconds, tuples as lists. Secrets, which
+are fields without ``repr``, are in no document. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
@@ -19,7 +21,7 @@ _T = TypeVar("_T")
 def to_document(value: Any) -> Any:
     """Return a dataclass instance, or a value of one of its fields, as a JSON value."""
     if is_dataclass(value):
-        return {name: to_document(each) for name, each in vars(value).items()}
+        return {each.name: to_document(getattr(value, each.name)) for each in fields(value) if each.repr}
     if isinstance(value, dict):
         return {key: to_document(each) for key, each in value.items()}
     if isinstance(value, tuple | list):

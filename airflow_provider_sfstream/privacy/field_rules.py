@@ -124,18 +124,6 @@ class FieldRules:
                 "Nothing was written. Use the previous key, or set another output_url for a new table."
             )
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the rules in JSON form, without the key."""
-        names = {how: list(getattr(self, how)) for how in get_args(Treatment)}
-        return {**names, "key_id": self.key_id}
-
-    @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> FieldRules:
-        """Return the rules of a document from :meth:`to_document`; no rules for an empty one. Raise TypeError for an
-        invalid one."""
-        exclude, mask, hashed = (tuple(document.get(how, ())) for how in ("exclude", "mask", "hash"))
-        return cls(exclude, mask, hashed, document.get("key_id", ""))
-
 
 NO_RULES = FieldRules()
 

@@ -16,6 +16,7 @@ from datetime import date
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.documents import from_document, to_document
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
@@ -81,7 +82,7 @@ class StoredRules:
         recorded = rules.recorded()
         for table in tables if rules else ():
             if self.rules_of(table) != recorded:
-                document = {"format": _FORMAT, "version": _VERSION, "table": table, "rules": recorded.to_document()}
+                document = {"format": _FORMAT, "version": _VERSION, "table": table, "rules": to_document(recorded)}
                 self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
 
 
@@ -91,7 +92,7 @@ def _rules(files: JobFiles, url: str) -> FieldRules:
         document = json.loads(text)
         if document["format"] != _FORMAT or document["version"] != _VERSION:
             raise ValueError(f"unsupported format {document['format']!r}, version {document['version']!r}")
-        return FieldRules.of_document(document["rules"])
+        return from_document(FieldRules, document["rules"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{url} does not contain valid field protection rules ({error}). Nothing was written. Restore the file, or "

@@ -9,8 +9,7 @@ from pyiceberg.catalog import Catalog
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.event_log.tables import find_tables
-from airflow_provider_sfstream.tables.iceberg.delta_version import DeltaVersion, storage_uri
-from airflow_provider_sfstream.tables.iceberg.mirror import IcebergTable
+from airflow_provider_sfstream.tables.iceberg.mirror import DeltaVersion, IcebergTable, storage_uri
 from airflow_provider_sfstream.tables.quarantine import QUARANTINE_TABLE
 from airflow_provider_sfstream.tables.replica.delta_sink import versions_named
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore

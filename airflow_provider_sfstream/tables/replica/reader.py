@@ -14,6 +14,7 @@ from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStor
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.history_batches import holding_versions, version_schema
 from airflow_provider_sfstream.tables.rows.merging import table_schema
+from airflow_provider_sfstream.tables.runner.on_spark import read_files
 
 
 def read_replica(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
@@ -67,18 +68,14 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
 
 
 def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: int, schema: pa.Schema) -> Any:
-    """Return the rows of a version of a table as a DataFrame. Columns that a file lacks are null in its rows.
+    """Return the rows of a version of a table as a DataFrame.
 
     :param base: the output folder, as Hadoop names it.
     :param number: version number; -1 for no version.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     log = DeltaTableLog(files.table_location(base).below(name))
-    version = log.version(number) if number >= 0 else None
-    if version is None or not version.files:
-        return spark.createDataFrame([], from_arrow_schema(schema))
-    return spark.read.schema(from_arrow_schema(schema)).parquet(*(f"{base}/{name}/{path}" for path in version.files))
+    paths = log.version(number).files if number >= 0 else ()
+    return read_files(spark, f"{base}/{name}", paths, schema)
 
 
 def _table(spark: Any, output_url: str, table: str, snapshot: int | None) -> tuple[HadoopFiles, str, TableState]:

@@ -203,7 +203,7 @@ class Snapshot:
             "published_at": self.published_at,
             "job": self.job,
             "streams": to_document(self.streams),
-            "rules": [each.to_document() for each in rules],
+            "rules": to_document(rules),
             "tables": tables,
         }
         return json.dumps(document, separators=(",", ":"))
@@ -217,7 +217,7 @@ class Snapshot:
         """
 
         def build(document: dict[str, Any]) -> Snapshot:
-            rules = [NO_RULES, *map(FieldRules.of_document, document["rules"])]
+            rules = [NO_RULES, *from_document(tuple[FieldRules, ...], document["rules"])]
             tables = {}
             for name, values in document["tables"].items():
                 number, parts = values.pop("rules"), schema_of(name, values.pop("schema")).parts()

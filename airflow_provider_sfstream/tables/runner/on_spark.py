@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -77,12 +77,7 @@ class SparkEngine:
         return replace(rows, checked=verification.result)
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> SparkFrame:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        if not paths:
-            return SparkFrame(self.spark.createDataFrame([], from_arrow_schema(schema)))
-        read = self.spark.read.schema(from_arrow_schema(schema))
-        return SparkFrame(read.parquet(*(f"{url}/{path}" for path in paths)))
+        return SparkFrame(read_files(self.spark, url, paths, schema))
 
     def shuffle(self, frames: Sequence[SparkFrame], by: Sequence[str], parts: int) -> SparkFrame:
         from pyspark.sql import functions as f
@@ -116,6 +111,14 @@ class SparkEngine:
 
         rows = [tuple(row.values()) for row in batch.to_pylist()]
         return SparkFrame(self.spark.createDataFrame(rows, from_arrow_schema(batch.schema)))
+
+
+def read_files(spark: Any, url: str, paths: Iterable[str], schema: pa.Schema) -> Any:
+    """Return the rows of Parquet files in a folder as a DataFrame. Columns that a file lacks are null in its rows."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    urls, spark_schema = [f"{url}/{path}" for path in paths], from_arrow_schema(schema)
+    return spark.read.schema(spark_schema).parquet(*urls) if urls else spark.createDataFrame([], spark_schema)
 
 
 RESULT_SETTINGS = {
