@@ -101,29 +101,29 @@ class StreamRun:
         self._sink, self._quarantine = sink, quarantine
         self._snapshot, self._new, self._read, self._config = snapshot, new, read, config
         self._key = stream_key(new[0].manifest)
-        self._state = snapshot.streams.get(self._key)
+        before_first = AppliedWindow("", "", first_sequence=1, event_count=0)
+        stream = vars(new[0].manifest.stream)
+        self._state = snapshot.streams.get(self._key) or StreamState(**stream, last=before_first, through=None)
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
         """Return the next snapshot."""
         new_windows = [unapplied.manifest for unapplied in self._new]
-        applied, next_sequence = (self._state.applied_sequence, self._state.next_sequence) if self._state else (0, 1)
-        places = numbered((manifest.window for manifest in new_windows), next_sequence)
+        before, newest = self._state, new_windows[-1]
+        places = numbered((manifest.window for manifest in new_windows), before.next_sequence)
         new = [item for item in map(_Landed, new_windows, places) if item.manifest.window.event_count]
-        held = self._state.held if self._state else ()
         metrics.windows += [place.window_id for place in places]
         metrics.events += sum(place.event_count for place in places)
         changed: dict[str, TableState] = {}
-        start = end = applied
-        applied_id = self._state.applied_replay_id if self._state else None
-        transaction = self._state.held_transaction if self._state else None
-        if (held or new) and not self._extends_held(new, new_windows[-1]):
-            with_rows = [*(_Landed(self._read(place.manifest_url), place) for place in held), *new]
+        start = end = before.applied_sequence
+        applied_id, transaction = before.applied_replay_id, before.held_transaction
+        if (before.held or new) and not self._extends_held(new, newest):
+            with_rows = [*(_Landed(self._read(place.manifest_url), place) for place in before.held), *new]
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
             windows = [item.manifest for item in with_rows]
             schemas = _EventSchemas.from_schemas(read_schemas(self._sink.engine.landing, windows))
-            through, transaction = self._end(with_rows, schemas, start, new_windows[-1], survey)
+            through, transaction = self._end(with_rows, schemas, start, newest, survey)
             end = start
             if through is not None:
                 end, applied_id = through
@@ -139,8 +139,16 @@ class StreamRun:
                 )
                 changed = self._apply(changes, schemas, metrics)
         changed = self._flag_breaks(changed, places, start)
-        unapplied = tuple(place for place in (*held, *(item.place for item in new)) if place.last_sequence > end)
-        state = self._state_after(places, new_windows[-1], unapplied, transaction, end, applied_id)
+        state = replace(
+            before,
+            last=places[-1],
+            through=hex_of(newest.window.through),
+            applied_sequence=end,
+            applied_replay_id=applied_id,
+            held=tuple(each for each in (*before.held, *(item.place for item in new)) if each.last_sequence > end),
+            held_transaction=transaction,
+            recent=(*before.recent, *(place.window_id for place in places)),
+        )
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
@@ -149,34 +157,32 @@ class StreamRun:
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
         """Read the narrow columns once; check the numbers of rows against the manifests."""
-        applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
+        applied = bytes.fromhex(self._state.applied_replay_id or "")
         counted: Counter[int] = Counter()
         seen: dict[str | None, SeenSchema] = {}
-        repeated: list[int] = []
-        last: list[tuple[int, str]] = []
         narrow = rows.select("schema_id", "window", "ordinal", "replay_id")
-        for row in narrow.map_batches(seen_sequences(applied, _first_sequences(landed)), SEEN).collect():
-            last.append((row["last"], bytes(row["last_id"]).hex()))
+        lines = narrow.map_batches(seen_sequences(applied, _first_sequences(landed)), SEEN).collect()
+        for row in lines:
             counted[row["window"]] += row["rows"]
             former = seen.get(row["schema_id"], SeenSchema(0, row["first"], row["last"]))
             seen[row["schema_id"]] = SeenSchema(
                 former.count + row["rows"], min(former.first, row["first"]), max(former.last, row["last"])
             )
-            if row["again"] is not None:
-                repeated.append(row["again"])
         for number, item in enumerate(landed):
             if counted[number] != item.place.event_count:
                 raise ConfigurationError(
                     f"Window {item.place.window_id}: its files have {counted[number]} rows, but its manifest records "
                     f"{item.place.event_count} events. The files were changed after landing. Nothing was published."
                 )
-        return _Survey(seen, max(last), max(repeated, default=None))
+        last = max((row["last"], bytes(row["last_id"]).hex()) for row in lines)
+        repeated = (row["again"] for row in lines if row["again"] is not None)
+        return _Survey(seen, last, max(repeated, default=None))
 
     def _extends_held(self, new: Sequence[_Landed], newest: Manifest) -> bool:
         """Return whether new windows only extend the transaction that several windows hold back. Nothing can be applied
         then, and a transaction of many windows would take quadratic time if each run read all of them again."""
         state = self._state
-        if state is None or len(state.held) < 2 or newest.stop_reason in AT_THE_END:
+        if len(state.held) < 2 or newest.stop_reason in AT_THE_END:
             return False
         if not new:
             return True
@@ -261,10 +267,10 @@ class StreamRun:
     def _flag_breaks(
         self, changed: dict[str, TableState], places: Sequence[AppliedWindow], start: int
     ) -> dict[str, TableState]:
-        """Flag every table of the stream if events before a window are missing."""
+        """Flag every table of the stream if events before a window are missing. New tables are flagged already."""
         for unapplied, place in zip(self._new, places, strict=True):
             # If the applied events are repeated after the break, no event is missing.
-            if unapplied.breaks and place.first_sequence > start and self._state is not None:
+            if unapplied.breaks and place.first_sequence > start and self._state.recent:
                 since = unapplied.manifest.window.first_event_time or datetime.now(UTC)
                 log.warning(
                     "Events before window %s are missing. Flagged all tables of %s.", place.window_id, self._key
@@ -276,29 +282,6 @@ class StreamRun:
     def _flag_all(self, changed: dict[str, TableState], flag: Flag) -> dict[str, TableState]:
         tables = {name: table for name, table in self._snapshot.tables.items() if table.stream == self._key} | changed
         return {name: table.flagged(flag) for name, table in tables.items()}
-
-    def _state_after(
-        self,
-        places: Sequence[AppliedWindow],
-        newest: Manifest,
-        held: tuple[AppliedWindow, ...],
-        transaction: str | None,
-        end: int,
-        applied_id: str | None,
-    ) -> StreamState:
-        before = self._state
-        recent = (*(before.recent if before else ()), *(place.window_id for place in places))
-        return StreamState(
-            **vars(newest.stream),
-            last=places[-1],
-            through=hex_of(newest.window.through),
-            applied_sequence=end,
-            applied_replay_id=applied_id,
-            held=held,
-            held_transaction=transaction,
-            recent=recent,
-            pages=before.pages if before else 0,
-        )
 
 
 def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
